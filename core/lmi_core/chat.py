@@ -1,0 +1,14 @@
+"""A conversation as chat templates take it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Chat:
+    """Messages and tools in transformers' form: contents are texts, the arguments of tool calls are objects."""
+
+    messages: list[dict[str, Any]]
+    tools: list[dict[str, Any]] | None = None
+    template_arguments: Mapping[str, Any] = field(default_factory=dict)  # further names that the template may use

@@ -1,0 +1,38 @@
+"""`option.chat_template`: a chat template that takes the place of the model's own."""
+
+from pathlib import Path
+
+from lmi_core.errors import ConfigurationError, InvalidPayload
+from lmi_core.tokenizer import Tokenizer
+
+
+def read_chat_template(option: str | None, directory: Path) -> str | None:
+    """The option is the template itself, or a file's path from the model directory. Raises ConfigurationError."""
+    if option is None or "{{" in option or "{%" in option:
+        return option
+    path = directory / option
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        needed = f"a Jinja template, or a file with one in {directory}"
+        raise ConfigurationError(f"option.chat_template must be {needed}. Given: {option} ({error})") from None
+
+
+def find_chat_template(configured: str | None, tokenizer: Tokenizer, with_tools: bool) -> str:
+    """Raises InvalidPayload where there is none."""
+    template = configured or tokenizer.chat_template(with_tools)
+    if template is None:
+        raise InvalidPayload(
+            "`messages` need a chat template, and this model's tokenizer has none: set option.chat_template to a "
+            "Jinja template, or to a file with one in the model directory"
+        )
+    return template
+
+
+def tool_call_format(template: str) -> str | None:
+    """A value of `option.tool_call_parser`, by how the template tells the model to write calls; None if it does not."""
+    if "<tool_call>" in template and "<function=" not in template:
+        return "hermes"
+    if '{"name": ' in template and '"parameters": ' in template:
+        return "llama3_json"
+    return None

@@ -1,0 +1,181 @@
+"""What a model's `serving.properties` and the environment give, read into declared, typed properties."""
+
+from collections.abc import Collection, Iterable, Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import NamedTuple, Self, TypeVar
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from lmi_core import java_properties
+from lmi_core.errors import ConfigurationError
+from lmi_core.properties import OPTION_PREFIX, DeclaredKey, Properties, declared, environment_variable
+
+FILE_NAME = "serving.properties"
+DEFAULT = "default"  # the source of a value that nobody gave
+
+P = TypeVar("P", bound=Properties)
+
+
+class Given(NamedTuple):
+    """A value that a person gave, and where: the name is a key of the file or an environment variable."""
+
+    name: str
+    value: str
+    source: str
+
+
+class EffectiveValue(NamedTuple):
+    """A key's value in force, as it was given or the default, and where it came from."""
+
+    key: str
+    value: str
+    source: str
+
+
+class Configuration:
+    """Knows what is given, and what was declared so far: `reject_unknown` is called once everything was loaded."""
+
+    def __init__(self, file: Iterable[Given], environment: Iterable[Given]) -> None:
+        self.warnings: list[str] = []
+        self._file = self._last_of_each(file)
+        self._environment = {_folded(each.name): each for each in environment if each.value}
+        self._keys: dict[str, str] = {}  # every known spelling of a key, and the key that it means
+        self._variables: dict[str, str] = {}  # likewise every known environment variable
+        self._effective: dict[str, EffectiveValue] = {}
+
+    @classmethod
+    def read(cls, directory: Path, environment: Mapping[str, str]) -> Self:
+        """From a model directory, with or without a `serving.properties`."""
+        variables = (Given(name, value.strip(), f"environment {name}") for name, value in environment.items())
+        return cls(_read_file(directory / FILE_NAME), variables)
+
+    def load(self, properties_type: type[P]) -> P:
+        keys = declared(properties_type)
+        given = {key.field: found for key in keys if (found := self._find(key))}
+        for key in keys:
+            self._know(key.key, key.aliases, key.environment)
+            self._record(key.key, given.get(key.field, Given(key.key, key.default, DEFAULT)))
+        try:
+            return properties_type.model_validate({field: each.value for field, each in given.items()})
+        except ValidationError as error:
+            raise ConfigurationError(_complaints(error, keys, given)) from error
+
+    def undeclared_options(self) -> set[str]:
+        """The `option.*` keys that are given and that no type loaded before declares, without their prefix."""
+        in_file = {name for name in self._file if name not in self._keys}
+        variables = {each.name for name, each in self._environment.items() if name not in self._variables}
+        in_environment = {
+            OPTION_PREFIX + name.removeprefix("OPTION_").lower() for name in variables if "OPTION_" in name
+        }
+        return {key.removeprefix(OPTION_PREFIX) for key in in_file | in_environment if key.startswith(OPTION_PREFIX)}
+
+    def pass_through(self, accepted: Collection[str]) -> dict[str, str]:
+        """The accepted `option.*` keys that are given and that no type loaded before declares, as raw text."""
+        arguments = {}
+        for key in sorted({OPTION_PREFIX + name for name in accepted} - self._keys.keys()):
+            variable = environment_variable(key)
+            self._know(key, (), (variable,))
+            if given := self._file.get(key) or self._environment.get(variable):
+                self._record(key, given)
+                arguments[key.removeprefix(OPTION_PREFIX)] = given.value
+        return arguments
+
+    def reject_unknown(self) -> None:
+        """Raises for keys and `OPTION_*` variables that nobody declared; warns of `SERVING_*`, which containers set."""
+        variables = [each for name, each in self._environment.items() if name not in self._variables]
+        errors = [
+            *(self._unknown_key(each) for name, each in self._file.items() if name not in self._keys),
+            *(self._unknown_variable(each) for each in variables if each.name.startswith("OPTION_")),
+        ]
+        self.warnings += [self._unknown_variable(each) for each in variables if each.name.startswith("SERVING_")]
+        if errors:
+            raise ConfigurationError("\n".join(errors))
+
+    def effective(self) -> list[EffectiveValue]:
+        """Every loaded or passed key, in the order of loading."""
+        return list(self._effective.values())
+
+    def _last_of_each(self, file: Iterable[Given]) -> dict[str, Given]:
+        last: dict[str, Given] = {}
+        for each in file:
+            if each.name in last:
+                self._warn_unless_same(each.name, each, last[each.name])
+            last[each.name] = each
+        return {name: each for name, each in last.items() if each.value}
+
+    def _find(self, key: DeclaredKey) -> Given | None:
+        in_file = [self._file[name] for name in (key.key, *key.aliases) if name in self._file]
+        in_environment = [self._environment[name] for name in key.environment if name in self._environment]
+        found = in_file or in_environment
+        for other in found[1:]:
+            self._warn_unless_same(key.key, found[0], other)
+        return found[0] if found else None
+
+    def _warn_unless_same(self, key: str, used: Given, unused: Given) -> None:
+        if used.value != unused.value:
+            self.warnings.append(f"{key}: the value of {unused.source} gives way to that of {used.source}")
+
+    def _know(self, key: str, aliases: Iterable[str], variables: Iterable[str]) -> None:
+        self._keys |= dict.fromkeys((key, *aliases), key)
+        self._variables |= dict.fromkeys(variables, key)
+
+    def _record(self, key: str, given: Given) -> None:
+        self._effective[key] = EffectiveValue(key, given.value, given.source)
+
+    def _unknown_key(self, given: Given) -> str:
+        likely = self._likely_key(given.name)
+        return f"{given.source}: {given.name} is not a known key" + (f"; did you mean {likely}?" if likely else "")
+
+    def _unknown_variable(self, given: Given) -> str:
+        likely = self._likely_key(given.name)
+        hint = f"; did you mean {environment_variable(likely)}?" if likely else ""
+        return f"{given.source} sets no known key{hint}"
+
+    def _likely_key(self, name: str) -> str | None:
+        keys = {_bare(known): key for known, key in (self._variables | self._keys).items()}
+        return next((keys[match] for match in get_close_matches(_bare(name), keys, n=1)), None)
+
+
+def _read_file(path: Path) -> list[Given]:
+    if not path.is_file():
+        return []
+    try:
+        text = path.read_bytes().decode()
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(f"{path.name} must be UTF-8 text: {error}") from error
+    entries = java_properties.parse(text, path.name)
+    return [Given(entry.key, entry.value.strip(), f"{path.name}:{entry.line}") for entry in entries]
+
+
+def _folded(variable: str) -> str:
+    """`OPTION_entryPoint` is `OPTION_ENTRYPOINT`; the case of any other variable counts."""
+    return variable.upper() if variable.startswith(("OPTION_", "SERVING_")) else variable
+
+
+def _bare(name: str) -> str:
+    """Without its prefix, which would make all keys look alike, and which may be the mistake."""
+    for prefix in (OPTION_PREFIX, "OPTION_", "SERVING_"):
+        name = name.removeprefix(prefix)
+    return name.lower()
+
+
+def _complaints(error: ValidationError, keys: Iterable[DeclaredKey], given: Mapping[str, Given]) -> str:
+    """One line for each key; a union reports an error for each of its members, of which one is enough."""
+    declared_keys = {key.field: key for key in keys}
+    lines: dict[str, str] = {}
+    for details in error.errors():
+        field = str(details["loc"][0]) if details["loc"] else ""
+        lines.setdefault(field, _complaint(details, declared_keys.get(field), given.get(field)))
+    return "\n".join(lines.values())
+
+
+def _complaint(details: ErrorDetails, key: DeclaredKey | None, given: Given | None) -> str:
+    own_words = details["msg"].removeprefix("Value error, ")
+    if key is None:
+        return f"{FILE_NAME}: {own_words}"
+    if given is None:
+        return f"{FILE_NAME}: {key.key} must be given"
+    demand = own_words if details["type"] == "value_error" else f"must be {key.type}"
+    return f"{given.source}: {key.key} {demand}. Given: {' '.join(given.value.split())}"

@@ -1,0 +1,51 @@
+"""The seam to how an answer is written."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import ClassVar
+
+from lmi_core.errors import InvalidParameter, LmiError
+from lmi_core.generation import GenerationOutput
+from lmi_core.request import ValidRequest
+from lmi_core.script.decorators import output_formatter
+
+__all__ = ["GenerationOutput", "OutputFormatter", "output_formatter"]
+
+
+class OutputFormatter(ABC):
+    """Writes one call's output as it is generated; one instance per call. What it returns is final.
+
+    What `format` returns at each generation step is written to the client at once, each of a list's events by itself.
+    A formatter of whole answers returns b"" until `output.finished`.
+    """
+
+    name: ClassVar[str]
+    one_sequence: ClassVar[bool] = False  # whether it cannot tell several sequences of a prompt apart
+
+    # Both may be set by an instance, up to and in the call that returns its first bytes.
+    content_type: str
+    headers: Mapping[str, str] = MappingProxyType({})
+
+    @abstractmethod
+    def format(self, output: GenerationOutput) -> bytes | list[bytes]:
+        """Called once for each generation step, the latest being `output.step`."""
+
+    @abstractmethod
+    def error(self, error: LmiError) -> bytes | list[bytes]:
+        """The end of an answer that failed, also when bytes of it were already sent."""
+
+
+def check_sequences(formatter: OutputFormatter, requests: Iterable[ValidRequest]) -> None:
+    """Raises InvalidParameter where more sequences are asked for than the formatter can write."""
+    for request in requests:
+        count = request.parameters.num_sequences
+        if formatter.one_sequence and count > 1:
+            raise InvalidParameter(
+                f"`n`, `best_of` and `num_beams` must be 1 in a stream ({formatter.name}). Given: {count}"
+            )
+
+
+def joined(data: bytes | list[bytes]) -> bytes:
+    """What a formatter returned, as one body."""
+    return data if isinstance(data, bytes) else b"".join(data)

@@ -1,0 +1,178 @@
+"""What a backend yields and what a formatter reads. Built once per token: no pydantic here."""
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from lmi_core.errors import LmiError
+from lmi_core.parameters import GenerationParameters
+from lmi_core.request import ValidRequest
+
+FinishReason = Literal["length", "eos_token", "stop_sequence", "error", "abort"]
+
+
+class Token(msgspec.Struct, array_like=True, gc=False):
+    """One token. The texts of a sequence's tokens, joined, are its text: a token that ends inside a character is ""."""
+
+    id: int
+    text: str
+    log_prob: float | None = None  # of the model's own distribution; None for the first token of a prompt
+    special: bool = False
+    top_tokens: "list[Token] | None" = None  # the likeliest in its place, likeliest first, where they were asked for
+
+
+class GenerationStep(msgspec.Struct, array_like=True, gc=False):
+    """What one sequence of a request gained in one step of the engine. A token's text is final once it is here."""
+
+    tokens: list[Token]
+    finish_reason: FinishReason | None = None
+    sequence_index: int = 0
+    prefill: list[Token] | None = None  # the prompt's tokens, in the first step, when `decoder_input_details` asks
+    # Where an engine is asked for them, the model's own logits as float32 bytes (little-endian): of each position of the
+    # prompt, in the first step, [prompt tokens, vocabulary]; of each of `tokens`, [tokens, vocabulary].
+    prompt_logits: bytes | None = None
+    generation_logits: bytes | None = None
+
+
+class Usage(NamedTuple):
+    """Tokens read and generated."""
+
+    prompt_tokens: int
+    generated_tokens: int
+
+    @property
+    def total_tokens(self) -> int:
+        return self.prompt_tokens + self.generated_tokens
+
+
+class GeneratedSequence:
+    """One sequence as generated so far."""
+
+    __slots__ = ("_text", "_texts", "cumulative_log_prob", "finish_reason", "tokens")
+
+    def __init__(self) -> None:
+        self.tokens: list[Token] = []
+        self.finish_reason: FinishReason | None = None
+        self.cumulative_log_prob = 0.0
+        self._text = ""
+        self._texts: list[str] = []
+
+    @property
+    def text(self) -> str:
+        if self._texts:
+            self._text += "".join(self._texts)
+            self._texts.clear()
+        return self._text
+
+    def extend(self, step: GenerationStep) -> None:
+        for token in step.tokens:
+            self.tokens.append(token)
+            self._texts.append(token.text)
+            self.cumulative_log_prob += token.log_prob or 0.0
+        self.finish_reason = step.finish_reason
+
+
+class GenerationOutput:
+    """All that one call has generated so far; what a formatter reads.
+
+    `sequences` holds each prompt's sequences in turn; `step` and `sequence` are the latest step and what it extended.
+    """
+
+    __slots__ = (
+        "_first",
+        "_unfinished",
+        "error",
+        "prefill",
+        "prompt_index",
+        "requests",
+        "sequence",
+        "sequences",
+        "step",
+    )
+
+    def __init__(self, requests: Sequence[ValidRequest]) -> None:
+        self.requests = requests
+        self.error: LmiError | None = None  # set when the call failed; `step` is empty then
+        self.sequences: list[GeneratedSequence] = []
+        self.prefill: list[list[Token] | None] = [None] * len(requests)
+        self._first: list[int] = []  # for each prompt, the place of its first sequence
+        for request in requests:
+            self._first.append(len(self.sequences))
+            self.sequences.extend(GeneratedSequence() for _ in range(request.parameters.num_sequences))
+        self._unfinished = len(self.sequences)
+        self.prompt_index = 0
+        self.sequence = self.sequences[0]
+        self.step = GenerationStep([])
+
+    @property
+    def request(self) -> ValidRequest:
+        """The request that the latest step belongs to; the only one, unless the call holds several prompts."""
+        return self.requests[self.prompt_index]
+
+    @property
+    def parameters(self) -> GenerationParameters:
+        return self.request.parameters
+
+    @property
+    def delta(self) -> str:
+        """The text that the latest step brought."""
+        return "".join([token.text for token in self.step.tokens])
+
+    @property
+    def text(self) -> str:
+        """The text so far of the sequence that the latest step extended."""
+        return self.sequence.text
+
+    @property
+    def is_first(self) -> bool:
+        """Whether the latest step brought its sequence's first token."""
+        return 0 < len(self.sequence.tokens) == len(self.step.tokens)
+
+    @property
+    def is_last(self) -> bool:
+        """Whether the latest step ended its sequence."""
+        return self.step.finish_reason is not None
+
+    @property
+    def finish_reason(self) -> FinishReason | None:
+        return self.sequence.finish_reason
+
+    @property
+    def usage(self) -> Usage:
+        """Counted so far over all prompts and sequences of the call."""
+        prompt_tokens = sum(len(request.prompt_ids) for request in self.requests)
+        return Usage(prompt_tokens, sum(len(sequence.tokens) for sequence in self.sequences))
+
+    @property
+    def finished(self) -> bool:
+        """Whether every sequence of the call has ended."""
+        return self._unfinished == 0
+
+    @property
+    def best_sequence(self) -> GeneratedSequence:
+        if self.parameters.best_first:
+            return self.sequences_of(self.prompt_index)[0]
+        return max(self.sequences, key=lambda sequence: sequence.cumulative_log_prob)
+
+    def sequences_of(self, prompt_index: int) -> list[GeneratedSequence]:
+        """A prompt's sequences, in their own order."""
+        first = self._first[prompt_index]
+        return self.sequences[first : first + self.requests[prompt_index].parameters.num_sequences]
+
+    def best_sequences(self, count: int, prompt_index: int = 0) -> list[GeneratedSequence]:
+        """A prompt's `count` likeliest, likeliest first; where no more were generated, all in their own order."""
+        sequences = self.sequences_of(prompt_index)
+        if count >= len(sequences) or self.requests[prompt_index].parameters.best_first:
+            return sequences[:count]
+        return sorted(sequences, key=lambda sequence: -sequence.cumulative_log_prob)[:count]
+
+    def add(self, prompt_index: int, step: GenerationStep) -> None:
+        self.step = step
+        self.prompt_index = prompt_index
+        self.sequence = self.sequences[self._first[prompt_index] + step.sequence_index]
+        self.sequence.extend(step)
+        if step.prefill is not None:
+            self.prefill[prompt_index] = step.prefill
+        if step.finish_reason is not None:
+            self._unfinished -= 1

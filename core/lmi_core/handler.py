@@ -1,0 +1,89 @@
+"""The seam to an API dialect."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pydantic import BaseModel
+
+from lmi_core.errors import LmiError
+from lmi_core.formatter import OutputFormatter
+from lmi_core.framing import Framing
+from lmi_core.request import GenerationRequest
+
+if TYPE_CHECKING:
+    from lmi_core.dispatcher import Dispatcher
+    from lmi_core.model import Model
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One HTTP request, read whole. Header names are matched without regard to case."""
+
+    path_parameters: Mapping[str, str]
+    headers: Mapping[str, str]
+    body: bytes
+    request_id: str
+    path: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """A call as its dialect understood it: the prompts, and the name of the formatter that writes the answer."""
+
+    requests: tuple[GenerationRequest, ...]
+    formatter: str
+    formatter_arguments: Mapping[str, Any] = field(default_factory=dict)  # what it is created with
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A whole answer that no formatter writes: an error before anything was sent, or what needs no generation."""
+
+    status: int
+    content_type: str
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A path, in which `{name}` matches one segment. It generates, unless it has an `answer` of its own."""
+
+    path: str
+    method: str = "POST"
+    answer: "Callable[[Call, Dispatcher], Awaitable[Answer]] | None" = None
+    summary: str = ""  # for the OpenAPI document, as are the payloads: each a form that the body may have
+    payloads: tuple[type[BaseModel], ...] = ()
+    framing: Framing = field(default_factory=Framing)  # around an answer that is no error
+
+
+class Handler(ABC):
+    """Reads one API dialect and names the formatter that writes it."""
+
+    name: ClassVar[str]
+    routes: ClassVar[tuple[Route, ...]]
+
+    @abstractmethod
+    def model_name(self, path_parameters: Mapping[str, str], headers: Mapping[str, str]) -> str | None:
+        """The model that a call names outside its body; None where it names none."""
+
+    def model_name_in_body(self, body: bytes) -> str | None:
+        """The model that a body names; asked for only where several models are served. Raises InvalidPayload."""
+        return None
+
+    def receive(self, call: Call, model: "Model") -> Call:
+        """The call as its model's own code and `parse` are to see it. Raises InvalidPayload."""
+        return call
+
+    @abstractmethod
+    def parse(self, call: Call, model: "Model") -> Generation:
+        """Raises InvalidPayload."""
+
+    @abstractmethod
+    def error(self, error: LmiError, model: "Model | None", formatter: OutputFormatter | None) -> Answer:
+        """The answer to a call that failed before any of it was sent; `model` and `formatter` once they are known."""
+
+    def relayed(self, answer: Answer) -> Answer:
+        """What the client gets of a whole answer of the model's own `handle` function."""
+        return answer

@@ -1,0 +1,77 @@
+"""Java's grammar of `.properties` files, as `java.util.Properties.load(Reader)` reads it."""
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from lmi_core.errors import ConfigurationError
+
+_BLANKS = " \t\f"
+_LINE_END = re.compile(r"\r\n|\r|\n")  # str.splitlines would also split at form feeds and at U+2028
+_ENTRY = re.compile(r"((?:[^\\=: \t\f]|\\.)*)[ \t\f]*[=:]?[ \t\f]*(.*)", re.DOTALL)
+_ESCAPE = re.compile(r"\\(?:u(.{0,4})|(.))", re.DOTALL)
+_HEXADECIMAL = re.compile(r"[0-9a-fA-F]{4}")
+_NAMED_CHARACTERS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+
+
+class Entry(NamedTuple):
+    """A key and its value, unescaped, and the line on which they begin."""
+
+    key: str
+    value: str
+    line: int
+
+
+def parse(text: str, source: str = "serving.properties") -> list[Entry]:
+    """Every entry in order, repeated keys included; `source` is the name that an error gives the text."""
+    return list(_entries(text.removeprefix("\ufeff"), source))
+
+
+def _entries(text: str, source: str) -> Iterator[Entry]:
+    for number, line in _logical_lines(text):
+        match = _ENTRY.fullmatch(line)
+        assert match is not None  # continuation took a last lone backslash away: nothing is left that cannot match
+        try:
+            yield Entry(_unescape(match[1]), _unescape(match[2]), number)
+        except ValueError as error:
+            raise ConfigurationError(f"{source}:{number}: {error}") from error
+
+
+def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
+    """Lines without comments, continued ones joined, each with the number of its first line."""
+    start, joined = 0, ""
+    for number, natural_line in enumerate(_LINE_END.split(text), 1):
+        line = natural_line.lstrip(_BLANKS)
+        if not joined:
+            start = number
+            if line.startswith(("#", "!")):
+                continue
+        continues = _ends_in_lone_backslash(line)
+        joined += line[:-1] if continues else line
+        if joined and not continues:
+            yield start, joined
+            joined = ""
+    if joined:
+        yield start, joined
+
+
+def _ends_in_lone_backslash(line: str) -> bool:
+    return (len(line) - len(line.rstrip("\\"))) % 2 == 1
+
+
+def _unescape(text: str) -> str:
+    unescaped = _ESCAPE.sub(_character, text)
+    try:
+        # Two escapes may be the halves of one character, as Java's strings are UTF-16.
+        return unescaped.encode("utf-16-le", "surrogatepass").decode("utf-16-le")
+    except UnicodeDecodeError:
+        raise ValueError(f"Half of a surrogate pair stands alone. Given: {text}") from None
+
+
+def _character(escape: re.Match[str]) -> str:
+    code, character = escape.groups()
+    if code is None:
+        return _NAMED_CHARACTERS.get(character, character)
+    if not _HEXADECIMAL.fullmatch(code):
+        raise ValueError(f"\\u must be followed by four hexadecimal digits. Given: {escape[0]}")
+    return chr(int(code, 16))

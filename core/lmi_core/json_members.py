@@ -1,0 +1,73 @@
+"""One JSON object, followed while it is written."""
+
+from typing import Any
+
+import orjson
+
+
+class JsonMembers:
+    """Tells the characters of each member's value from those around them."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, Any] = {}  # of the members that are complete
+        self.closed = False
+        self.broken = False  # this is no JSON object
+        self.member: str | None = None  # the one whose value is being written
+        self._depth = 0
+        self._in_string = False
+        self._escaped = False
+        self._part = ""  # of a name or a value
+
+    def push(self, character: str) -> str:
+        """The character where it belongs to a value, else ""."""
+        if self._depth == 0:
+            self._begin(character)
+            return ""
+        if not self._in_string:
+            if self._depth == 1 and (character in ":,}" or character.isspace()):
+                self._end_part(character)
+                return ""
+            self._depth += (character in "{[") - (character in "}]")
+        self._follow_string(character)
+        self._part += character
+        self.broken |= self._depth == 0
+        return character if self.member is not None else ""
+
+    def _begin(self, character: str) -> None:
+        if character == "{" and not self.closed:
+            self._depth = 1
+        elif not character.isspace():
+            self.broken = True
+
+    def _follow_string(self, character: str) -> None:
+        if self._escaped:
+            self._escaped = False
+        elif character == "\\":
+            self._escaped = self._in_string
+        elif character == '"':
+            self._in_string = not self._in_string
+
+    def _end_part(self, character: str) -> None:
+        if character == ":" and self.member is None:
+            self.member = str(self._value())
+        elif character in ",}":
+            self._end_member()
+            self.closed = character == "}"
+            self._depth -= self.closed
+        elif character == ":":
+            self.broken = True
+
+    def _end_member(self) -> None:
+        if self.member is not None:
+            self.values[self.member] = self._value()
+            self.member = None
+        elif self._part or self.values:
+            self.broken = True
+
+    def _value(self) -> Any:
+        part, self._part = self._part, ""
+        try:
+            return orjson.loads(part)
+        except orjson.JSONDecodeError:
+            self.broken = True
+            return None

@@ -1,0 +1,209 @@
+"""One served model: its configuration, its backend and its queue."""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, aclosing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from lmi_core.backend import Backend, BackendSetup
+from lmi_core.backend_choice import choose_backend
+from lmi_core.chat_template import read_chat_template
+from lmi_core.configuration import Configuration
+from lmi_core.dynamic_batch import DynamicBatch
+from lmi_core.errors import ConfigurationError, GenerationTimeout, ModelNotReady, Overloaded
+from lmi_core.formatter import OutputFormatter
+from lmi_core.formatting import FormatterNames, require_choosable, resolve, resolve_chat
+from lmi_core.handler import Call
+from lmi_core.merge import PromptStep, merge
+from lmi_core.plugins import Plugins
+from lmi_core.properties import OPTION_PREFIX, HandlerProperties, ServerProperties
+from lmi_core.request import GenerationRequest, ValidRequest
+from lmi_core.running import RunningCalls
+from lmi_core.script.customization import Customization, check_adapter, common_adapter, take_adapters
+from lmi_core.script.handler_backend import choose_handler, find_handler, handler_setup
+from lmi_core.script.model_code import ModelCode, load_code
+from lmi_core.validation import validate
+
+LONG_PROMPT = 20_000  # characters; about 5 ms of tokenizing
+
+
+@dataclass(frozen=True, slots=True)
+class ModelPlan:
+    """What a model directory asks for, checked, with nothing started."""
+
+    name: str
+    directory: Path
+    configuration: Configuration
+    server: ServerProperties
+    options: HandlerProperties
+    backend: type[Backend[Any]]
+    backend_reason: str
+    setup: BackendSetup[Any]
+    formatters: FormatterNames
+    chat_formatters: FormatterNames
+    chat_template: str | None  # in place of the tokenizer's own
+    code: ModelCode = field(default_factory=ModelCode)
+
+    @property
+    def configs(self) -> SimpleNamespace:
+        """Every option with its value in force, as text, for the code of the model's author."""
+        values = {each.key.removeprefix(OPTION_PREFIX): each.value for each in self.configuration.effective()}
+        return SimpleNamespace(**values, model_dir=str(self.directory), model_id_or_path=values.get("model_id"))
+
+
+def read_plan(name: str, directory: Path, environment: Mapping[str, str], plugins: Plugins) -> ModelPlan:
+    """Read and check a model directory; imports no engine. Raises ConfigurationError."""
+    configuration = Configuration.read(directory, environment)
+    server = configuration.load(ServerProperties)
+    options = configuration.load(HandlerProperties)
+    script = find_handler(directory, options)
+    backend, reason = choose_handler(script) if script else choose_backend(options.rolling_batch, plugins.backends)
+    properties = configuration.load(backend.properties_type)
+    code = ModelCode() if script else load_code(directory, options, plugins)
+    base_options = code.base_options(options, plugins)
+    formatters, chat_formatters = resolve(base_options), resolve_chat(base_options)
+    for formatter in (formatters.whole, formatters.stream):
+        require_choosable(plugins.formatters.get(formatter))
+    for formatter in (chat_formatters.whole, chat_formatters.stream):
+        plugins.formatters.get(formatter)
+    passed = configuration.undeclared_options() if script else backend.engine_arguments()
+    arguments = configuration.pass_through(passed)
+    configuration.reject_unknown()
+    setup: BackendSetup[Any] = BackendSetup(directory, properties, arguments, server.retry_threshold)
+    if script is not None:
+        setup = handler_setup(setup, script, configuration, server, options)
+    template = read_chat_template(options.chat_template, directory)
+    return ModelPlan(
+        name=name,
+        directory=directory,
+        configuration=configuration,
+        server=server,
+        options=options,
+        backend=backend,
+        backend_reason=reason,
+        setup=setup,
+        formatters=formatters,
+        chat_formatters=chat_formatters,
+        chat_template=template,
+        code=code,
+    )
+
+
+class Model:
+    """A model as it is served. `start` makes it ready; until then, and after a failure, it takes no request."""
+
+    def __init__(self, plan: ModelPlan, plugins: Plugins) -> None:
+        self.plan = plan
+        self.name = plan.name
+        self.plugins = plugins
+        self.formatters = plan.formatters
+        self.configs = plan.configs
+        self.backend: Backend[Any] = plan.backend(plan.setup)
+        self.ready = False
+        self.created = int(time.time())
+        self.running = RunningCalls()
+        self._in_flight = 0
+        self.most_in_flight = plan.server.job_queue_size + plan.setup.properties.max_rolling_batch_size
+        self.dynamic_batch: DynamicBatch | None = None
+        if plan.options.dynamic_batching:
+            self.dynamic_batch = DynamicBatch(plan.server.batch_size, plan.server.max_batch_delay / 1000)
+
+    async def start(self) -> None:
+        """Raises ConfigurationError when the model cannot be loaded, also when that takes too long."""
+        limit = self.plan.options.model_loading_timeout
+        try:
+            async with asyncio.timeout(limit) as deadline:
+                await self.backend.start()
+        except TimeoutError:
+            if not deadline.expired():  # the backend's own
+                raise
+            raise ConfigurationError(
+                f"model {self.name} did not load within option.model_loading_timeout={limit} seconds"
+            ) from None
+        self.ready = True
+
+    async def stop(self) -> None:
+        self.ready = False
+        await self.backend.stop()
+
+    async def health(self) -> None:
+        """Raises ModelNotReady or BackendUnhealthy."""
+        if not self.ready:
+            raise ModelNotReady(f"model {self.name} is loading")
+        await self.backend.health()
+
+    @contextmanager
+    def admit(self) -> Iterator[None]:
+        """A place in the bounded queue; raises Overloaded before anything of the request was read."""
+        if not self.ready:
+            raise ModelNotReady(f"model {self.name} is not ready")
+        if self._in_flight >= self.most_in_flight:
+            raise Overloaded(f"model {self.name} has {self._in_flight} requests in its queue, the most it takes")
+        self._in_flight += 1
+        try:
+            yield
+        finally:
+            self._in_flight -= 1
+
+    def new_formatter(self, name: str, **arguments: Any) -> OutputFormatter:
+        return self.plugins.formatters.get(name)(**arguments)
+
+    def customize(self, call: Call) -> tuple[Call, Customization]:
+        """The model's own code, or that of the adapter that the call names, and the call without the name."""
+        call, adapters = take_adapters(call)
+        for name in dict.fromkeys(adapters):
+            if name is not None:
+                check_adapter(name, self.plan.code, self.backend)
+        adapter = common_adapter(adapters)
+        loras = tuple(name if name in self.backend.adapters else None for name in adapters)
+        formatters = self.plan.code.of(adapter)
+        tokenizer = getattr(self.backend, "tokenizer", None)
+        return call, Customization(
+            formatters, tokenizer, self.configs, self.plan.options, call.request_id, adapter, loras
+        )
+
+    async def validate(self, requests: Sequence[GenerationRequest], request_id: str) -> list[ValidRequest]:
+        """Raises InvalidParameter. Long prompts are tokenized beside the event loop."""
+        if sum(len(request.prompt) for request in requests) > LONG_PROMPT:
+            return await asyncio.to_thread(self._validate, requests, request_id)
+        return self._validate(requests, request_id)
+
+    def _validate(self, requests: Sequence[GenerationRequest], request_id: str) -> list[ValidRequest]:
+        if len(requests) == 1:
+            return [validate(requests[0], self.backend, request_id)]
+        return [validate(request, self.backend, f"{request_id}-{i}") for i, request in enumerate(requests)]
+
+    def generate(self, requests: Sequence[ValidRequest], request_id: str = "") -> AsyncGenerator[PromptStep, None]:
+        """The steps of a call's prompts as they come. Closing it aborts them all; so does `running.abort`."""
+        return self.running.until_aborted(request_id, requests, self._generate(requests))
+
+    async def _generate(self, requests: Sequence[ValidRequest]) -> AsyncGenerator[PromptStep, None]:
+        async with AsyncExitStack() as stack:
+            if self.dynamic_batch is not None:
+                await stack.enter_async_context(self.dynamic_batch.member())
+            streams = [self.backend.generate(request) for request in requests]
+            steps = await stack.enter_async_context(aclosing(merge(streams)))
+            timed = await stack.enter_async_context(aclosing(self._within_predict_timeout(steps)))
+            async for item in timed:
+                yield item
+
+    async def _within_predict_timeout(
+        self, steps: AsyncGenerator[PromptStep, None]
+    ) -> AsyncGenerator[PromptStep, None]:
+        """Only the wait for the engine counts, not the time that the client takes to read."""
+        limit = self.plan.options.predict_timeout
+        now = asyncio.get_running_loop().time
+        try:
+            async with asyncio.timeout(limit) as deadline:
+                async for item in steps:
+                    deadline.reschedule(None)
+                    yield item
+                    deadline.reschedule(now() + limit)
+        except TimeoutError:
+            if not deadline.expired():  # the backend's own
+                raise
+            raise GenerationTimeout(f"no generation step came within option.predict_timeout={limit} seconds") from None

@@ -1,0 +1,36 @@
+"""Finds the model directories under a path."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from lmi_core.errors import ConfigurationError
+
+PROPERTIES_FILE = "serving.properties"
+MODEL_VARIABLES = ("HF_MODEL_ID", "OPTION_MODEL_ID")
+MARKERS = (PROPERTIES_FILE, "config.json", "model.py")
+
+
+def is_model_directory(path: Path) -> bool:
+    return any((path / marker).is_file() for marker in MARKERS)
+
+
+def find_model_directories(path: Path, environment: Mapping[str, str]) -> dict[str, Path]:
+    """Model directories by model name: the path itself, or, for a model store, its sub-folders.
+
+    A directory without files is a model too when the environment names one (`HF_MODEL_ID`, `OPTION_MODEL_ID`).
+    """
+    if not path.exists():
+        raise ConfigurationError(f"{path} does not exist: give the path of a model directory")
+    if not path.is_dir():
+        raise ConfigurationError(f"{path} is a file: give the path of the model directory that holds it")
+    if is_model_directory(path):
+        return {path.resolve().name: path}
+    found = {child.name: child for child in sorted(path.iterdir()) if child.is_dir() and is_model_directory(child)}
+    if not found and any(value and name.upper() in MODEL_VARIABLES for name, value in environment.items()):
+        return {path.resolve().name: path}
+    if not found:
+        raise ConfigurationError(
+            f"{path} holds no model: put a {PROPERTIES_FILE} there (with option.model_id), or the model's own files"
+            " (config.json, *.safetensors, tokenizer.json)"
+        )
+    return found

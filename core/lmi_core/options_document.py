@@ -1,0 +1,48 @@
+"""The declared keys as documents: an example `serving.properties`, and tables for `docs/options.md`."""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from lmi_core.properties import DeclaredKey, Properties, declared
+
+_EXAMPLE_HEADING = """\
+# Every key with its default. Remove the # in front of a key to set it.
+# Beside these, option.* keys that the chosen engine takes as its own arguments pass through to it.
+"""
+
+_TABLE_HEADING = """\
+| Key | Type | Default | Environment | Meaning |
+|---|---|---|---|---|
+"""
+
+
+def example(types: Mapping[str, type[Properties]]) -> str:
+    """A `serving.properties` that changes nothing until a line of it is uncommented."""
+    return _EXAMPLE_HEADING + "".join(
+        f"\n# == {section} ==\n" + "".join(f"\n# {key.help}\n#{key.key}={key.default}\n" for key in keys)
+        for section, keys in _sections(types)
+    )
+
+
+def markdown(types: Mapping[str, type[Properties]]) -> str:
+    return "# Options\n" + "".join(
+        f"\n## {section}\n\n{_TABLE_HEADING}" + "".join(_row(key) for key in keys) for section, keys in _sections(types)
+    )
+
+
+def _sections(types: Mapping[str, type[Properties]]) -> Iterator[tuple[str, list[DeclaredKey]]]:
+    """What each type adds or changes: a key that it inherits unchanged is shown once, in the section of its base."""
+    for section, properties_type in types.items():
+        bases = [base for base in types.values() if base is not properties_type and issubclass(properties_type, base)]
+        inherited = {key for base in bases for key in declared(base)}
+        if keys := [key for key in declared(properties_type) if key not in inherited]:
+            yield section, keys
+
+
+def _row(key: DeclaredKey) -> str:
+    keys = _code([key.key, *key.aliases])
+    cells = [keys, key.type, _code([key.default]), _code(key.environment), key.help]
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
+
+
+def _code(texts: Iterable[str]) -> str:
+    return ", ".join(f"`{text}`" for text in texts if text)

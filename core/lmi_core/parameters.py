@@ -1,0 +1,76 @@
+"""The generation parameters that every rolling-batch backend takes, with LMI's names and defaults."""
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+
+StopSequence = Annotated[str, Field(min_length=1)]
+
+
+class GenerationParameters(BaseModel):
+    """A backend subclasses this to take more parameters, or to give them other defaults.
+
+    Types are strict, as JSON has them: "30" is no number.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    do_sample: bool = Field(
+        False, description="Sample; false is greedy decoding, whatever the sampling parameters say."
+    )
+    seed: int | None = Field(None, ge=0, lt=2**63, description="The same seed gives the same text. Default: random.")
+    temperature: float = Field(1.0, ge=0, le=100, description="Divides the logits before sampling; 0 is greedy.")
+    repetition_penalty: float = Field(1.0, gt=0, le=100, description="Above 1 makes tokens seen before less likely.")
+    top_k: int = Field(0, ge=-1, description="Sample from the k most likely tokens; 0 and -1 mean all.")
+    top_p: float = Field(
+        1.0, gt=0, le=1, description="Sample from the most likely tokens that make up this probability."
+    )
+    max_new_tokens: int = Field(30, ge=1, description="The most tokens to generate.")
+    details: bool = Field(False, description="Answer with `details`: finish reason, token count, tokens.")
+    return_full_text: bool = Field(False, description="Put the prompt before the generated text.")
+    stop_sequences: list[StopSequence] | None = Field(
+        None, max_length=64, description="Texts that end the generation; they are not part of the answer."
+    )
+    decoder_input_details: bool = Field(False, description="Give `details.prefill`: the prompt's tokens.")
+
+    @field_validator("decoder_input_details")
+    @classmethod
+    def _within_details(cls, value: bool, info: ValidationInfo) -> bool:
+        if value and not info.data.get("details"):
+            raise ValueError("must come with `details`: true, which it is a part of")
+        return value
+
+    @property
+    def num_sequences(self) -> int:
+        """How many sequences the backend yields for one prompt."""
+        return 1
+
+    @property
+    def num_answers(self) -> int:
+        """How many of them, the likeliest, are the answer."""
+        return self.num_sequences
+
+    @property
+    def most_prompt_tokens(self) -> int | None:
+        """Of a longer prompt, only so many of the last tokens are used."""
+        return None
+
+    @property
+    def wants_prefill(self) -> bool:
+        """Whether the prompt's tokens come with the first step."""
+        return self.decoder_input_details
+
+    @property
+    def best_first(self) -> bool:
+        """Whether a prompt's sequences come best first, by a measure that is the backend's."""
+        return False
+
+    @property
+    def num_top_tokens(self) -> int:
+        """How many of the likeliest tokens each generated token comes with."""
+        return 0
+
+    @property
+    def num_prompt_top_tokens(self) -> int:
+        """The same for the prompt's tokens."""
+        return 0

@@ -1,0 +1,238 @@
+"""The keys of `serving.properties`: how one is declared, and those that the core reads itself."""
+
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, NonNegativeInt, PositiveInt, field_validator
+from pydantic.fields import FieldInfo
+
+OPTION_PREFIX = "option."
+
+BUILTIN_ENTRY_POINTS = (
+    "djl_python.huggingface",
+    "djl_python.tensorrt_llm",
+    "djl_python.lmi_vllm.vllm_async_service",
+    "djl_python.lmi_trtllm.trtllm_async_service",
+)
+
+_NOUNS = {
+    "boolean": "true or false",
+    "integer": "an integer",
+    "number": "a number",
+    "object": "a JSON object",
+    "string": "text",
+}
+_BOUNDS = {
+    "exclusiveMinimum": "greater than",
+    "minimum": "no less than",
+    "exclusiveMaximum": "less than",
+    "maximum": "no more than",
+}
+
+
+@dataclass(frozen=True)
+class Names:
+    """What a property is called besides its field's name: its key, other spellings, environment variables."""
+
+    key: str | None = None
+    aliases: tuple[str, ...] = ()
+    environment: tuple[str, ...] = ()
+
+
+class DeclaredKey(NamedTuple):
+    """A declared property in words for a person; keys are whole, environment variables in order of precedence."""
+
+    field: str
+    key: str
+    aliases: tuple[str, ...]
+    environment: tuple[str, ...]
+    type: str
+    default: str
+    help: str
+
+
+class Properties(BaseModel):
+    """Keys that share a prefix. A validator's `ValueError` ends the sentence that the key begins: "must be even"."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    prefix: ClassVar[str] = OPTION_PREFIX
+
+
+def declared(properties_type: type[Properties]) -> list[DeclaredKey]:
+    """Every key of the type, inherited ones first."""
+    schemas = properties_type.model_json_schema()["properties"]
+    return [
+        _declared_key(properties_type.prefix, name, field, _in_words(schemas[name]))
+        for name, field in properties_type.model_fields.items()
+    ]
+
+
+def environment_variable(key: str) -> str:
+    """`OPTION_X` for `option.x`, `SERVING_X` for `x`."""
+    if key.startswith(OPTION_PREFIX):
+        return "OPTION_" + key.removeprefix(OPTION_PREFIX).upper()
+    return "SERVING_" + key.upper()
+
+
+def _declared_key(prefix: str, name: str, field: FieldInfo, type_in_words: str) -> DeclaredKey:
+    names = next((each for each in field.metadata if isinstance(each, Names)), Names())
+    key, *aliases = (prefix + spelling for spelling in (names.key or name, *names.aliases))
+    variables = [environment_variable(spelling) for spelling in (key, *aliases)]
+    return DeclaredKey(
+        field=name,
+        key=key,
+        aliases=tuple(aliases),
+        environment=tuple(dict.fromkeys([*variables, *names.environment])),
+        type=type_in_words,
+        default="" if field.is_required() else _as_text(field.default),
+        help=field.description or "",
+    )
+
+
+def _as_text(default: object) -> str:
+    if default is None:
+        return ""
+    return default if isinstance(default, str) else json.dumps(default)
+
+
+def _in_words(schema: Mapping[str, Any]) -> str:
+    if "anyOf" in schema:
+        return " or ".join(_in_words(choice) for choice in schema["anyOf"] if choice.get("type") != "null")
+    if "enum" in schema:
+        return "one of " + ", ".join(str(choice) for choice in schema["enum"])
+    if "const" in schema:
+        return str(schema["const"])
+    bounds = [f"{words} {schema[bound]}" for bound, words in _BOUNDS.items() if bound in schema]
+    return f"{_NOUNS[schema['type']]} {' and '.join(bounds)}".rstrip()
+
+
+def _parsed(value: object) -> object:
+    if isinstance(value, str):
+        with suppress(ValueError):
+            return json.loads(value)
+    return value
+
+
+JsonObject = Annotated[dict[str, Any], BeforeValidator(_parsed)]
+
+
+class ServerProperties(Properties):
+    """How the server treats a model, whichever engine runs it."""
+
+    prefix = ""
+
+    engine: Annotated[Literal["Python", "MPI"], Names(environment=("OPTION_ENGINE",))] = Field(
+        default="Python",
+        description="How DJLServing would start the engine: either value is served in the same way here.",
+    )
+    job_queue_size: Annotated[PositiveInt, Names(environment=("MAX_CONCURRENT_REQUESTS",))] = Field(
+        default=1000, description="Requests that may wait beside those that generate; one more is refused."
+    )
+    batch_size: PositiveInt = Field(
+        default=1, description="Most requests in one dynamic batch, with option.rolling_batch=disable."
+    )
+    max_batch_delay: NonNegativeInt = Field(
+        default=100, description="Most milliseconds that a dynamic batch waits for further requests before it starts."
+    )
+    min_workers: Annotated[
+        PositiveInt,
+        Names(key="minWorkers", aliases=("min_workers", "minworkers"), environment=("SERVING_MIN_WORKERS",)),
+    ] = Field(default=1, description="Processes that run the model's own `handle` function from the start.")
+    max_workers: Annotated[
+        PositiveInt,
+        Names(key="maxWorkers", aliases=("max_workers", "maxworkers"), environment=("SERVING_MAX_WORKERS",)),
+    ] = Field(default=1, description="Most such processes; more are started when all are busy. At least minWorkers.")
+    retry_threshold: NonNegativeInt = Field(
+        default=10, description="Restarts of a crashed worker after which the model is marked as failed."
+    )
+    max_request_size: PositiveInt = Field(default=6553500, description="Most bytes in the body of a request.")
+    throttle_error_http_code: Annotated[int, Field(ge=400, le=599)] = Field(
+        default=503, description="HTTP status of the answer to a request that is refused because the queue is full."
+    )
+
+
+class HandlerProperties(Properties):
+    """How requests to a model are read and answered."""
+
+    rolling_batch: str = Field(
+        default="auto",
+        description="The backend that generates, by name; auto takes the best that works here, and so does disable, in "
+        "dynamic batches.",
+    )
+    output_formatter: str | None = Field(
+        default=None,
+        description="The output formatter that writes every answer, by name; chosen per request when not given.",
+    )
+    tgi_compat: bool = Field(default=False, description="Answer in the schema of Text Generation Inference.")
+    enable_streaming: bool = Field(
+        default=False, description="Stream every answer, also to clients that do not ask for it."
+    )
+    chat_template: str | None = Field(
+        default=None,
+        description="Jinja template that makes a prompt of chat messages, or a file with one in the model directory; "
+        "the tokenizer's own when not given.",
+    )
+    tool_call_parser: Literal["hermes", "llama3_json"] | None = Field(
+        default=None,
+        description="How the model writes tool calls: hermes in <tool_call> tags, llama3_json as bare JSON; read from "
+        "the chat template when not given.",
+    )
+    predict_timeout: PositiveInt = Field(default=120, description="Most seconds to wait for the next generation step.")
+    model_loading_timeout: PositiveInt = Field(
+        default=1800, description="Most seconds that loading the model may take."
+    )
+    entry_point: Annotated[str | None, Names(key="entryPoint", aliases=("entrypoint", "entry_point"))] = Field(
+        default=None,
+        description="A Python file of the model directory (model.py when not given), or a built-in LMI handler; those "
+        "are all served in the same way here, *_async_service as async_mode=true.",
+    )
+    handler: str = Field(
+        default="handle", description="The function of the Python file that answers requests, if it has one."
+    )
+    enable_venv: bool = Field(
+        default=False, description="Install the model's requirements.txt into an environment of its own."
+    )
+    async_mode: bool = Field(
+        default=False,
+        description="With option.rolling_batch=disable: rolling batch after all, as LMI's async mode has it.",
+    )
+    mpi_mode: bool = Field(default=False, description="Accepted from LMI: this server needs no MPI with either value.")
+
+    @property
+    def dynamic_batching(self) -> bool:
+        """Whether requests are gathered into static batches; LMI's async mode turns only its own scheduler off."""
+        asynchronous = self.async_mode or (self.entry_point or "").endswith("_async_service")
+        return self.rolling_batch == "disable" and not asynchronous
+
+    @property
+    def script(self) -> str | None:
+        """The Python file that `option.entryPoint` names."""
+        return None if self.entry_point in (None, *BUILTIN_ENTRY_POINTS) else self.entry_point
+
+    @field_validator("entry_point")
+    @classmethod
+    def _a_file_or_built_in(cls, value: str | None) -> str | None:
+        if value is not None and value not in BUILTIN_ENTRY_POINTS and not value.endswith(".py"):
+            raise ValueError(f"must be a Python file (model.py), or one of {', '.join(BUILTIN_ENTRY_POINTS)}")
+        return value
+
+
+class ModelProperties(Properties):
+    """The model that a backend loads; a backend adds its own keys in a subclass."""
+
+    model_id: Annotated[str | None, Names(environment=("HF_MODEL_ID",))] = Field(
+        default=None,
+        description="A folder or a Hugging Face hub id with the weights; the model directory when not given.",
+    )
+    revision: Annotated[str | None, Names(environment=("HF_REVISION",))] = Field(
+        default=None, description="Branch, tag or commit of the model on the hub."
+    )
+    trust_remote_code: Annotated[bool, Names(environment=("HF_MODEL_TRUST_REMOTE_CODE",))] = Field(
+        default=False, description="Run Python code that comes with the weights."
+    )
+    max_rolling_batch_size: Annotated[PositiveInt, Names(environment=("MAX_BATCH_SIZE",))] = Field(
+        default=32, description="Most requests that generate at the same time."
+    )

@@ -1,0 +1,68 @@
+"""Names to the plugin classes behind them."""
+
+import difflib
+import sys
+from collections.abc import Iterable, Iterator
+from typing import ClassVar, Generic, Protocol, TypeVar
+
+from lmi_core.errors import PluginError
+
+
+class Named(Protocol):
+    name: ClassVar[str]
+
+
+T = TypeVar("T", bound=Named)
+
+FILE_MODULE_PREFIX = "lmi_plugin_"  # of modules whose name says less than their file's
+
+
+def origin(plugin: object) -> str:
+    """Where a plugin class or function was written, for messages: `module.Class`, or `file.py:Class`."""
+    module, name = getattr(plugin, "__module__", None), getattr(plugin, "__qualname__", None)
+    if module is None or name is None:
+        return repr(plugin)
+    if module.startswith(FILE_MODULE_PREFIX):
+        return f"{getattr(sys.modules.get(module), '__file__', module)}:{name}"
+    return f"{module}.{name}"
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """A sentence that suggests the nearest known name, or "" when none is near."""
+    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    return f" Did you mean `{near[0]}`?" if near else ""
+
+
+class Registry(Generic[T]):
+    """Classes of one kind by unique name."""
+
+    def __init__(self, kind: str, base: type) -> None:
+        self.kind = kind
+        self.base = base
+        self._plugins: dict[str, type[T]] = {}
+
+    def register(self, plugin: type[T]) -> None:
+        if not (isinstance(plugin, type) and issubclass(plugin, self.base) and hasattr(plugin, "name")):
+            raise PluginError(
+                f"{origin(plugin)} is no {self.kind}: a subclass of {self.base.__name__} with a `name` is"
+            )
+        for name in (plugin.name, *getattr(plugin, "aliases", ())):
+            taken = self._plugins.get(name)
+            if taken is not None:
+                raise PluginError(f"two plugins register the {self.kind} `{name}`: {origin(taken)}, {origin(plugin)}")
+            self._plugins[name] = plugin
+
+    def get(self, name: str) -> type[T]:
+        plugin = self._plugins.get(name)
+        if plugin is None:
+            known = ", ".join(sorted(self._plugins))
+            suggestion = did_you_mean(name, self._plugins)
+            raise PluginError(f"there is no {self.kind} `{name}`.{suggestion} Known: {known}")
+        return plugin
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._plugins
+
+    def __iter__(self) -> Iterator[type[T]]:
+        """Each class once, also one that goes by several names."""
+        return iter(dict.fromkeys(self._plugins.values()))

@@ -1,0 +1,162 @@
+"""Which contract a formatter function follows, read once from its signature and annotations."""
+
+import inspect
+import typing
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from lmi_core.errors import ConfigurationError
+
+Function = Callable[..., Any]
+
+
+class OutputContract(StrEnum):
+    """What an output formatter gets; the values are what `lmi check` prints."""
+
+    GENERATION_OUTPUT = "(output: GenerationOutput) -> str | bytes | dict"
+    REQUEST_OUTPUT = "(request_output: TextGenerationOutput) -> str"
+    LEGACY = "(token, first_token, last_token, details, generated_text, request_id) -> str"
+    RESPONSE_DATA = "(response_data: dict) -> dict"
+    ENGINE_OBJECT = "(response) -> response"
+
+
+class InputContract(StrEnum):
+    """What an input formatter gets; the values are what `lmi check` prints."""
+
+    INPUT_ITEM = "(input_item: Input, **kwargs) -> RequestInput"
+    PAYLOAD = "(decoded_payload: dict, tokenizer=None, **kwargs) -> dict"
+
+
+KEY = "generated_text"  # of LMI's answers
+
+C = TypeVar("C", OutputContract, InputContract)
+
+
+class Reading(NamedTuple, Generic[C]):
+    """A contract, and, where the function's signature leaves it open, by what it was chosen."""
+
+    contract: C
+    ambiguous: str | None = None
+
+
+class _Signs(NamedTuple, Generic[C]):
+    """By what a contract is known: names of annotations, of the parameter, of what the function reads."""
+
+    annotations: Mapping[str, C]
+    names: Mapping[str, C]
+    reads: Mapping[str, C]
+    likely_names: Mapping[str, C]  # of parameters that may mean another contract
+    otherwise: C
+
+
+_OUTPUT = _Signs(
+    annotations={
+        "GenerationOutput": OutputContract.GENERATION_OUTPUT,
+        "TextGenerationOutput": OutputContract.REQUEST_OUTPUT,
+        "RequestOutput": OutputContract.REQUEST_OUTPUT,
+        **dict.fromkeys(("dict", "Dict", "Mapping", "MutableMapping"), OutputContract.RESPONSE_DATA),
+        **dict.fromkeys(
+            (
+                "CompletionResponse",
+                "CompletionStreamResponse",
+                "ChatCompletionResponse",
+                "ChatCompletionStreamResponse",
+            ),
+            OutputContract.ENGINE_OBJECT,
+        ),
+    },
+    names={"request_output": OutputContract.REQUEST_OUTPUT, "response_data": OutputContract.RESPONSE_DATA},
+    reads={
+        **dict.fromkeys(("sequences", "best_sequence_index", "get_next_token"), OutputContract.REQUEST_OUTPUT),
+        **dict.fromkeys(("choices", "model_dump"), OutputContract.ENGINE_OBJECT),
+        **dict.fromkeys(("get", "items", "pop", "update", "setdefault", KEY), OutputContract.RESPONSE_DATA),
+    },
+    likely_names={"response": OutputContract.ENGINE_OBJECT, "data": OutputContract.RESPONSE_DATA},
+    otherwise=OutputContract.REQUEST_OUTPUT,
+)
+_INPUT = _Signs(
+    annotations={
+        "Input": InputContract.INPUT_ITEM,
+        **dict.fromkeys(("dict", "Dict", "Mapping", "MutableMapping"), InputContract.PAYLOAD),
+    },
+    names={"input_item": InputContract.INPUT_ITEM, "decoded_payload": InputContract.PAYLOAD},
+    reads=dict.fromkeys(
+        ("get_property", "get_properties", "get_content", "get_as_json", "get_as_string", "get_as_bytes"),
+        InputContract.INPUT_ITEM,
+    ),
+    likely_names={"inputs": InputContract.INPUT_ITEM, "item": InputContract.INPUT_ITEM},
+    otherwise=InputContract.PAYLOAD,
+)
+
+
+def read_output_contract(function: Function) -> Reading[OutputContract]:
+    """Raises ConfigurationError for a function that follows none."""
+    if inspect.iscoroutinefunction(function):
+        raise ConfigurationError(f"the output formatter {_name(function)} must not be async: it may not wait")
+    positional = _positional(function)
+    if len(positional) == 6:
+        return Reading(OutputContract.LEGACY)
+    required = [each for each in positional if each.default is inspect.Parameter.empty]
+    if not positional or len(required) > 1:
+        raise ConfigurationError(
+            f"the output formatter {_name(function)}{inspect.signature(function)} must take one argument:"
+            " the output or the response. (Or six, as before LMI v0.28.)"
+        )
+    return _read(function, positional[0], _OUTPUT)
+
+
+def read_input_contract(function: Function) -> Reading[InputContract]:
+    """Raises ConfigurationError for a function that follows none."""
+    positional = _positional(function)
+    if not positional:
+        raise ConfigurationError(
+            f"the input formatter {_name(function)}{inspect.signature(function)} must take the payload as its first"
+            " argument"
+        )
+    return _read(function, positional[0], _INPUT)
+
+
+def _read(function: Function, parameter: inspect.Parameter, signs: _Signs[C]) -> Reading[C]:
+    for name in _annotation_names(parameter.annotation):
+        if name in signs.annotations:
+            return Reading(signs.annotations[name])
+    if parameter.name in signs.names and parameter.annotation is inspect.Parameter.empty:
+        return Reading(signs.names[parameter.name])
+    read = _names_read(function)
+    for name, contract in signs.reads.items():
+        if name in read:
+            return Reading(contract, f"`{parameter.name}` has no annotation that tells; the function reads `{name}`")
+    likely = signs.likely_names.get(parameter.name, signs.otherwise)
+    return Reading(likely, f"`{parameter.name}` has no annotation that tells, and nothing that the function reads does")
+
+
+def _positional(function: Function) -> list[inspect.Parameter]:
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return [each for each in inspect.signature(function).parameters.values() if each.kind in kinds]
+
+
+def _annotation_names(annotation: Any) -> list[str]:
+    """The class's name and its bases', of each member of a union; annotations may be text."""
+    if annotation is inspect.Parameter.empty:
+        return []
+    if isinstance(annotation, str):
+        return [part.partition("[")[0].rpartition(".")[2].strip() for part in annotation.split("|")]
+    origin = typing.get_origin(annotation)
+    if origin is None:
+        return [base.__name__ for base in getattr(annotation, "__mro__", ())]
+    names = [getattr(origin, "__name__", "")]
+    return names + [name for member in typing.get_args(annotation) for name in _annotation_names(member)]
+
+
+def _names_read(function: Function) -> set[str]:
+    """Every attribute and global name in the function's own code, those that it asks `hasattr` for, and its keys."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    if code is None:
+        return set()
+    names, texts = set(code.co_names), {each for each in code.co_consts if isinstance(each, str)}
+    return names | (texts if names & {"hasattr", "getattr"} else texts & {KEY})
+
+
+def _name(function: Function) -> str:
+    return getattr(function, "__name__", repr(function))

@@ -1,0 +1,102 @@
+"""A response as an object, as vLLM's server has it: for formatters that change `response.choices[0].text`."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import orjson
+
+from lmi_core.generation import GenerationOutput
+
+JsonObject = dict[str, Any]
+
+
+class ResponseObject(SimpleNamespace):
+    """A JSON object whose keys are attributes, and so are those of the objects in it."""
+
+    def model_dump(self, **_: Any) -> JsonObject:
+        return {name: plain(value) for name, value in vars(self).items()}
+
+    def model_dump_json(self, **_: Any) -> str:
+        return orjson.dumps(self.model_dump()).decode()
+
+
+def as_object(value: Any) -> Any:
+    if isinstance(value, dict):
+        return ResponseObject(**{str(name): as_object(item) for name, item in value.items()})
+    return [as_object(item) for item in value] if isinstance(value, list) else value
+
+
+def plain(value: Any) -> Any:
+    """What JSON can hold, of a ResponseObject, a pydantic model, or a structure of them."""
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, dict):
+        return {name: plain(item) for name, item in value.items()}
+    return value.model_dump() if hasattr(value, "model_dump") else value
+
+
+class EngineResponse:
+    """A dialect's answer, or a chunk of it, as such an object, and back.
+
+    Where the dialect has no `choices` of its own, the object shows them, and a text changed there is written back.
+    """
+
+    def __init__(self, data: JsonObject, output: GenerationOutput, request_id: str) -> None:
+        self.texts = _texts(data)
+        self.object: ResponseObject = as_object(data)
+        self._shown = {} if "choices" in data else self._show(output, request_id)
+
+    def changed_texts(self, response: ResponseObject) -> list[str]:
+        """The texts of the choices after the formatter."""
+        return [choice.text for choice in response.choices] if self._shown else self.texts
+
+    def data(self, response: ResponseObject) -> JsonObject:
+        """In the dialect's form, with what the formatter added."""
+        data = response.model_dump()
+        for name, shown in self._shown.items():
+            if name == "choices" or data.get(name) == shown:
+                data.pop(name, None)
+        texts = self.changed_texts(response)
+        if texts != self.texts:
+            _write_texts(data, texts)
+        return data
+
+    def _show(self, output: GenerationOutput, request_id: str) -> JsonObject:
+        if not self.texts:
+            return {}
+        reason = output.sequence.finish_reason
+        shown: JsonObject = {
+            "id": request_id,
+            "object": "text_completion",
+            "choices": [
+                {"index": place, "text": text, "finish_reason": reason, "logprobs": None}
+                for place, text in enumerate(self.texts)
+            ],
+            "usage": {
+                "prompt_tokens": output.usage.prompt_tokens,
+                "completion_tokens": output.usage.generated_tokens,
+                "total_tokens": output.usage.total_tokens,
+            },
+        }
+        shown = {name: value for name, value in shown.items() if not hasattr(self.object, name)}
+        for name, value in shown.items():
+            setattr(self.object, name, as_object(value))
+        return shown
+
+
+def _texts(data: JsonObject) -> list[str]:
+    """The generated texts in an answer without `choices`: of LMI's two schemas, of TGI, of Triton."""
+    if isinstance(data.get("outputs"), list):
+        return [str(text) for text in data["outputs"]]
+    if isinstance(data.get("token"), dict):
+        return [data["token"]["text"]]
+    return [data[name] for name in ("generated_text", "text_output") if isinstance(data.get(name), str)]
+
+
+def _write_texts(data: JsonObject, texts: list[str]) -> None:
+    if "outputs" in data:
+        data["outputs"] = texts
+    elif isinstance(data.get("token"), dict):
+        data["token"]["text"] = texts[0]
+    else:
+        data["generated_text" if "generated_text" in data else "text_output"] = texts[0]

@@ -1,0 +1,77 @@
+"""`option.enable_venv`: an environment of the model's own for what its `requirements.txt` names."""
+
+import hashlib
+import os
+import subprocess
+import sys
+import sysconfig
+import venv
+from dataclasses import dataclass
+from pathlib import Path
+
+from lmi_core.errors import ConfigurationError
+from lmi_core.script.requirements import REQUIREMENTS
+
+CACHE_VARIABLE = "LMI_CACHE"
+LINES_OF_PIP = 20  # its last ones tell why it failed
+
+
+@dataclass(frozen=True)
+class Environment:
+    """Its packages come before the server's, which are there too."""
+
+    directory: Path
+
+    @property
+    def python(self) -> Path:
+        return self.directory / "bin" / "python"
+
+    @property
+    def site_packages(self) -> Path:
+        version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+        return self.directory / "lib" / version / "site-packages"
+
+
+def model_environment(directory: Path, enabled: bool) -> Environment | None:
+    """Made the first time that these requirements are met with. Raises ConfigurationError."""
+    requirements = directory / REQUIREMENTS
+    if not enabled or not requirements.is_file():
+        return None
+    environment = Environment(_cache() / _digest(requirements))
+    complete = environment.directory / "complete"
+    if not complete.exists():
+        venv.create(environment.directory, clear=True)
+        (environment.site_packages / "lmi.pth").write_text("\n".join(_server_paths()))
+        _install(requirements, environment)
+        complete.touch()
+    return environment
+
+
+def _install(requirements: Path, environment: Environment) -> None:
+    command = [sys.executable, "-m", "pip", "--python", str(environment.python), "install", "--no-input"]
+    done = subprocess.run(
+        [*command, "--requirement", str(requirements.resolve())],
+        cwd=requirements.parent,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        lines = (done.stdout + done.stderr).splitlines()[-LINES_OF_PIP:]
+        raise ConfigurationError("\n".join([f"option.enable_venv: {requirements} cannot be installed", *lines]))
+
+
+def _server_paths() -> list[str]:
+    library = {sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")}
+    return [path for path in sys.path if Path(path).is_dir() and path not in library and "lib-dynload" not in path]
+
+
+def _cache() -> Path:
+    folder = os.environ.get(CACHE_VARIABLE)
+    return Path(folder) if folder else Path.home() / ".cache" / "lmi" / "environments"
+
+
+def _digest(requirements: Path) -> str:
+    """Files that the requirements name are read where they are, so the folder counts as well."""
+    content = f"{sys.version}\n{requirements.parent.resolve()}\n".encode() + requirements.read_bytes()
+    return hashlib.sha256(content).hexdigest()[:16]

@@ -1,0 +1,75 @@
+"""The JSON objects in what a formatter wrote: taken out, changed, and put back where they were."""
+
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+
+Change = Callable[[dict[str, Any]], Any]  # an object to what goes into its place; None: nothing does
+
+WHOLE = "application/json"
+LINES = ("application/jsonlines", "application/x-ndjson")
+EVENTS = "text/event-stream"
+
+_OPTIONS = orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY
+
+
+def media_type(content_type: str) -> str:
+    return content_type.partition(";")[0].strip().lower()
+
+
+def has_frames(content_type: str) -> bool:
+    return media_type(content_type) in (WHOLE, *LINES, EVENTS)
+
+
+def encode(value: Any) -> bytes:
+    """Text and bytes as they are, anything else as JSON."""
+    if isinstance(value, str):
+        return value.encode()
+    return bytes(value) if isinstance(value, bytes | bytearray) else orjson.dumps(value, option=_OPTIONS)
+
+
+def frame(value: Any, content_type: str) -> bytes:
+    """One result as a line or an event of its own, where the content type has those."""
+    data = encode(value)
+    kind = media_type(content_type)
+    if kind == EVENTS:
+        return data if data.startswith(b"data:") and data.endswith(b"\n\n") else _event(data)
+    return data if kind not in LINES or data.endswith(b"\n") else data + b"\n"
+
+
+def change_frames(data: bytes, content_type: str, change: Change) -> bytes:
+    """Every object in the data, changed; `[DONE]`, comments and fields that are no JSON stay as they are."""
+    kind = media_type(content_type)
+    if kind == WHOLE:
+        return _change_whole(orjson.loads(data), change)
+    if kind == EVENTS:
+        events = [event for event in data.split(b"\n\n") if event]
+        return b"".join([_change_event(event, change) for event in events])
+    results = [change(orjson.loads(line)) for line in data.splitlines() if line]
+    return b"".join([frame(result, content_type) for result in results if result is not None])
+
+
+def _change_whole(answer: Any, change: Change) -> bytes:
+    if isinstance(answer, list):
+        return encode([change(item) for item in answer])
+    result = change(answer)
+    if result is None:
+        raise TypeError("it returned None: it must return the answer")
+    return encode(result)
+
+
+def _change_event(event: bytes, change: Change) -> bytes:
+    head, separator, payload = event.rpartition(b"data:")
+    if not separator or not payload.lstrip().startswith(b"{"):
+        return event + b"\n\n"
+    result = change(orjson.loads(payload))
+    if result is None:
+        return b""
+    blank = b" " if payload.startswith(b" ") else b""
+    text = encode(result)
+    return frame(text, EVENTS) if text.startswith(b"data:") else head + b"data:" + blank + text + b"\n\n"
+
+
+def _event(data: bytes) -> bytes:
+    return data.rstrip(b"\n") + b"\n\n" if data.startswith(b"data:") else b"data: " + data + b"\n\n"

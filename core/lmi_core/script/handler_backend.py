@@ -1,0 +1,158 @@
+"""A model that its author's `handle` function serves: content in, content out, and no generation of ours."""
+
+import ast
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from lmi_core.backend import Backend, BackendSetup
+from lmi_core.configuration import DEFAULT, Configuration
+from lmi_core.errors import ConfigurationError, GenerationFailed
+from lmi_core.generation import GenerationStep
+from lmi_core.handler import Call
+from lmi_core.properties import OPTION_PREFIX, HandlerProperties, ModelProperties, ServerProperties
+from lmi_core.request import ValidRequest
+from lmi_core.script.environment import model_environment
+from lmi_core.script.handler_pool import HandlerPool, PoolSettings
+from lmi_core.script.handler_protocol import Chunk, Head, Load, Request
+from lmi_core.script.inputs import BATCH_SIZE
+from lmi_core.script.model_script import SCRIPT
+from lmi_core.script.tracebacks import own_traceback
+
+HANDLE = "handle"
+LMI_HANDLERS = ("djl_python.huggingface", "djl_python.tensorrt_llm")  # the others run a `handle` of model.py, if any
+
+
+class HandlerModelProperties(ModelProperties):
+    """Every other `option.*` key reaches the function too, as a property of its input."""
+
+
+@dataclass(frozen=True, slots=True)
+class HandlerSetup(BackendSetup[HandlerModelProperties]):
+    """What a `handle` function is started with, beside what every backend is."""
+
+    load: Load = field(kw_only=True)
+    pool: PoolSettings = field(kw_only=True)
+
+
+class HandlerBackend(Backend[HandlerModelProperties]):
+    """Answers whole requests in worker processes; `generate` has nothing to do here."""
+
+    name = "handler"
+    properties_type = HandlerModelProperties
+
+    def __init__(self, setup: BackendSetup[HandlerModelProperties]) -> None:
+        super().__init__(setup)
+        assert isinstance(setup, HandlerSetup)
+        self.function = setup.load.function
+        self._load = setup.load
+        self.pool = HandlerPool(setup.load, setup.pool)
+
+    async def start(self) -> None:
+        await self.pool.start()
+
+    async def stop(self) -> None:
+        await self.pool.stop()
+
+    async def health(self) -> None:
+        self.pool.check_health()
+
+    def answer(self, call: Call) -> AsyncGenerator[Head | Chunk, None]:
+        """The head of the answer, and, if it streams, its chunks. Raises LmiError; closing it cancels the call."""
+        properties = dict(call.headers) | {"x-request-id": call.request_id}
+        return self.pool.submit(self.function, Request(properties, [("data", call.body)])).answer()
+
+    async def register_adapter(self, name: str, folder: Path) -> None:
+        """For the script's function of that name, in every process, and in those that start later. Raises LmiError."""
+        await self._adapter("register_adapter", name, folder)
+
+    async def update_adapter(self, name: str, folder: Path) -> None:
+        await self._adapter("update_adapter", name, folder)
+
+    async def unregister_adapter(self, name: str) -> None:
+        await self._adapter("unregister_adapter", name, None)
+
+    async def _adapter(self, function: str, name: str, folder: Path | None) -> None:
+        properties = {"name": name} | ({"src": str(folder.resolve())} if folder is not None else {})
+        await self.pool.broadcast(function, Request(properties, []))
+        self._load.adapters.pop(name, None)
+        if folder is not None:
+            self._load.adapters[name] = str(folder.resolve())
+
+    async def generate(self, request: ValidRequest) -> AsyncGenerator[GenerationStep, None]:
+        raise GenerationFailed(f"this model is served by its own function {self.function}, which does not generate")
+        yield  # a generator, as every backend's
+
+
+def find_handler(directory: Path, options: HandlerProperties) -> Path | None:
+    """The Python file whose function serves the model; tells without running it, as that may load a model."""
+    path = directory / (options.script or SCRIPT)
+    if options.entry_point in LMI_HANDLERS:
+        return None
+    if not path.is_file():
+        if options.script is not None:
+            raise ConfigurationError(f"option.entryPoint={options.script}: there is no such file in {directory}")
+        return None
+    if options.handler in _names_in(path):
+        return path.resolve()
+    if options.handler != HANDLE:
+        raise ConfigurationError(f"option.handler={options.handler}: {path} has no such function")
+    return None
+
+
+def choose_handler(script: Path) -> tuple[type[HandlerBackend], str]:
+    return HandlerBackend, f"{script.name} serves the model itself"
+
+
+def handler_setup(
+    setup: BackendSetup[HandlerModelProperties],
+    script: Path,
+    configuration: Configuration,
+    server: ServerProperties,
+    options: HandlerProperties,
+) -> HandlerSetup:
+    """The function's properties are the keys that were given, those of the environment too, and `model_dir`."""
+    given = [each for each in configuration.effective() if each.source != DEFAULT and each.key != BATCH_SIZE]
+    properties = {each.key.removeprefix(OPTION_PREFIX): each.value for each in given}
+    environment = model_environment(setup.directory, options.enable_venv)
+    pool = PoolSettings(
+        min_workers=server.min_workers,
+        max_workers=max(server.min_workers, server.max_workers),
+        batch_size=server.batch_size,
+        max_batch_delay=server.max_batch_delay / 1000,
+        predict_timeout=options.predict_timeout,
+        retry_threshold=server.retry_threshold,
+        python=str(environment.python) if environment is not None else None,
+    )
+    folders = sorted((setup.directory / "adapters").glob("*/"))
+    load = Load(
+        script=str(script),
+        function=options.handler,
+        properties=properties | {"model_dir": str(script.parent)},
+        adapters={folder.name: str(folder.resolve()) for folder in folders},
+    )
+    return HandlerSetup(
+        setup.directory, setup.properties, setup.engine_arguments, setup.retry_threshold, load=load, pool=pool
+    )
+
+
+def _names_in(script: Path) -> list[str]:
+    try:
+        module = ast.parse(script.read_bytes(), str(script))
+    except SyntaxError as error:
+        raise ConfigurationError(f"{script} cannot be loaded\n{own_traceback(error, script.parent)}") from None
+    return [name for statement in module.body for name in _names(statement)]
+
+
+def _names(statement: ast.stmt) -> list[str]:
+    """What a statement at the top of a file makes known."""
+    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
+        return [statement.name]
+    if isinstance(statement, ast.ImportFrom):
+        return [each.asname or each.name for each in statement.names]
+    if isinstance(statement, ast.Assign):
+        return [target.id for target in statement.targets if isinstance(target, ast.Name)]
+    if isinstance(statement, ast.If | ast.Try | ast.With):
+        blocks = [*statement.body, *getattr(statement, "orelse", [])]
+        return [name for each in blocks for name in _names(each)]
+    return []

@@ -1,0 +1,184 @@
+"""The processes that run a model's `handle` function, and the queue in front of them."""
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from contextlib import aclosing, suppress
+from dataclasses import dataclass
+from typing import Any
+
+from lmi_core.errors import BackendUnhealthy, ConfigurationError, FormatterFailed, GenerationFailed
+from lmi_core.script.handler_calls import HandlerBatch, HandlerCall
+from lmi_core.script.handler_process import HandlerProcess
+from lmi_core.script.handler_protocol import Head, Load, Request
+
+logger = logging.getLogger(__name__)
+
+FAILED = 400  # and codes above
+FIRST_RESTART_DELAY = 0.5  # seconds; doubled with each restart in a row
+LONGEST_RESTART_DELAY = 30.0
+
+
+@dataclass(frozen=True)
+class PoolSettings:
+    min_workers: int
+    max_workers: int
+    batch_size: int
+    max_batch_delay: float  # seconds
+    predict_timeout: float  # seconds
+    retry_threshold: int  # restarts in a row of a process that dies
+    python: str | None = None  # the interpreter; None: this one's
+
+
+class HandlerPool:
+    """Starts with `min_workers` processes; further ones when a request finds all of them busy."""
+
+    def __init__(self, load: Load, settings: PoolSettings) -> None:
+        self.processes: list[HandlerProcess] = []
+        self._load = load
+        self._settings = settings
+        self._queue: asyncio.Queue[HandlerCall] = asyncio.Queue()
+        self._changed = asyncio.Event()  # a process may be free, or there is none left
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._starting = 0
+        self._retries_left = settings.retry_threshold
+        self._given_up = False
+        self._why_unhealthy: str | None = "the handler is being loaded"
+
+    async def start(self) -> None:
+        """Raises ConfigurationError."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(self._settings.min_workers):
+                    group.create_task(self._start_process())
+        except ExceptionGroup as failures:
+            await self.stop()
+            raise failures.exceptions[0] from None
+        self._why_unhealthy = None
+        self._spawn(self._dispatch())
+
+    async def stop(self) -> None:
+        tasks, self._tasks = self._tasks, set()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*(process.stop() for process in self.processes))
+        self.processes.clear()
+        self._fail_queue("the handler was stopped")
+
+    def check_health(self) -> None:
+        """Raises BackendUnhealthy while there is no process."""
+        if self._why_unhealthy is not None:
+            raise BackendUnhealthy(self._why_unhealthy)
+
+    def submit(self, function: str, request: Request) -> HandlerCall:
+        """Raises BackendUnhealthy."""
+        self.check_health()
+        call = HandlerCall(function, request)
+        self._queue.put_nowait(call)
+        return call
+
+    async def broadcast(self, function: str, request: Request) -> None:
+        """Call a function in every process. Raises LmiError if one of them answers with an error."""
+        for process in list(self.processes):
+            call = HandlerCall(function, request)
+            self._spawn(self._run(process, HandlerBatch([call])))
+            async with aclosing(call.answer()) as replies:
+                async for reply in replies:
+                    if isinstance(reply, Head) and reply.code >= FAILED:
+                        words = b" ".join(value for _, value in reply.content).decode(errors="replace")
+                        raise FormatterFailed(f"{function} answered {reply.code}: {words}")
+
+    async def _dispatch(self) -> None:
+        while True:
+            first = await self._queue.get()
+            deadline = asyncio.get_running_loop().time() + self._settings.max_batch_delay
+            process = await self._free_process()
+            if process is None:
+                first.fail(BackendUnhealthy(str(self._why_unhealthy)))
+                continue
+            calls = [call for call in await self._gather(first, deadline) if not call.cancelled]
+            if calls:
+                self._spawn(self._run(process, HandlerBatch(calls)))
+                await asyncio.sleep(0)  # so that the process counts as busy
+
+    async def _gather(self, first: HandlerCall, deadline: float) -> list[HandlerCall]:
+        calls = [first]
+        with suppress(TimeoutError):
+            async with asyncio.timeout_at(deadline):
+                while len(calls) < self._settings.batch_size:
+                    calls.append(self._queue.get_nowait() if not self._queue.empty() else await self._queue.get())
+        return calls
+
+    async def _free_process(self) -> HandlerProcess | None:
+        """The least busy one that takes calls; None when there is no process any more."""
+        while True:
+            free = [process for process in self.processes if process.free]
+            if free:
+                return min(free, key=lambda process: process.calls)
+            if self._given_up:
+                return None
+            if len(self.processes) + self._starting < self._settings.max_workers:
+                self._spawn(self._add_process())
+            self._changed.clear()
+            await self._changed.wait()
+
+    async def _run(self, process: HandlerProcess, batch: HandlerBatch) -> None:
+        await process.run(batch)
+        if not process.died.is_set():
+            self._retries_left = self._settings.retry_threshold
+        self._changed.set()
+
+    async def _start_process(self) -> None:
+        process = HandlerProcess(self._settings.predict_timeout, self._settings.python)
+        self._starting += 1
+        try:
+            await process.start(self._load)
+        finally:
+            self._starting -= 1
+        self.processes.append(process)
+        self._why_unhealthy = None
+        self._changed.set()
+        self._spawn(self._supervise(process))
+
+    async def _add_process(self) -> None:
+        try:
+            await self._start_process()
+        except ConfigurationError as error:
+            logger.error("a further worker could not be started: %s", error.message)
+
+    async def _supervise(self, process: HandlerProcess) -> None:
+        await process.died.wait()
+        self.processes.remove(process)
+        if not self.processes:
+            self._why_unhealthy = "the handler's worker died and is being restarted"
+        await self._restart()
+
+    async def _restart(self) -> None:
+        """At once, and then after pauses, unless as many restarts as are allowed came to nothing."""
+        delay = FIRST_RESTART_DELAY
+        while self._retries_left > 0:
+            self._retries_left -= 1
+            try:
+                await self._start_process()
+            except ConfigurationError as error:
+                logger.error("a worker could not be restarted: %s", error.message)
+            else:
+                logger.warning("a worker was restarted")
+                return
+            await asyncio.sleep(delay)
+            delay = min(2 * delay, LONGEST_RESTART_DELAY)
+        if not self.processes:
+            self._given_up = True
+            self._why_unhealthy = f"the handler's worker died {self._settings.retry_threshold} times and is given up"
+            logger.critical(self._why_unhealthy)
+            self._changed.set()
+
+    def _fail_queue(self, why: str) -> None:
+        while not self._queue.empty():
+            self._queue.get_nowait().fail(GenerationFailed(why))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

@@ -1,0 +1,79 @@
+"""What the server and the process of a `handle` function say to each other."""
+
+import msgspec
+
+Content = list[tuple[str | None, bytes]]
+
+
+class Load(msgspec.Struct, tag=True):
+    """To the worker, first and once."""
+
+    script: str
+    function: str
+    properties: dict[str, str]
+    adapters: dict[str, str]  # the folder of each, by name
+
+
+class Request(msgspec.Struct, array_like=True):
+    properties: dict[str, str]
+    content: Content
+
+
+class Handle(msgspec.Struct, tag=True):
+    """One request, or a batch of them, for a function of the script."""
+
+    call_id: int
+    function: str
+    requests: list[Request]
+
+
+class Cancel(msgspec.Struct, tag=True):
+    """Nobody waits for that answer any more."""
+
+    call_id: int
+
+
+class Started(msgspec.Struct, tag=True):
+    """From the worker: its process runs and reads."""
+
+
+class Loaded(msgspec.Struct, tag=True):
+    concurrent: bool  # takes further requests while it works on some
+    functions: list[str]
+
+
+class LoadFailed(msgspec.Struct, tag=True):
+    """The model directory is at fault; the worker ends."""
+
+    message: str
+
+
+class Head(msgspec.Struct, tag=True):
+    """An answer, or, if it streams, how it begins."""
+
+    call_id: int
+    code: int
+    headers: dict[str, str]
+    content: Content
+    streams: bool = False
+
+
+class Chunk(msgspec.Struct, tag=True):
+    call_id: int
+    data: bytes
+
+
+class End(msgspec.Struct, tag=True):
+    """Of an answer; with an error if the function raised."""
+
+    call_id: int
+    error: str | None = None
+
+
+ToWorker = Load | Handle | Cancel
+Reply = Head | Chunk | End
+FromWorker = Started | Loaded | LoadFailed | Head | Chunk | End
+
+encode = msgspec.msgpack.Encoder().encode
+decode_to_worker = msgspec.msgpack.Decoder(ToWorker).decode
+decode_from_worker = msgspec.msgpack.Decoder(FromWorker).decode

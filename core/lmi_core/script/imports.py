@@ -1,0 +1,99 @@
+"""Imports `model.py` and the modules beside it by their bare names, apart from everyone else's modules."""
+
+import builtins
+import importlib
+import importlib.util
+import itertools
+import sys
+from collections.abc import Mapping, Sequence
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from pathlib import Path
+from types import CodeType, ModuleType
+from typing import Any
+
+_numbers = itertools.count()
+
+
+class ScriptImporter:
+    """One folder's modules. To Python they are `lmi_script_N.helper`; the code in them says `import helper`.
+
+    So two models may each have a `helper`, and neither is in the way of a `helper` that is installed.
+    """
+
+    def __init__(self, directory: Path, *further_folders: Path) -> None:
+        self._folders = [directory, *further_folders]
+        self._name = f"lmi_script_{next(_numbers)}"
+        self._builtins = vars(builtins) | {"__import__": self._import}
+        self._owned: dict[str, bool] = {}
+
+    def load(self, name: str) -> ModuleType:
+        """Raises whatever the module's code raises; nothing of it stays loaded then."""
+        package = ModuleType(self._name)
+        package.__path__ = [str(folder) for folder in self._folders]
+        sys.modules[self._name] = package
+        sys.meta_path.insert(0, self)
+        importlib.invalidate_caches()
+        try:
+            return importlib.import_module(f"{self._name}.{name}")
+        except BaseException:
+            self.unload()
+            raise
+
+    def unload(self) -> None:
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)
+        for name in [name for name in sys.modules if name == self._name or name.startswith(f"{self._name}.")]:
+            del sys.modules[name]
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """What `sys.meta_path` asks for."""
+        if not fullname.startswith(f"{self._name}."):
+            return None
+        spec = PathFinder.find_spec(fullname, path, target)
+        if spec is not None and isinstance(spec.loader, SourceFileLoader) and spec.origin is not None:
+            spec.loader = _ScriptLoader(fullname, spec.origin, self._builtins)
+        return spec
+
+    def _import(
+        self,
+        name: str,
+        globals: Mapping[str, Any] | None = None,
+        locals: Mapping[str, Any] | None = None,
+        fromlist: Sequence[str] | None = (),
+        level: int = 0,
+    ) -> ModuleType:
+        """What an `import` statement in the folder's modules calls."""
+        top = name.partition(".")[0]
+        if level > 0 or not self._owns(top):
+            return builtins.__import__(name, globals, locals, fromlist or (), level)
+        module = builtins.__import__(f"{self._name}.{name}", globals, locals, fromlist or (), 0)
+        return module if fromlist else sys.modules[f"{self._name}.{top}"]
+
+    def _owns(self, name: str) -> bool:
+        if name not in self._owned:
+            spec = PathFinder.find_spec(name, [str(folder) for folder in self._folders])
+            # A mere folder, such as that of a tokenizer's files, is a module only if there is no other of its name.
+            self._owned[name] = spec is not None and (spec.origin is not None or not _is_installed(name))
+        return self._owned[name]
+
+
+class _ScriptLoader(SourceFileLoader):
+    """Gives a module its importer's `import`, and leaves no bytecode in the model directory."""
+
+    def __init__(self, name: str, path: str, module_builtins: dict[str, Any]) -> None:
+        super().__init__(name, path)
+        self._module_builtins = module_builtins
+
+    def exec_module(self, module: ModuleType) -> None:
+        vars(module)["__builtins__"] = self._module_builtins
+        super().exec_module(module)
+
+    def get_code(self, fullname: str) -> CodeType | None:
+        code: CodeType = self.source_to_code(self.get_data(self.path), self.path)
+        return code
+
+
+def _is_installed(name: str) -> bool:
+    return name in sys.modules or importlib.util.find_spec(name) is not None

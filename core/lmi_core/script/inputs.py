@@ -1,0 +1,120 @@
+"""What a `handle` function gets: `djl_python.Input`."""
+
+import csv
+import importlib
+import io
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from lmi_core.script import nd_list
+from lmi_core.script.pair_list import PairList
+
+BATCH_SIZE = "batch_size"
+
+
+class Input:
+    """One request's content and properties, or, with dynamic batching, those of several.
+
+    The properties are the model's options and the request's headers; names are matched without regard to case.
+    """
+
+    def __init__(self) -> None:
+        self.function_name: str | None = None
+        self.properties: dict[str, str] = {}
+        self.content = PairList()
+        self._batch: list[Input] = []
+
+    def __str__(self) -> str:
+        sizes = {key: len(value) for key, value in zip(self.content.keys, self.content.values, strict=True)}
+        return f"Input: properties {self.properties}, content in bytes {sizes}"
+
+    def is_batch(self) -> bool:
+        return bool(self._batch)
+
+    def get_batch_size(self) -> int:
+        return len(self.get_batches())
+
+    def get_batches(self) -> list["Input"]:
+        """The requests in it: itself, unless it is a batch."""
+        return self._batch or [self]
+
+    def get_function_name(self) -> str | None:
+        return self.function_name
+
+    def get_properties(self) -> dict[str, str]:
+        return self.properties
+
+    def get_property(self, key: str) -> str | None:
+        return next((value for name, value in self.properties.items() if name.lower() == key.lower()), None)
+
+    def get_content(self) -> PairList:
+        return self.content
+
+    def contains_key(self, key: str) -> bool:
+        return self.content.get(key) is not None
+
+    def is_empty(self) -> bool:
+        """True in the call that is made once, when the model is loaded."""
+        return self.content.is_empty()
+
+    def get_data(self, key: str | None = None) -> Any:
+        """The content, read as its content type says."""
+        kind = (self.get_property("content-type") or "").partition(";")[0].strip().lower()
+        if self.is_empty():
+            return None
+        if kind == "tensor/ndlist":
+            return self.get_as_numpy(key)
+        if kind == "tensor/npz":
+            return self.get_as_npz(key)
+        if kind == "application/json":
+            return self.get_as_json(key)
+        if kind.startswith("text/"):
+            return self.get_as_string(key)
+        return self.get_as_image(key) if kind.startswith("image/") else self.get_as_bytes(key)
+
+    def get_as_bytes(self, key: str | None = None) -> Any:
+        """The content of that name; without one that of `data`, or the first."""
+        if self.is_empty():
+            return None
+        found = self.content.get(key or "data")
+        if found is None and key:
+            raise KeyError(f"the request has no content `{key}`; it has: {', '.join(map(str, self.content.keys))}")
+        return self.content.value_at(0) if found is None else found
+
+    def get_as_string(self, key: str | None = None) -> str:
+        return bytes(self.get_as_bytes(key)).decode()
+
+    def get_as_json(self, key: str | None = None) -> Any:
+        return json.loads(self.get_as_string(key))
+
+    def get_as_csv(self, key: str | None = None) -> list[dict[str, str]]:
+        """An object for each line after the first, which names the columns."""
+        return list(csv.DictReader(io.StringIO(self.get_as_string(key))))
+
+    def get_as_image(self, key: str | None = None) -> Any:
+        """As Pillow opens it, which must be installed."""
+        return importlib.import_module("PIL.Image").open(io.BytesIO(self.get_as_bytes(key)))
+
+    def get_as_numpy(self, key: str | None = None) -> list[Any]:
+        """The arrays of a `tensor/ndlist`."""
+        return nd_list.from_nd_list(self.get_as_bytes(key))
+
+    def get_as_npz(self, key: str | None = None) -> list[Any]:
+        return nd_list.from_npz(self.get_as_bytes(key))
+
+
+def batch_of(requests: Sequence[Input]) -> Input:
+    """Several requests as one Input; alone, a request is what it is."""
+    if len(requests) == 1:
+        return requests[0]
+    batch = Input()
+    batch.function_name = requests[0].function_name
+    batch.properties[BATCH_SIZE] = str(len(requests))
+    batch._batch = list(requests)
+    for place, request in enumerate(requests):
+        for name, value in request.properties.items():
+            batch.properties[f"batch_{place:03}.{name}"] = value
+        for key, value in zip(request.content.keys, request.content.values, strict=True):
+            batch.content.add(f"batch_{place:03}.{key}", value)
+    return batch

@@ -1,0 +1,134 @@
+"""What a model's own code does to its calls: the formatters of `model.py`, and those of its adapters."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from lmi_core.errors import ConfigurationError
+from lmi_core.plugins import Plugins
+from lmi_core.properties import HandlerProperties
+from lmi_core.script.environment import model_environment
+from lmi_core.script.input_formatters import InputFunction
+from lmi_core.script.model_script import SCRIPT, CustomOutput, ModelScript, load_script
+from lmi_core.script.output_formatters import FormatterFunction
+
+ADAPTERS = "adapters"
+ADAPTER_WEIGHTS = "adapter_config.json"
+
+
+@dataclass(frozen=True)
+class ChosenFormatters:
+    """The two that a script's calls go through, and in words, for `lmi check`, why these and how they are read."""
+
+    output: CustomOutput | None = None
+    output_name: str | None = None
+    input: InputFunction | None = None
+    descriptions: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass
+class ModelCode:
+    """The formatters of a model, and of each adapter that has a script of its own."""
+
+    base: ChosenFormatters = field(default_factory=ChosenFormatters)
+    adapters: dict[str, ChosenFormatters] = field(default_factory=dict)
+    adapters_with_weights: set[str] = field(default_factory=set)
+    _scripts: dict[str, ModelScript] = field(default_factory=dict)  # of adapters
+
+    def of(self, adapter: str | None) -> ChosenFormatters:
+        """Where an adapter has no formatter of its own, the model's counts."""
+        own = self.adapters.get(adapter, self.base) if adapter is not None else self.base
+        return ChosenFormatters(own.output or self.base.output, input=own.input or self.base.input)
+
+    def base_options(self, options: HandlerProperties, plugins: Plugins) -> HandlerProperties:
+        """Those by which the formatter is chosen that would write the answer if the model's own did not."""
+        if options.output_formatter != self.base.output_name or options.output_formatter in plugins.formatters:
+            return options
+        return options.model_copy(update={"output_formatter": None})
+
+    def descriptions(self) -> list[str]:
+        """For `lmi check`: which functions are called, and how."""
+        return [line for name, chosen in self._all() for line in _of_adapter(name, chosen.descriptions)]
+
+    def warnings(self) -> list[str]:
+        return [line for name, chosen in self._all() for line in _of_adapter(name, chosen.warnings)]
+
+    def _all(self) -> list[tuple[str | None, ChosenFormatters]]:
+        return [(None, self.base), *self.adapters.items()]
+
+    def load_adapter(self, name: str, directory: Path, site_packages: Path | None = None) -> None:
+        """In place of what was loaded by that name. Raises ConfigurationError."""
+        script = load_script(directory / SCRIPT, site_packages)
+        chosen = choose(script, None, {})
+        self.unload_adapter(name)
+        self._scripts[name], self.adapters[name] = script, chosen
+
+    def unload_adapter(self, name: str) -> None:
+        """Calls that already run go on with what they began with."""
+        self.adapters.pop(name, None)
+        script = self._scripts.pop(name, None)
+        if script is not None:
+            script.unload()
+
+
+def _of_adapter(name: str | None, lines: tuple[str, ...]) -> list[str]:
+    return list(lines) if name is None else [f"adapter {name}: {line}" for line in lines]
+
+
+def load_code(directory: Path, options: HandlerProperties, plugins: Plugins) -> ModelCode:
+    """The directory's `model.py`, or what `option.entryPoint` names, and its adapters'. Raises ConfigurationError."""
+    path = directory / (options.script or SCRIPT)
+    environment = model_environment(directory, options.enable_venv)
+    site_packages = environment.site_packages if environment is not None else None
+    script = load_script(path, site_packages) if path.is_file() else None
+    code = ModelCode(choose(script, options.output_formatter, plugins.custom_formatters(options.output_formatter)))
+    for adapter in sorted((directory / ADAPTERS).glob(f"*/{SCRIPT}")):
+        code.load_adapter(adapter.parent.name, adapter.parent, site_packages)
+    code.adapters_with_weights |= {path.parent.name for path in (directory / ADAPTERS).glob(f"*/{ADAPTER_WEIGHTS}")}
+    return code
+
+
+def choose(
+    script: ModelScript | None, output_formatter: str | None, plugin_formatters: Mapping[str, CustomOutput]
+) -> ChosenFormatters:
+    """The output formatter that `option.output_formatter` names, else the script's; the script's input formatter."""
+    outputs, inputs = (script.outputs, script.inputs) if script is not None else ({}, {})
+    taken = sorted(outputs.keys() & plugin_formatters.keys())
+    if taken:
+        raise ConfigurationError(f"{SCRIPT} and a plugin both have an output formatter {taken[0]}")
+    available = {**plugin_formatters, **outputs}
+    names = [output_formatter] if output_formatter in available else sorted(outputs)
+    name = str(names[0]) if names else None
+    output = available[name] if name is not None else None
+    chosen_input = inputs[min(inputs)] if inputs else None
+    warnings = [*_several("output", names), *_several("input", sorted(inputs)), *_ambiguities(output, chosen_input)]
+    descriptions = _descriptions(output, chosen_input)
+    return ChosenFormatters(output, name, chosen_input, tuple(descriptions), tuple(warnings))
+
+
+def _descriptions(output: CustomOutput | None, chosen_input: InputFunction | None) -> list[str]:
+    lines = []
+    if isinstance(output, FormatterFunction):
+        lines.append(f"custom output formatter: {output.name}, called as {output.reading.contract}")
+    elif output is not None:
+        lines.append(f"custom output formatter: class {output.__name__}")
+    if chosen_input is not None:
+        lines.append(f"custom input formatter: {chosen_input.name}, called as {chosen_input.reading.contract}")
+    return lines
+
+
+def _several(kind: str, names: list[Any]) -> list[str]:
+    if len(names) < 2:
+        return []
+    return [f"there are {len(names)} {kind} formatters ({', '.join(names)}): {names[0]} is taken, the first by name"]
+
+
+def _ambiguities(*functions: CustomOutput | InputFunction | None) -> list[str]:
+    return [
+        f"which contract {function.name} follows is ambiguous: {function.reading.ambiguous}."
+        f" It is called as {function.reading.contract}"
+        for function in functions
+        if isinstance(function, FormatterFunction | InputFunction) and function.reading.ambiguous
+    ]

@@ -1,0 +1,183 @@
+"""What LMI's formatters get and give: `djl_python.request_io`, as model.py files use it."""
+
+import dis
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import lru_cache
+from sys import _getframe as calling_frame
+from types import CodeType
+from typing import Any
+
+NextToken = tuple["Token | None", bool, bool] | tuple["Token | None", int, bool, bool]
+
+
+class Token:
+    """A generated token, or one of the prompt."""
+
+    def __init__(
+        self,
+        id: int,
+        text: str,
+        log_prob: float | None = None,
+        special_token: bool | None = None,
+        error_msg: str | None = None,
+    ) -> None:
+        self.id = id
+        self.text = text
+        self.log_prob = log_prob
+        self.special_token = special_token
+        self.error_msg = error_msg
+        self.request_id: str | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        return self._as_dict("log_prob", "special_token")
+
+    def as_tgi_dict(self) -> dict[str, Any]:
+        return self._as_dict("logprob", "special")
+
+    def _as_dict(self, log_prob: str, special: str) -> dict[str, Any]:
+        found: dict[str, Any] = {"id": self.id, "text": self.text, log_prob: self.log_prob}
+        if self.special_token:
+            found[special] = self.special_token
+        if self.error_msg:
+            found["error_msg"] = self.error_msg
+        return found
+
+
+@dataclass
+class Sequence:
+    """One generated sequence, and how far its tokens were handed out."""
+
+    tokens: list[Token] = field(default_factory=list)
+    top_tokens: list[list[Token]] = field(default_factory=list)
+    cumulative_log_prob: float = 0.0
+    finish_reason: str | None = None
+    stop_reason: str | None = None
+    _last_token_index: int | None = None
+    _next_token: int = field(init=False, default=0)
+    _next_top_tokens: int = field(init=False, default=0)
+
+    def set_next_token(self, token: Token, is_last_token: bool = False) -> None:
+        self.tokens.append(token)
+        if is_last_token:
+            self._last_token_index = len(self.tokens) - 1
+
+    def set_next_top_tokens(self, top_tokens: list[Token]) -> None:
+        self.top_tokens.append(top_tokens)
+
+    @property
+    def unread(self) -> int:
+        """How many tokens were not handed out yet."""
+        return len(self.tokens) - self._next_token
+
+    def has_next_token(self) -> bool:
+        return self.unread > 0
+
+    def has_next_top_tokens(self) -> bool:
+        return self._next_top_tokens < len(self.top_tokens)
+
+    def get_next_token(self) -> NextToken:
+        """`(token, is_first, is_last)` as in LMI v0.28; `(token, index, is_first, is_last)` to who unpacks four."""
+        frame = calling_frame(1)
+        four = _unpacks_four(frame.f_code, frame.f_lasti)
+        if not self.has_next_token():
+            return (None, -1, False, False) if four else (None, False, False)
+        index, self._next_token = self._next_token, self._next_token + 1
+        token, is_first, is_last = self.tokens[index], index == 0, index == self._last_token_index
+        return (token, index, is_first, is_last) if four else (token, is_first, is_last)
+
+    def get_next_top_tokens(self) -> list[Token] | None:
+        if not self.has_next_top_tokens():
+            return None
+        self._next_top_tokens += 1
+        return self.top_tokens[self._next_top_tokens - 1]
+
+    def get_last_token(self) -> Token | None:
+        return self.tokens[self._last_token_index] if self._last_token_index is not None else None
+
+
+@lru_cache(maxsize=1024)
+def _unpacks_four(code: CodeType, call: int) -> bool:
+    """Whether the instruction after the call assigns its result to four names. Model.py files do both."""
+    following = (each for each in dis.get_instructions(code) if each.offset > call and each.opname != "CACHE")
+    instruction = next(following, None)
+    return instruction is not None and instruction.opname == "UNPACK_SEQUENCE" and instruction.arg == 4
+
+
+@dataclass
+class RequestInput:
+    """A request, as an input formatter builds it and an output formatter sees it again. May be subclassed."""
+
+    request_id: int | str | None = None
+    output_formatter: Callable[..., Any] | str | None = None
+    parameters: dict[str, Any] = field(default_factory=dict)
+    server_parameters: dict[str, Any] = field(default_factory=dict)
+    tgi_compat: bool = False
+
+
+@dataclass
+class TextInput(RequestInput):
+    """A request for text."""
+
+    input_text: Any = None
+    input_ids: list[int] = field(default_factory=list)
+    adapters: Any = None
+    tokenizer: Any = None
+    found_adapters: bool = False
+
+    def prompt_tokens_length(self) -> int:
+        return len(self.input_ids)
+
+
+@dataclass
+class RequestOutput:
+    """What a request has come to so far."""
+
+    request_id: int | str | None
+    input: RequestInput
+    finished: bool = False
+
+
+@dataclass
+class TextGenerationOutput(RequestOutput):
+    """The text that a request has generated so far."""
+
+    sequences: dict[int, Sequence] = field(default_factory=dict)
+    best_sequence_index: int = 0
+    prompt_tokens_details: list[Token] = field(default_factory=list)
+    other_sequences_indices: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.sequences.setdefault(self.best_sequence_index, Sequence())
+
+    def set_next_token(
+        self, token: Token, sequence_index: int = 0, is_last_token: bool = False, finish_reason: str | None = None
+    ) -> None:
+        sequence = self.sequences.setdefault(sequence_index, Sequence())
+        sequence.set_next_token(token, is_last_token)
+        sequence.finish_reason = finish_reason or sequence.finish_reason
+
+    def set_next_top_tokens(self, top_tokens: list[Token], sequence_index: int = 0) -> None:
+        self.sequences[sequence_index].set_next_top_tokens(top_tokens)
+
+    def set_best_sequence_index(self, sequence_index: int) -> None:
+        self.best_sequence_index = sequence_index
+
+    def set_finish_reason(self, finish_reason: str, sequence_index: int = 0) -> None:
+        self.sequences[sequence_index].finish_reason = finish_reason
+
+    def get_tokens_as_dict(self, sequence_index: int = 0) -> list[dict[str, Any]]:
+        return self._as_dicts(self.sequences[sequence_index].tokens)
+
+    def get_prompt_tokens_as_dict(self) -> list[dict[str, Any]]:
+        return self._as_dicts(self.prompt_tokens_details)
+
+    def get_prompt_tokes_as_dict(self) -> list[dict[str, Any]]:
+        """The name that v0.28 misspells."""
+        return self.get_prompt_tokens_as_dict()
+
+    def get_top_tokens_as_dict(self, sequence_index: int = 0) -> list[list[dict[str, Any]]]:
+        return [self._as_dicts(tokens) for tokens in self.sequences[sequence_index].top_tokens]
+
+    def _as_dicts(self, tokens: list[Token]) -> list[dict[str, Any]]:
+        return [token.as_tgi_dict() if self.input.tgi_compat else token.as_dict() for token in tokens]

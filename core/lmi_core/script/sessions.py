@@ -1,0 +1,81 @@
+"""State that is kept between requests, in files: `djl_python.SessionManager`."""
+
+import pickle
+import re
+import shutil
+import tempfile
+import time
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+SESSION_ID = re.compile(r"[0-9a-f-]{36}")
+CREATED = ".creation_time"
+SHARED_MEMORY = Path("/dev/shm")
+
+
+class Session:
+    """Values by name. Any process of the model may read what another one put."""
+
+    def __init__(self, session_id: str, session_root: str | Path) -> None:
+        self.session_id = session_id
+        self.files_path = Path(session_root) / session_id
+
+    def put(self, key: str, value: object) -> None:
+        self._path(key).write_bytes(pickle.dumps(value))
+
+    def get(self, key: str, d: Any = None) -> Any:
+        """`d` where nothing was put under the name."""
+        path = self._path(key)
+        return pickle.loads(path.read_bytes()) if path.is_file() else d
+
+    def get_as_numpy(self, key: str, shape: tuple[int, ...], dtype: Any = "float32", create: bool = False) -> Any:
+        """An array that is the file: what is written to it is kept."""
+        import numpy
+
+        return numpy.memmap(self._path(key), dtype=dtype, mode="w+" if create else "r+", shape=shape)
+
+    def remove(self) -> bool:
+        """Whether there was such a session."""
+        existed = self.files_path.is_dir()
+        shutil.rmtree(self.files_path, ignore_errors=True)
+        return existed
+
+    def _path(self, key: str) -> Path:
+        return self.files_path / key.replace("/", "-")
+
+
+class SessionManager:
+    """Takes the model's properties `sessions_path` and `sessions_expiration` (seconds)."""
+
+    def __init__(self, properties: Mapping[str, str]) -> None:
+        self.expiration = int(properties.get("sessions_expiration", 20 * 60))
+        parent = SHARED_MEMORY if SHARED_MEMORY.is_dir() else Path(tempfile.gettempdir())
+        self.sessions_path = Path(properties.get("sessions_path", parent / "djl_sessions"))
+        self.sessions_path.mkdir(parents=True, exist_ok=True)
+
+    def create_session(self) -> Session:
+        self._remove_expired()
+        session = Session(str(uuid.uuid4()), self.sessions_path)
+        session.files_path.mkdir()
+        session.put(CREATED, time.time())
+        return session
+
+    def get_session(self, session_id: str) -> Session | None:
+        session = self._session(session_id)
+        return session if session.files_path.is_dir() else None
+
+    def close_session(self, session_id: str) -> None:
+        self._session(session_id).remove()
+
+    def _session(self, session_id: str) -> Session:
+        if not SESSION_ID.fullmatch(session_id or ""):
+            raise ValueError(f"invalid session id: {session_id!r}")
+        return Session(session_id, self.sessions_path)
+
+    def _remove_expired(self) -> None:
+        for path in self.sessions_path.iterdir():
+            session = Session(path.name, self.sessions_path)
+            if time.time() - session.get(CREATED, 0.0) > self.expiration:
+                session.remove()

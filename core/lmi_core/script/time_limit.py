@@ -1,0 +1,30 @@
+"""Ends code of the user's that would keep the server's event loop for ever."""
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+
+class TimeLimitExceeded(BaseException):
+    """No Exception: the code that it ends may catch those, and go on."""
+
+
+@contextmanager
+def time_limit(seconds: float) -> Iterator[None]:
+    """Raises TimeLimitExceeded in the body once it has computed for so long. Only the main thread can be ended so."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    if signal.getsignal(signal.SIGVTALRM) is not _exceeded:
+        signal.signal(signal.SIGVTALRM, _exceeded)
+    signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+
+
+def _exceeded(_number: int, _frame: FrameType | None) -> None:
+    raise TimeLimitExceeded

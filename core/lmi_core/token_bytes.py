@@ -1,0 +1,41 @@
+"""The bytes that the pieces of a vocabulary stand for."""
+
+import json
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import tokenizers
+
+BYTE_PIECE = re.compile(r"<0x([0-9A-Fa-f]{2})>")  # of vocabularies that spell out the bytes of rare characters
+WORD_START = "\u2581"  # stands for a blank in SentencePiece's vocabularies
+
+
+def is_byte_level(tokenizer: "tokenizers.Tokenizer | None") -> bool:
+    """Whether each character of a piece stands for a byte, as in GPT-2's vocabulary."""
+    if tokenizer is None or tokenizer.decoder is None:
+        return False
+    decoder = json.loads(tokenizer.decoder.__getstate__())
+    return any(part["type"] == "ByteLevel" for part in (decoder, *decoder.get("decoders", ())))
+
+
+def byte_level_bytes(piece: str) -> bytes:
+    """A piece with other characters than bytes are written with was added to the vocabulary as it is."""
+    if all(character in BYTES for character in piece):
+        return bytes(BYTES[character] for character in piece)
+    return piece.encode()
+
+
+def piece_bytes(piece: str) -> bytes:
+    byte = BYTE_PIECE.fullmatch(piece)
+    return bytes([int(byte[1], 16)]) if byte else piece.replace(WORD_START, " ").encode()
+
+
+def _byte_level_alphabet() -> dict[str, int]:
+    """Printable bytes stand for themselves, the others, in turn, for the characters from 256 on."""
+    printable = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
+    others = [byte for byte in range(256) if byte not in printable]
+    return {chr(byte): byte for byte in printable} | {chr(256 + i): byte for i, byte in enumerate(others)}
+
+
+BYTES = _byte_level_alphabet()

@@ -1,0 +1,25 @@
+"""The fixtures that authors of plugins have too."""
+
+from lmi_handlers.testing import (
+    SCRIPTED,
+    Answer,
+    Golden,
+    ModelDirectory,
+    RunningServer,
+    Serve,
+    golden,
+    model_dir,
+    serve,
+)
+
+__all__ = [
+    "SCRIPTED",
+    "Answer",
+    "Golden",
+    "ModelDirectory",
+    "RunningServer",
+    "Serve",
+    "golden",
+    "model_dir",
+    "serve",
+]

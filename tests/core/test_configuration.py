@@ -1,0 +1,355 @@
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from pydantic import Field, PositiveInt, model_validator
+
+from lmi_core.configuration import Configuration, EffectiveValue
+from lmi_core.errors import ConfigurationError
+from lmi_core.properties import HandlerProperties, JsonObject, ModelProperties, Properties, ServerProperties
+
+
+class BackendProperties(ModelProperties):
+    tensor_parallel_degree: PositiveInt | Literal["max"] = Field(default=1, description="Devices for one model.")
+    speculative_config: JsonObject | None = Field(default=None, description="The draft model.")
+
+
+class Directory:
+    """A model directory whose `serving.properties` a test writes."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def read(self, text: str | None = None, environment: Mapping[str, str] | None = None) -> Configuration:
+        if text is not None:
+            (self.path / "serving.properties").write_text(text, encoding="utf-8")
+        return Configuration.read(self.path, environment or {})
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Directory:
+    return Directory(tmp_path)
+
+
+def load_all(configuration: Configuration, *types: type[Properties]) -> None:
+    for properties_type in types:
+        configuration.load(properties_type)
+    configuration.reject_unknown()
+
+
+def error_of(configuration: Configuration, *types: type[Properties]) -> str:
+    with pytest.raises(ConfigurationError) as raised:
+        load_all(configuration, *types)
+    return raised.value.message
+
+
+def test_everything_is_optional(directory: Directory) -> None:
+    configuration = directory.read()
+    assert configuration.load(ServerProperties) == ServerProperties()
+    assert configuration.load(HandlerProperties) == HandlerProperties()
+    assert configuration.load(ModelProperties) == ModelProperties()
+    configuration.reject_unknown()
+    assert configuration.warnings == []
+
+
+def test_a_model_directory_of_an_lmi_container(directory: Directory) -> None:
+    configuration = directory.read("""\
+engine=MPI
+option.model_id = meta-llama/Llama-2-7b-hf \t
+option.trust_remote_code=True
+option.rolling_batch=lmi-dist
+option.tensor_parallel_degree=max
+option.entryPoint=djl_python.huggingface
+option.revision=
+option.speculative_config={"model": "draft", "num_speculative_tokens": 5}
+job_queue_size: 20
+""")
+    assert configuration.load(ServerProperties) == ServerProperties(engine="MPI", job_queue_size=20)
+    assert configuration.load(HandlerProperties) == HandlerProperties(
+        rolling_batch="lmi-dist", entry_point="djl_python.huggingface"
+    )
+    assert configuration.load(BackendProperties) == BackendProperties(
+        model_id="meta-llama/Llama-2-7b-hf",
+        trust_remote_code=True,
+        tensor_parallel_degree="max",
+        speculative_config={"model": "draft", "num_speculative_tokens": 5},
+    )
+    configuration.reject_unknown()
+    assert configuration.warnings == []
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("True", True), ("TRUE", True), ("1", True), ("yes", True), ("false", False), ("No", False), ("0", False)],
+)
+def test_booleans(directory: Directory, text: str, expected: bool) -> None:
+    assert directory.read(f"option.tgi_compat={text}").load(HandlerProperties).tgi_compat is expected
+
+
+@pytest.mark.parametrize("value", ["", "  ", "\\\n"])
+def test_empty_value_is_not_given(directory: Directory, value: str) -> None:
+    configuration = directory.read(
+        f"option.model_id={value}\noption.typo={value}", {"OPTION_OTHER": value.strip("\\\n")}
+    )
+    assert configuration.load(ModelProperties).model_id is None
+    configuration.reject_unknown()
+
+
+def test_empty_value_gives_way_to_the_environment(directory: Directory) -> None:
+    configuration = directory.read("option.model_id=", {"HF_MODEL_ID": "gpt2"})
+    assert configuration.load(ModelProperties).model_id == "gpt2"
+
+
+@pytest.mark.parametrize(
+    ("text", "environment", "expected", "source"),
+    [
+        (None, {}, "", "default"),
+        (None, {"HF_MODEL_ID": "short"}, "short", "environment HF_MODEL_ID"),
+        (None, {"HF_MODEL_ID": "short", "OPTION_MODEL_ID": "long"}, "long", "environment OPTION_MODEL_ID"),
+        ("\noption.model_id=file", {"OPTION_MODEL_ID": "long"}, "file", "serving.properties:2"),
+        (None, {"OPTION_model_id": "mixed"}, "mixed", "environment OPTION_model_id"),
+    ],
+)
+def test_precedence(
+    directory: Directory, text: str | None, environment: dict[str, str], expected: str, source: str
+) -> None:
+    configuration = directory.read(text, environment)
+    assert (configuration.load(ModelProperties).model_id or "") == expected
+    assert configuration.effective()[0] == EffectiveValue("option.model_id", expected, source)
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [{"SERVING_JOB_QUEUE_SIZE": "7"}, {"SERVING_job_queue_size": " 7 "}, {"MAX_CONCURRENT_REQUESTS": "7"}],
+)
+def test_server_properties_from_the_environment(directory: Directory, environment: dict[str, str]) -> None:
+    assert directory.read(None, environment).load(ServerProperties).job_queue_size == 7
+
+
+@pytest.mark.parametrize(
+    "variable", ["job_queue_size", "JOB_QUEUE_SIZE", "OPTION_JOB_QUEUE_SIZE", "max_concurrent_requests"]
+)
+def test_other_variables_mean_nothing_to_the_server(directory: Directory, variable: str) -> None:
+    assert directory.read(None, {variable: "7"}).load(ServerProperties).job_queue_size == 1000
+
+
+@pytest.mark.parametrize("key", ["option.entryPoint", "option.entrypoint", "option.entry_point"])
+def test_aliases(directory: Directory, key: str) -> None:
+    configuration = directory.read(f"{key}=djl_python.huggingface")
+    assert configuration.load(HandlerProperties).entry_point == "djl_python.huggingface"
+    assert (
+        EffectiveValue("option.entryPoint", "djl_python.huggingface", "serving.properties:1")
+        in configuration.effective()
+    )
+
+
+def test_primary_spelling_wins_over_an_alias_with_a_warning(directory: Directory) -> None:
+    configuration = directory.read(
+        "option.entryPoint=djl_python.huggingface\noption.entrypoint=djl_python.tensorrt_llm"
+    )
+    assert configuration.load(HandlerProperties).entry_point == "djl_python.huggingface"
+    assert configuration.warnings == [
+        "option.entryPoint: the value of serving.properties:2 gives way to that of serving.properties:1"
+    ]
+
+
+def test_two_environment_names_are_warned_of(directory: Directory) -> None:
+    configuration = directory.read(None, {"HF_MODEL_ID": "short", "OPTION_MODEL_ID": "long"})
+    configuration.load(ModelProperties)
+    assert configuration.warnings == [
+        "option.model_id: the value of environment HF_MODEL_ID gives way to that of environment OPTION_MODEL_ID"
+    ]
+
+
+def test_same_value_twice_needs_no_warning(directory: Directory) -> None:
+    configuration = directory.read("option.model_id=a\noption.model_id=a", {"HF_MODEL_ID": "b", "OPTION_MODEL_ID": "b"})
+    configuration.load(ModelProperties)
+    assert configuration.warnings == []
+
+
+def test_last_of_a_repeated_key_wins_with_a_warning(directory: Directory) -> None:
+    configuration = directory.read("option.model_id=first\nbatch_size=2\noption.model_id=last")
+    assert configuration.load(ModelProperties).model_id == "last"
+    assert configuration.warnings == [
+        "option.model_id: the value of serving.properties:1 gives way to that of serving.properties:3"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (
+            "option.max_rolling_batch_size=-1",
+            "option.max_rolling_batch_size must be an integer greater than 0. Given: -1",
+        ),
+        (
+            "option.max_rolling_batch_size=many",
+            "option.max_rolling_batch_size must be an integer greater than 0. Given: many",
+        ),
+        ("option.trust_remote_code=maybe", "option.trust_remote_code must be true or false. Given: maybe"),
+        (
+            "option.tensor_parallel_degree=0",
+            "option.tensor_parallel_degree must be an integer greater than 0 or max. Given: 0",
+        ),
+        ("option.speculative_config={", "option.speculative_config must be a JSON object. Given: {"),
+    ],
+)
+def test_invalid_value(directory: Directory, line: str, message: str) -> None:
+    assert error_of(directory.read(f"# model\n\n{line}"), BackendProperties) == f"serving.properties:3: {message}"
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("engine=DeepSpeed", "engine must be one of Python, MPI. Given: DeepSpeed"),
+        ("job_queue_size=0", "job_queue_size must be an integer greater than 0. Given: 0"),
+        ("max_batch_delay=-1", "max_batch_delay must be an integer no less than 0. Given: -1"),
+        (
+            "throttle_error_http_code=200",
+            "throttle_error_http_code must be an integer no less than 400 and no more than 599. Given: 200",
+        ),
+    ],
+)
+def test_invalid_server_value(directory: Directory, line: str, message: str) -> None:
+    assert error_of(directory.read(line), ServerProperties) == f"serving.properties:1: {message}"
+
+
+@pytest.mark.parametrize(
+    ("line", "script"),
+    [("option.entryPoint=serve.py", "serve.py"), ("option.entryPoint=djl_python.huggingface", None), ("", None)],
+)
+def test_script_that_the_entry_point_names(directory: Directory, line: str, script: str | None) -> None:
+    assert directory.read(line).load(HandlerProperties).script == script
+
+
+def test_unknown_entry_point_lists_the_known_ones(directory: Directory) -> None:
+    message = error_of(directory.read("option.entryPoint=djl_python.transformers_neuronx"), HandlerProperties)
+    assert "must be a Python file (model.py), or one of djl_python.huggingface, djl_python.tensorrt_llm, " in message
+
+
+def test_invalid_value_of_the_environment_names_the_variable(directory: Directory) -> None:
+    configuration = directory.read(None, {"MAX_BATCH_SIZE": "0"})
+    assert error_of(configuration, ModelProperties) == (
+        "environment MAX_BATCH_SIZE: option.max_rolling_batch_size must be an integer greater than 0. Given: 0"
+    )
+
+
+def test_invalid_values_have_a_line_each(directory: Directory) -> None:
+    message = error_of(directory.read("engine=A\\nB\nbatch_size=0"), ServerProperties)
+    assert [line.partition(": ")[0] for line in message.splitlines()] == [
+        "serving.properties:1",
+        "serving.properties:2",
+    ]
+
+
+def test_required_key(directory: Directory) -> None:
+    class Required(Properties):
+        draft_model: str
+
+    assert error_of(directory.read(), Required) == "serving.properties: option.draft_model must be given"
+
+
+def test_keys_that_contradict_each_other(directory: Directory) -> None:
+    class Contradicting(Properties):
+        least: int = 0
+        most: int = 9
+
+        @model_validator(mode="after")
+        def _ordered(self) -> "Contradicting":
+            if self.least > self.most:
+                raise ValueError("option.least must be no more than option.most")
+            return self
+
+    message = error_of(directory.read("option.least=10"), Contradicting)
+    assert message == "serving.properties: option.least must be no more than option.most"
+
+
+def test_pass_through(directory: Directory) -> None:
+    configuration = directory.read(
+        "option.max_model_len = 4096 \noption.revision=main\noption.dtype=", {"OPTION_ENFORCE_EAGER": "true"}
+    )
+    configuration.load(ModelProperties)
+    accepted = ["max_model_len", "enforce_eager", "revision", "dtype", "seed"]
+    assert configuration.pass_through(accepted) == {"max_model_len": "4096", "enforce_eager": "true"}
+    configuration.reject_unknown()
+    assert configuration.effective()[-2:] == [
+        EffectiveValue("option.enforce_eager", "true", "environment OPTION_ENFORCE_EAGER"),
+        EffectiveValue("option.max_model_len", "4096", "serving.properties:1"),
+    ]
+
+
+def test_pass_through_prefers_the_file(directory: Directory) -> None:
+    configuration = directory.read("option.seed=1", {"OPTION_SEED": "2"})
+    assert configuration.pass_through({"seed"}) == {"seed": "1"}
+
+
+@pytest.mark.parametrize(
+    ("line", "hint"),
+    [
+        ("option.max_rolling_batchsize=1", "; did you mean option.max_rolling_batch_size?"),
+        ("option.Model_ID=gpt2", "; did you mean option.model_id?"),
+        ("model_id=gpt2", "; did you mean option.model_id?"),
+        ("HF_MODEL_ID=gpt2", "; did you mean option.model_id?"),
+        ("option.job_queue_size=1", "; did you mean job_queue_size?"),
+        ("option.max_model_length=1", "; did you mean option.max_model_len?"),
+        ("option.pythonExecutable=python3", ""),
+        ("SERVING_BATCH=1", "; did you mean batch_size?"),
+    ],
+)
+def test_unknown_key(directory: Directory, line: str, hint: str) -> None:
+    configuration = directory.read(f"\n{line}")
+    configuration.pass_through(["max_model_len"])
+    message = error_of(configuration, ServerProperties, HandlerProperties, ModelProperties)
+    assert message == f"serving.properties:2: {line.partition('=')[0]} is not a known key{hint}"
+
+
+def test_unknown_variable(directory: Directory) -> None:
+    message = error_of(directory.read(None, {"OPTION_TRUST_REMOTE": "true"}), ModelProperties)
+    assert message == "environment OPTION_TRUST_REMOTE sets no known key; did you mean OPTION_TRUST_REMOTE_CODE?"
+
+
+def test_every_unknown_name_is_listed(directory: Directory) -> None:
+    configuration = directory.read("a=1\nbatch_size=2\noption.b=2", {"OPTION_C": "3"})
+    lines = error_of(configuration, ServerProperties).splitlines()
+    assert [line.partition(" is")[0].partition(" sets")[0] for line in lines] == [
+        "serving.properties:1: a",
+        "serving.properties:3: option.b",
+        "environment OPTION_C",
+    ]
+
+
+def test_unknown_server_variable_is_a_warning(directory: Directory) -> None:
+    configuration = directory.read(None, {"SERVING_FAIL_FAST": "true", "SERVING_BATCHSIZE": "2", "PATH": "/bin"})
+    configuration.load(ServerProperties)
+    configuration.reject_unknown()
+    assert configuration.warnings == [
+        "environment SERVING_FAIL_FAST sets no known key",
+        "environment SERVING_BATCHSIZE sets no known key; did you mean SERVING_BATCH_SIZE?",
+    ]
+
+
+def test_effective_lists_every_declared_key_in_order(directory: Directory) -> None:
+    configuration = directory.read("option.revision=main")
+    configuration.load(ModelProperties)
+    assert configuration.effective() == [
+        EffectiveValue("option.model_id", "", "default"),
+        EffectiveValue("option.revision", "main", "serving.properties:1"),
+        EffectiveValue("option.trust_remote_code", "false", "default"),
+        EffectiveValue("option.max_rolling_batch_size", "32", "default"),
+    ]
+
+
+def test_malformed_file_names_the_line(directory: Directory) -> None:
+    with pytest.raises(ConfigurationError, match=r"^serving\.properties:2: "):
+        directory.read("a=b\nc=\\u12")
+
+
+def test_file_that_is_not_utf8(directory: Directory) -> None:
+    (directory.path / "serving.properties").write_bytes(b"option.model_id=caf\xe9")
+    with pytest.raises(ConfigurationError, match=r"^serving\.properties must be UTF-8 text: "):
+        directory.read()
+
+
+def test_file_with_byte_order_mark(directory: Directory) -> None:
+    assert directory.read("\ufeffengine=MPI").load(ServerProperties).engine == "MPI"

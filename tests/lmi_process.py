@@ -1,0 +1,55 @@
+"""`lmi serve` as a process of its own."""
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import aiohttp
+
+LMI = Path(sys.executable).with_name("lmi")
+
+
+class LmiProcess:
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self.process = process
+        self.log: list[str] = []
+
+    async def line_with(self, text: str) -> str:
+        """The next line of the log that holds the text; fails with the log where none does."""
+        assert self.process.stderr is not None
+        while line := (await self.process.stderr.readline()).decode():
+            self.log.append(line)
+            if text in line:
+                return line
+        raise AssertionError("".join(self.log))
+
+    async def ready(self) -> str:
+        """The URL, once the models are loaded."""
+        line = await self.line_with("Ready")
+        return next(word for word in line.split() if word.startswith("http://"))
+
+
+@asynccontextmanager
+async def lmi_serve(*arguments: object) -> AsyncIterator[LmiProcess]:
+    process = await asyncio.create_subprocess_exec(LMI, "serve", *map(str, arguments), stderr=asyncio.subprocess.PIPE)
+    try:
+        yield LmiProcess(process)
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.communicate()
+
+
+@asynccontextmanager
+async def client_of(directory: Path) -> AsyncIterator[aiohttp.ClientSession]:
+    """A client of `lmi serve DIR`, whose log is read on, as a full pipe would hold the server up."""
+    async with lmi_serve(directory, "--port", 0) as server:
+        url = await server.ready()
+        log = asyncio.create_task(server.line_with("no line is like this"))
+        async with aiohttp.ClientSession(url, timeout=aiohttp.ClientTimeout(60)) as client:
+            yield client
+        log.cancel()
+        with suppress(asyncio.CancelledError):
+            await log
