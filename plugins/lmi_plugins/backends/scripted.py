@@ -1,0 +1,197 @@
+"""A backend that says what it was told to, with no model: for tests, and for authors of formatters and handlers."""
+
+import asyncio
+import re
+from collections import deque
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from jinja2 import TemplateError
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+from pydantic import Field, NonNegativeFloat
+
+from lmi_core.backend import Backend, BackendSetup
+from lmi_core.chat import Chat
+from lmi_core.errors import GenerationFailed, InvalidPayload
+from lmi_core.extended_parameters import ExtendedParameters
+from lmi_core.generation import FinishReason, GenerationStep, Token
+from lmi_core.hookspecs import hookimpl
+from lmi_core.properties import ModelProperties
+from lmi_core.request import ValidRequest
+from lmi_core.token_stream import TokenStream
+from lmi_core.tokenizer import Detokenizer, Tokenizer
+
+MAX_LENGTH = 2048
+CHAT_TEMPLATE = """\
+{% for tool in tools or [] %}tool: {{ tool.function.name }}
+{% endfor %}{% for message in messages %}{{ message.role }}: {{ message.content }}
+{% endfor %}assistant:"""
+
+
+class ScriptedProperties(ModelProperties):
+    """What the scripted backend says."""
+
+    scripted_text: str = Field(
+        "Deep Learning is a really cool field.", description="The answer to every prompt, a token for each word."
+    )
+    scripted_delay: NonNegativeFloat = Field(0, description="Seconds between two tokens.")
+
+
+@dataclass(slots=True)
+class Script:
+    """One answer. With `error` the request fails after the text; with `hold` it then waits until it is closed."""
+
+    text: str
+    error: str | None = None
+    hold: bool = False
+    started: asyncio.Event = field(default_factory=asyncio.Event)  # the text was said
+    closed: asyncio.Event = field(default_factory=asyncio.Event)  # the request has ended, by itself or aborted
+
+
+class WordTokenizer(Tokenizer):
+    """A token is a word with the blanks before it. Ids are given out as words are first seen."""
+
+    def __init__(self) -> None:
+        self.template: str | None = CHAT_TEMPLATE
+        self._ids: dict[str, int] = {}
+        self._words: list[str] = []
+
+    @property
+    def vocabulary_size(self) -> int:
+        return len(self._words)
+
+    def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
+        return [self._id(word) for word in re.findall(r"\s*\S+|\s+$", text)]
+
+    def decode(self, token_ids: list[int]) -> str:
+        return "".join(self.word(token_id) for token_id in token_ids)
+
+    def word(self, token_id: int) -> str:
+        return self._words[token_id]
+
+    def detokenizer(self, prompt_ids: list[int]) -> Detokenizer:
+        return _WordDetokenizer(self)
+
+    def token_bytes(self, token_id: int) -> bytes:
+        return self.word(token_id).encode()
+
+    def chat_template(self, with_tools: bool) -> str | None:
+        return self.template
+
+    def render_chat(self, chat: Chat, template: str) -> str:
+        try:
+            return (
+                ImmutableSandboxedEnvironment(trim_blocks=True)
+                .from_string(template)
+                .render(messages=chat.messages, tools=chat.tools, **chat.template_arguments)
+            )
+        except (TemplateError, TypeError) as error:
+            raise InvalidPayload(f"`messages` are refused by the chat template: {error}") from None
+
+    def _id(self, word: str) -> int:
+        if word not in self._ids:
+            self._ids[word] = len(self._words)
+            self._words.append(word)
+        return self._ids[word]
+
+
+class _WordDetokenizer(Detokenizer):
+    def __init__(self, tokenizer: WordTokenizer) -> None:
+        self._tokenizer = tokenizer
+
+    def step(self, token_id: int) -> str:
+        return self._tokenizer.word(token_id)
+
+
+class ScriptedBackend(Backend[ScriptedProperties]):
+    """Answers with the enqueued scripts in turn, then with `option.scripted_text`; keeps the requests it got."""
+
+    name = "scripted"
+    properties_type = ScriptedProperties
+    parameters_type = ExtendedParameters  # all are kept in `history`; those about length, stops, n and logprobs count
+
+    def __init__(self, setup: BackendSetup[ScriptedProperties]) -> None:
+        super().__init__(setup)
+        self.tokenizer: WordTokenizer = WordTokenizer()
+        self.max_length = MAX_LENGTH
+        self.history: list[ValidRequest] = []
+        self._scripts: deque[Script] = deque()
+
+    def enqueue(self, *scripts: Script) -> None:
+        """What to say to the next requests, in the order in which they come."""
+        self._scripts.extend(scripts)
+
+    async def start(self) -> None:
+        """There is nothing to load."""
+
+    async def stop(self) -> None:
+        """There is nothing to free."""
+
+    async def health(self) -> None:
+        """Always well."""
+
+    async def generate(self, request: ValidRequest) -> AsyncGenerator[GenerationStep, None]:
+        self.history.append(request)
+        script = self._scripts.popleft() if self._scripts else Script(self.setup.properties.scripted_text)
+        try:
+            for sequence_index in range(request.parameters.num_sequences):
+                async for step in self._say(script, request, sequence_index):
+                    yield step
+        finally:
+            script.closed.set()
+
+    async def _say(
+        self, script: Script, request: ValidRequest, sequence_index: int
+    ) -> AsyncGenerator[GenerationStep, None]:
+        words = self.tokenizer.encode(script.text)
+        stream = TokenStream(self.tokenizer.detokenizer([]), request.parameters.stop_sequences or [], frozenset())
+        most = request.parameters.max_new_tokens
+        prefill = self._prefill(request) if request.parameters.wants_prefill else None
+        for number, token_id in enumerate(words[:most], start=1):
+            await asyncio.sleep(self.setup.properties.scripted_delay if number > 1 else 0)
+            tokens = stream.push(token_id, -0.25 * (sequence_index + 1))
+            last = number == min(most, len(words)) and script.error is None and not script.hold
+            reason = _finish_reason(stream.stopped, last, len(words) > most)
+            if reason is not None:
+                tokens += stream.finish()
+            self._add_likeliest(tokens, request.parameters.num_top_tokens)
+            yield GenerationStep(tokens, reason, sequence_index, prefill)
+            if reason is not None:
+                return
+            prefill = None
+        script.started.set()
+        if script.hold:
+            await asyncio.Event().wait()
+        raise GenerationFailed(script.error or "the script is empty")
+
+    def _prefill(self, request: ValidRequest) -> list[Token]:
+        first, *others = [Token(token_id, self.tokenizer.word(token_id), -0.5) for token_id in request.prompt_ids]
+        first.log_prob = None
+        self._add_likeliest(others, request.parameters.num_prompt_top_tokens)
+        return [first, *others]
+
+    def _add_likeliest(self, tokens: list[Token], count: int) -> None:
+        """The token itself, then those whose ids come next."""
+        if not count:
+            return
+        size = self.tokenizer.vocabulary_size
+        for token in tokens:
+            ids = [(token.id + distance) % size for distance in range(min(count, size))]
+            token.top_tokens = [
+                Token(token_id, self.tokenizer.word(token_id), (token.log_prob or 0) - distance)
+                for distance, token_id in enumerate(ids)
+            ]
+
+
+def _finish_reason(stopped: bool, last: bool, cut: bool) -> FinishReason | None:
+    if stopped:
+        return "stop_sequence"
+    if last:
+        return "length" if cut else "eos_token"
+    return None
+
+
+@hookimpl
+def lmi_register_backends(register: Callable[[type[Backend[Any]]], None]) -> None:
+    register(ScriptedBackend)

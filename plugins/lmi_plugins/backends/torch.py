@@ -1,0 +1,154 @@
+"""The torch backend: the embedded engine, for any causal language model of transformers, on CPU, CUDA or MPS."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Collection
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, PositiveInt, field_validator
+
+from lmi_core.backend import Backend, BackendSetup
+from lmi_core.extended_parameters import ExtendedParameters
+from lmi_core.generation import GenerationStep
+from lmi_core.hookspecs import hookimpl
+from lmi_core.huggingface_tokenizer import HuggingFaceTokenizer
+from lmi_core.model_source import model_source
+from lmi_core.properties import ModelProperties, Names
+from lmi_core.request import ValidRequest
+from lmi_core.script.model_code import ADAPTER_WEIGHTS, ADAPTERS
+from lmi_plugins.backends.torch_parameters import sampling_parameters
+from lmi_plugins.torch_engine.client import EngineClient
+from lmi_plugins.torch_engine.messages import DataType, EngineOptions
+
+
+class TorchProperties(ModelProperties):
+    """What the torch engine is told."""
+
+    dtype: DataType = Field("auto", description="Type of the weights and of the computation; auto is the model's own.")
+    device: str = Field("auto", description="auto (CUDA, else MPS, else CPU), cpu, cuda, cuda:N or mps.")
+    max_model_len: PositiveInt | None = Field(
+        None, description="Longest prompt and answer together, in tokens; the model's own limit when not given."
+    )
+    max_rolling_batch_prefill_tokens: PositiveInt = Field(
+        512, description="Most prompt tokens computed in one step; longer prompts take several, between decode steps."
+    )
+    kv_cache_memory: PositiveInt | None = Field(
+        None, description="Bytes for keys and values of running requests; a share of what is free when not given."
+    )
+    enable_prefix_caching: bool = Field(
+        True, description="Compute prompts that begin alike once, for as long as there is room to keep them."
+    )
+    speculative_draft_model: str | None = Field(
+        None,
+        description="A folder or a Hugging Face hub id with a smaller model of the same vocabulary, whose guesses the"
+        " model checks several at a time.",
+    )
+    speculative_length: PositiveInt = Field(5, description="Tokens that the draft model guesses at a time.")
+    record_acceptance_rate: bool = Field(
+        False, description="Log with each request how many of the draft model's guesses were right."
+    )
+    enable_lora: bool = Field(True, description="Take LoRA adapters; they cost nothing while there are none.")
+    max_loras: PositiveInt = Field(4, description="Most LoRA adapters that run at the same time.")
+    max_cpu_loras: PositiveInt | None = Field(
+        None, description="Most LoRA adapters kept in main memory; max_loras when not given."
+    )
+    max_lora_rank: PositiveInt = Field(16, description="Highest rank of a LoRA adapter.")
+    tensor_parallel_degree: Annotated[PositiveInt | Literal["max"], Names(environment=("TENSOR_PARALLEL_DEGREE",))] = (
+        Field(1, description="Devices that one model is spread over; the torch engine uses one.")
+    )
+
+    @field_validator("tensor_parallel_degree")
+    @classmethod
+    def _one_device(cls, degree: int | str) -> int | str:
+        if isinstance(degree, int) and degree > 1:
+            raise ValueError("must be 1 with the torch engine; option.rolling_batch=vllm spreads a model over devices")
+        return degree
+
+
+class TorchBackend(Backend[TorchProperties]):
+    name = "torch"
+    aliases = ("scheduler",)  # what LMI called continuous batching on transformers
+    auto_priority = 0
+    properties_type = TorchProperties
+    parameters_type = ExtendedParameters
+
+    def __init__(self, setup: BackendSetup[TorchProperties]) -> None:
+        super().__init__(setup)
+        self.options = _engine_options(setup)
+        self.engine = EngineClient(self.options, setup.retry_threshold)
+
+    async def start(self) -> None:
+        loading = asyncio.create_task(self.engine.start())
+        try:
+            self.tokenizer = await asyncio.to_thread(
+                HuggingFaceTokenizer.load,
+                self.options.model,
+                self.options.revision,
+                self.options.trust_remote_code,
+            )
+            self.max_length = await loading
+        except BaseException:
+            loading.cancel()
+            await asyncio.gather(loading, return_exceptions=True)
+            await self.stop()
+            raise
+
+    async def stop(self) -> None:
+        await self.engine.stop()
+
+    async def health(self) -> None:
+        self.engine.check_health()
+
+    @property
+    def adapters(self) -> Collection[str]:
+        return self.engine.adapters
+
+    async def load_adapter(self, name: str, directory: Path) -> None:
+        await self.engine.load_adapter(name, str(directory))
+
+    async def unload_adapter(self, name: str) -> None:
+        await self.engine.unload_adapter(name)
+
+    def generate(self, request: ValidRequest) -> AsyncGenerator[GenerationStep, None]:
+        assert isinstance(request.parameters, ExtendedParameters), request.parameters
+        parameters = sampling_parameters(request.parameters, self.tokenizer)
+        return self.engine.generate(request.prompt_ids, parameters, request.adapter)
+
+
+def _engine_options(setup: BackendSetup[TorchProperties]) -> EngineOptions:
+    properties = setup.properties
+    return EngineOptions(
+        model=model_source(setup.directory, properties),
+        revision=properties.revision,
+        trust_remote_code=properties.trust_remote_code,
+        dtype=properties.dtype,
+        device=properties.device,
+        max_batch_size=properties.max_rolling_batch_size,
+        max_prefill_tokens=properties.max_rolling_batch_prefill_tokens,
+        max_model_len=properties.max_model_len,
+        kv_cache_memory=properties.kv_cache_memory,
+        enable_lora=properties.enable_lora,
+        max_loras=properties.max_loras,
+        max_cpu_loras=properties.max_cpu_loras,
+        max_lora_rank=properties.max_lora_rank,
+        adapters=_adapters(setup.directory) if properties.enable_lora else {},
+        enable_prefix_caching=properties.enable_prefix_caching,
+        speculative_draft_model=_draft_model(setup),
+        speculative_length=properties.speculative_length,
+        record_acceptance_rate=properties.record_acceptance_rate,
+    )
+
+
+def _draft_model(setup: BackendSetup[TorchProperties]) -> str | None:
+    """A folder may be named from within the model directory."""
+    name = setup.properties.speculative_draft_model
+    return str(setup.directory / name) if name is not None and (setup.directory / name).is_dir() else name
+
+
+def _adapters(directory: Path) -> dict[str, str]:
+    return {path.parent.name: str(path.parent) for path in sorted((directory / ADAPTERS).glob(f"*/{ADAPTER_WEIGHTS}"))}
+
+
+@hookimpl
+def lmi_register_backends(register: Callable[[type[Backend[Any]]], None]) -> None:
+    register(TorchBackend)

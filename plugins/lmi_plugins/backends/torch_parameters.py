@@ -1,0 +1,66 @@
+"""LMI's generation parameters as the torch engine takes them."""
+
+from collections.abc import Iterator
+
+import orjson
+
+from lmi_core.errors import InvalidParameter
+from lmi_core.extended_parameters import ExtendedParameters
+from lmi_core.tokenizer import Tokenizer
+from lmi_plugins.torch_engine.messages import Guide, SamplingParameters
+
+
+def sampling_parameters(parameters: ExtendedParameters, tokenizer: Tokenizer) -> SamplingParameters:
+    """Without `do_sample` decoding is greedy, whatever the sampling parameters say. Raises InvalidParameter."""
+    samples = max(parameters.n, parameters.best_of or 1)
+    if samples > parameters.num_beams > 1:
+        name = "n" if parameters.n == samples else "best_of"
+        raise InvalidParameter(f"`{name}` must be at most `num_beams`, {parameters.num_beams}. Given: {samples}")
+    return SamplingParameters(
+        temperature=parameters.temperature if parameters.do_sample else 0.0,
+        top_k=parameters.top_k,
+        top_p=parameters.top_p,
+        repetition_penalty=parameters.repetition_penalty,
+        seed=parameters.seed,
+        max_new_tokens=parameters.max_new_tokens,
+        stop_sequences=parameters.stop_sequences or [],
+        prompt_log_probs=parameters.wants_prefill,
+        min_p=parameters.min_p,
+        typical_p=parameters.typical_p,
+        presence_penalty=parameters.presence_penalty,
+        frequency_penalty=parameters.frequency_penalty,
+        no_repeat_ngram_size=parameters.no_repeat_ngram_size,
+        logit_bias={int(token_id): bias for token_id, bias in (parameters.logit_bias or {}).items()},
+        bad_sequences=[ids for text in parameters.bad_sequences or () for ids in _spellings(text, tokenizer)],
+        min_length=parameters.min_length,
+        ignore_end=parameters.ignore_eos_token,
+        stop_token_sequences=[[token_id] for token_id in parameters.stop_token_ids or ()],
+        include_stop=parameters.include_stop_str_in_output,
+        skip_special_tokens=parameters.skip_special_tokens,
+        spaces_between_special_tokens=parameters.spaces_between_special_tokens,
+        num_top_tokens=parameters.num_top_tokens,
+        num_prompt_top_tokens=parameters.num_prompt_top_tokens,
+        num_samples=samples if parameters.num_beams == 1 else 1,
+        guide=_guide(parameters),
+        num_beams=parameters.num_beams,
+        length_penalty=parameters.length_penalty,
+        early_stopping=parameters.early_stopping,
+    )
+
+
+def _spellings(text: str, tokenizer: Tokenizer) -> Iterator[list[int]]:
+    """A text's tokens at the beginning of a text and within one, where a blank may be part of its first token."""
+    bare = text.lstrip()
+    for spelling in dict.fromkeys([text, bare, " " + bare] if bare else [text]):
+        if ids := tokenizer.encode(spelling, add_special_tokens=False):
+            yield ids
+
+
+def _guide(parameters: ExtendedParameters) -> Guide | None:
+    if parameters.guided_choice is not None:
+        return Guide("choice", list(parameters.guided_choice))
+    if parameters.guided_json is not None:
+        return Guide("json", orjson.dumps(parameters.guided_json).decode())
+    if parameters.guided_regex is not None:
+        return Guide("regex", parameters.guided_regex)
+    return None if parameters.guided_grammar is None else Guide("grammar", parameters.guided_grammar)

@@ -1,0 +1,121 @@
+"""The objects that OpenAI's chat completions and LMI's chat schema have in common."""
+
+import time
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any
+from uuid import uuid4
+
+from lmi_core.formatter import OutputFormatter
+from lmi_core.generation import GeneratedSequence, GenerationOutput, Token
+from lmi_core.tokenizer import Tokenizer
+from lmi_core.tool_calls import CallArguments, CallBegun, Content, Piece, ToolCallParser
+
+JsonObject = dict[str, Any]
+
+
+class ChatFormatter(OutputFormatter):
+    """Writes a chat's answer in one of its forms."""
+
+    def __init__(
+        self,
+        response_id: str,
+        model: str,
+        tokenizer: Tokenizer,
+        log_probs: bool = False,
+        tool_calls: Callable[[], ToolCallParser] | None = None,
+        named_tool: bool = False,
+        include_usage: bool = False,
+    ) -> None:
+        self.model = model
+        self.tokenizer = tokenizer
+        self.log_probs = log_probs
+        self.tool_calls = tool_calls  # makes a parser for one sequence; None: all text is content
+        self.named_tool = named_tool  # the client named the one function that is called
+        self.include_usage = include_usage  # at the end of a stream
+        self._response_id = response_id
+        self._created = int(time.time())
+
+    def response(self, kind: str, choices: list[JsonObject]) -> JsonObject:
+        return {"id": self._response_id, "object": kind, "created": self._created, "choices": choices}
+
+    def log_prob_content(self, tokens: Sequence[Token]) -> list[JsonObject]:
+        """Of the tokens that the text is made of: a special token that is left out of it has no place here either."""
+        return [
+            self._token(token) | {"top_logprobs": [self._token(top) for top in token.top_tokens or ()]}
+            for token in tokens
+            if token.text or not token.special
+        ]
+
+    def _token(self, token: Token) -> JsonObject:
+        data = self.tokenizer.token_bytes(token.id)
+        return {"token": token_text(data), "logprob": token.log_prob, "bytes": list(data)}
+
+
+class WholeChatFormatter(ChatFormatter):
+    def format(self, output: GenerationOutput) -> bytes:
+        return self.whole(output) if output.finished else b""
+
+    @abstractmethod
+    def whole(self, output: GenerationOutput) -> bytes:
+        """The answer to a finished request."""
+
+    def message(self, sequence: GeneratedSequence) -> JsonObject:
+        if self.tool_calls is None:
+            return {"role": "assistant", "content": sequence.text}
+        parser = self.tool_calls()
+        pieces = parser.push(sequence.text) + parser.finish()
+        content = "".join([piece.text for piece in pieces if isinstance(piece, Content)])
+        calls = [_whole_call(piece, pieces) for piece in pieces if isinstance(piece, CallBegun)]
+        if not calls:
+            return {"role": "assistant", "content": content}
+        return {"role": "assistant", "content": content or None, "tool_calls": calls}
+
+
+class ChatStream:
+    """One sequence of a stream: what its texts change in the message that the client puts together."""
+
+    def __init__(self, parser: ToolCallParser | None) -> None:
+        self.called = False  # whether there is a tool call in it
+        self._parser = parser
+
+    def deltas(self, text: str, last: bool) -> list[JsonObject]:
+        if self._parser is None:
+            return [{"content": text}] if text else []
+        pieces = self._parser.push(text) + (self._parser.finish() if last else [])
+        return [self._delta(piece) for piece in pieces]
+
+    def _delta(self, piece: Piece) -> JsonObject:
+        match piece:
+            case Content(text):
+                return {"content": text}
+            case CallBegun(index, name):
+                self.called = True
+                return {"tool_calls": [{"index": index, **_call(name, "")}]}
+            case CallArguments(index, text):
+                return {"tool_calls": [{"index": index, "function": {"arguments": text}}]}
+
+
+def usage(output: GenerationOutput) -> JsonObject:
+    """Counts every sequence that was generated, also those that are not part of the answer."""
+    prompt = sum(len(request.prompt_ids) for request in output.requests)
+    completion = sum(len(sequence.tokens) for sequence in output.sequences)
+    return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
+
+
+def token_text(data: bytes) -> str:
+    """A part of a character cannot be written as text: then its bytes are."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return "bytes:" + "".join([f"\\x{byte:02x}" for byte in data])
+
+
+def _whole_call(begun: CallBegun, pieces: Sequence[Piece]) -> JsonObject:
+    parts = [piece.text for piece in pieces if isinstance(piece, CallArguments) and piece.index == begun.index]
+    return _call(begun.name, "".join(parts))
+
+
+def _call(name: str, arguments: str) -> JsonObject:
+    function = {"name": name, "arguments": arguments}
+    return {"id": f"call_{uuid4().hex[:24]}", "type": "function", "function": function}

@@ -1,0 +1,73 @@
+"""The two forms of LMI's dynamic-batch schema, in which one call may hold several prompts."""
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import orjson
+
+from lmi_core.errors import LmiError
+from lmi_core.formatter import OutputFormatter
+from lmi_core.generation import GenerationOutput
+from lmi_core.hookspecs import hookimpl
+
+
+def error_object(error: LmiError) -> dict[str, Any]:
+    return {"code": 424, "message": "invoke handler failure", "error": error.message}
+
+
+def prompt_head(output: GenerationOutput, prompt_index: int) -> str:
+    """What goes before a prompt's generated text."""
+    request = output.requests[prompt_index]
+    return request.prompt if request.parameters.return_full_text else ""
+
+
+class DynamicJsonFormatter(OutputFormatter):
+    """A list with an object for each prompt, in the order of the prompts."""
+
+    name: ClassVar[str] = "dynamic_json"
+    content_type = "application/json"
+
+    def format(self, output: GenerationOutput) -> bytes:
+        if not output.finished:
+            return b""
+        best = [output.best_sequences(1, place)[0] for place in range(len(output.requests))]
+        texts = [prompt_head(output, place) + sequence.text for place, sequence in enumerate(best)]
+        return orjson.dumps([{"generated_text": text} for text in texts])
+
+    def error(self, error: LmiError) -> bytes:
+        return orjson.dumps(error_object(error))
+
+
+class DynamicJsonLinesFormatter(OutputFormatter):
+    """A line for each step of the batch, with what each prompt gained in it ("" once it has ended)."""
+
+    name: ClassVar[str] = "dynamic_jsonlines"
+    one_sequence = True
+    content_type = "application/jsonlines"
+
+    def __init__(self) -> None:
+        self._line: dict[int, str] = {}  # what prompts gained since the last line
+        self._begun: set[int] = set()
+
+    def format(self, output: GenerationOutput) -> list[bytes]:
+        place = output.prompt_index
+        lines = [self._flush(output)] if place in self._line else []
+        text = "".join([token.text for token in output.step.tokens])
+        self._line[place] = text if place in self._begun else prompt_head(output, place) + text
+        self._begun.add(place)
+        unfinished = {i for i, sequence in enumerate(output.sequences) if sequence.finish_reason is None}
+        return lines if unfinished - self._line.keys() else [*lines, self._flush(output)]
+
+    def error(self, error: LmiError) -> bytes:
+        return orjson.dumps(error_object(error), option=orjson.OPT_APPEND_NEWLINE)
+
+    def _flush(self, output: GenerationOutput) -> bytes:
+        texts = [self._line.get(place, "") for place in range(len(output.requests))]
+        self._line.clear()
+        return orjson.dumps({"outputs": texts}, option=orjson.OPT_APPEND_NEWLINE)
+
+
+@hookimpl
+def lmi_register_formatters(register: Callable[[type[OutputFormatter]], None]) -> None:
+    register(DynamicJsonFormatter)
+    register(DynamicJsonLinesFormatter)

@@ -1,0 +1,35 @@
+"""`json`: the whole answer as one JSON object."""
+
+from collections.abc import Callable
+from typing import ClassVar
+
+import orjson
+
+from lmi_core.errors import LmiError
+from lmi_core.formatter import OutputFormatter
+from lmi_core.generation import GenerationOutput
+from lmi_core.hookspecs import hookimpl
+from lmi_plugins.formatters import lmi_schema
+
+
+class JsonFormatter(OutputFormatter):
+    name: ClassVar[str] = "json"
+    content_type = "application/json"
+
+    def format(self, output: GenerationOutput) -> bytes:
+        return orjson.dumps(self.whole(output)) if output.finished else b""
+
+    def error(self, error: LmiError) -> bytes:
+        return orjson.dumps(lmi_schema.error_object(error))
+
+    def whole(self, output: GenerationOutput) -> object:
+        """The answer to a finished request, to be written as JSON."""
+        answer: lmi_schema.JsonObject = {"generated_text": lmi_schema.full_text(output, output.best_sequence)}
+        if output.request.parameters.details:
+            answer["details"] = lmi_schema.details(output)
+        return answer
+
+
+@hookimpl
+def lmi_register_formatters(register: Callable[[type[OutputFormatter]], None]) -> None:
+    register(JsonFormatter)

@@ -1,0 +1,50 @@
+"""`jsonlines`: a line for each token as it is generated; the last one also holds the whole text."""
+
+from collections.abc import Callable
+from typing import ClassVar
+
+import orjson
+
+from lmi_core.errors import LmiError
+from lmi_core.formatter import OutputFormatter
+from lmi_core.generation import GenerationOutput, Token
+from lmi_core.hookspecs import hookimpl
+from lmi_plugins.formatters import lmi_schema
+
+# The token of a last line that no token came with: the request was aborted.
+NO_TOKEN = Token(-1, "", None, True)
+
+
+class JsonLinesFormatter(OutputFormatter):
+    name: ClassVar[str] = "jsonlines"
+    one_sequence = True
+    content_type = "application/jsonlines"
+
+    def format(self, output: GenerationOutput) -> list[bytes]:
+        step = output.step
+        if step.finish_reason is None:
+            return [self.frame(self.chunk(output, token)) for token in step.tokens]
+        *tokens, last = step.tokens or [NO_TOKEN]
+        chunks = [self.chunk(output, token) for token in tokens] + [self.last_chunk(output, last)]
+        return [self.frame(chunk) for chunk in chunks]
+
+    def error(self, error: LmiError) -> bytes:
+        return self.frame(lmi_schema.error_chunk(error))
+
+    def chunk(self, output: GenerationOutput, token: Token) -> lmi_schema.JsonObject:
+        return {"token": lmi_schema.token_object(token)}
+
+    def last_chunk(self, output: GenerationOutput, token: Token) -> lmi_schema.JsonObject:
+        last = self.chunk(output, token) | {"generated_text": lmi_schema.full_text(output, output.sequence)}
+        if output.request.parameters.details:
+            last["details"] = lmi_schema.stream_details(output)
+        return last
+
+    def frame(self, chunk: lmi_schema.JsonObject) -> bytes:
+        """One chunk as it goes over the wire, with what ends it."""
+        return orjson.dumps(chunk, option=orjson.OPT_APPEND_NEWLINE)
+
+
+@hookimpl
+def lmi_register_formatters(register: Callable[[type[OutputFormatter]], None]) -> None:
+    register(JsonLinesFormatter)

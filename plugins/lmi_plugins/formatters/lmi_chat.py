@@ -1,0 +1,103 @@
+"""`lmi_chat`, `lmi_chat_jsonlines` and `lmi_chat_sse`: the answers of LMI's chat completions schema (v0.29)."""
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import orjson
+
+from lmi_core.errors import LmiError
+from lmi_core.formatter import OutputFormatter
+from lmi_core.generation import GeneratedSequence, GenerationOutput, Token
+from lmi_core.hookspecs import hookimpl
+from lmi_plugins.formatters.chat_schema import ChatFormatter, ChatStream, JsonObject, WholeChatFormatter, usage
+
+NO_TOKEN = Token(-1, "", None, True)  # of a last line that no token came with
+
+
+class LmiChatFormatter(WholeChatFormatter):
+    name: ClassVar[str] = "lmi_chat"
+    content_type = "application/json"
+
+    def whole(self, output: GenerationOutput) -> bytes:
+        choices = [self._choice(index, sequence) for index, sequence in enumerate(output.sequences)]
+        return orjson.dumps(self.response("chat.completion", choices) | {"usage": usage(output)})
+
+    def error(self, error: LmiError) -> bytes:
+        message = {"role": "assistant", "content": ""}
+        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": "error"}
+        return orjson.dumps(self.response("chat.completion", [choice]) | {"error": error.message})
+
+    def _choice(self, index: int, sequence: GeneratedSequence) -> JsonObject:
+        return {
+            "index": index,
+            "message": self.message(sequence),
+            "logprobs": {"content": self.log_prob_content(sequence.tokens)} if self.log_probs else None,
+            "finish_reason": sequence.finish_reason,
+        }
+
+
+class LmiChatJsonLinesFormatter(ChatFormatter):
+    """A line for each token; those of several choices carry their index."""
+
+    name: ClassVar[str] = "lmi_chat_jsonlines"
+    content_type = "application/jsonlines"
+
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self._streams: dict[int, ChatStream] = {}
+
+    def format(self, output: GenerationOutput) -> list[bytes]:
+        step = output.step
+        tokens = step.tokens or ([NO_TOKEN] if step.finish_reason else [])
+        lines: list[bytes] = []
+        for place, token in enumerate(tokens, start=1):
+            reason = step.finish_reason if place == len(tokens) else None
+            lines += self._lines(step.sequence_index, token, reason)
+        if output.finished and self.include_usage:
+            lines.append(self.frame(self._response([]) | {"usage": usage(output)}))
+        return lines
+
+    def error(self, error: LmiError) -> bytes:
+        choice = {"index": 0, "delta": {"content": ""}, "logprobs": None, "finish_reason": "error"}
+        return self.frame(self._response([choice]) | {"error": error.message})
+
+    def frame(self, chunk: JsonObject) -> bytes:
+        """One chunk as it goes over the wire, with what ends it."""
+        return orjson.dumps(chunk, option=orjson.OPT_APPEND_NEWLINE)
+
+    def _lines(self, index: int, token: Token, reason: str | None) -> list[bytes]:
+        begun = index in self._streams
+        if not begun:
+            self._streams[index] = ChatStream(self.tool_calls() if self.tool_calls else None)
+        deltas = self._streams[index].deltas(token.text, reason is not None) or [{"content": ""}]
+        if not begun:
+            deltas[0]["role"] = "assistant"
+        *earlier, last = deltas
+        lines = [self._line(index, delta, None, None) for delta in earlier]
+        return [*lines, self._line(index, last, token, reason)]
+
+    def _line(self, index: int, delta: JsonObject, token: Token | None, reason: str | None) -> bytes:
+        content = self.log_prob_content([token]) if token is not None and self.log_probs else []
+        log_probs = [{"content": content}] if content else None  # in a list, as LMI's lines have it
+        choice = {"index": index, "delta": delta, "logprobs": log_probs, "finish_reason": reason}
+        return self.frame(self._response([choice]))
+
+    def _response(self, choices: list[JsonObject]) -> JsonObject:
+        return self.response("chat.completion.chunk", choices)
+
+
+class LmiChatSseFormatter(LmiChatJsonLinesFormatter):
+    """The lines as server-sent events."""
+
+    name: ClassVar[str] = "lmi_chat_sse"
+    content_type = "text/event-stream"
+
+    def frame(self, chunk: JsonObject) -> bytes:
+        return b"data: " + orjson.dumps(chunk) + b"\n\n"
+
+
+@hookimpl
+def lmi_register_formatters(register: Callable[[type[OutputFormatter]], None]) -> None:
+    register(LmiChatFormatter)
+    register(LmiChatJsonLinesFormatter)
+    register(LmiChatSseFormatter)

@@ -1,0 +1,98 @@
+"""`openai_chat` and `openai_chat_stream`: the answers of OpenAI's chat completions."""
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import orjson
+
+from lmi_core.errors import LmiError
+from lmi_core.formatter import OutputFormatter
+from lmi_core.generation import FinishReason, GeneratedSequence, GenerationOutput, Token
+from lmi_core.hookspecs import hookimpl
+from lmi_plugins.formatters.chat_schema import ChatFormatter, ChatStream, JsonObject, WholeChatFormatter, usage
+from lmi_plugins.formatters.openai_schema import DONE, FINISH_REASONS, error_events, error_object, event
+
+
+def finish_reason(reason: FinishReason | None, called: bool) -> str | None:
+    """A call that ended by itself tells so; where the client named the function, `called` is false."""
+    return "tool_calls" if called and reason in ("eos_token", "stop_sequence") else FINISH_REASONS[reason]
+
+
+class OpenAiChatFormatter(WholeChatFormatter):
+    name: ClassVar[str] = "openai_chat"
+    content_type = "application/json"
+
+    def whole(self, output: GenerationOutput) -> bytes:
+        choices = [self._choice(index, sequence) for index, sequence in enumerate(output.sequences)]
+        return orjson.dumps(
+            self.response("chat.completion", choices) | {"model": self.model, "usage": usage(output)},
+        )
+
+    def error(self, error: LmiError) -> bytes:
+        return orjson.dumps(error_object(error))
+
+    def _choice(self, index: int, sequence: GeneratedSequence) -> JsonObject:
+        message = self.message(sequence)
+        called = "tool_calls" in message and not self.named_tool
+        log_probs = {"content": self.log_prob_content(sequence.tokens), "refusal": None}
+        return {
+            "index": index,
+            "message": message | {"refusal": None},
+            "logprobs": log_probs if self.log_probs else None,
+            "finish_reason": finish_reason(sequence.finish_reason, called),
+        }
+
+
+class OpenAiChatStreamFormatter(ChatFormatter):
+    """Server-sent events: the role, what each step brings, the finish reason, for each choice; then `[DONE]`."""
+
+    name: ClassVar[str] = "openai_chat_stream"
+    content_type = "text/event-stream"
+
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self._streams: dict[int, ChatStream] = {}
+
+    def format(self, output: GenerationOutput) -> list[bytes]:
+        step = output.step
+        index = step.sequence_index
+        events = [] if index in self._streams else [self._begin(index)]
+        stream = self._streams[index]
+        text = "".join([token.text for token in step.tokens])
+        deltas = stream.deltas(text, step.finish_reason is not None)
+        tokens = step.tokens if self.log_probs else []
+        if tokens and not deltas:
+            deltas = [{}]
+        for place, delta in enumerate(deltas):
+            events.append(self._chunk(index, delta, tokens if place == 0 else []))
+        if step.finish_reason is not None:
+            called = stream.called and not self.named_tool
+            events.append(self._chunk(index, {}, [], finish_reason(step.finish_reason, called)))
+        return events + self._end(output) if output.finished else events
+
+    def error(self, error: LmiError) -> list[bytes]:
+        return error_events(error)
+
+    def _begin(self, index: int) -> bytes:
+        self._streams[index] = ChatStream(self.tool_calls() if self.tool_calls else None)
+        return self._chunk(index, {"role": "assistant", "content": ""}, [])
+
+    def _chunk(self, index: int, delta: JsonObject, tokens: list[Token], reason: str | None = None) -> bytes:
+        log_probs = {"content": self.log_prob_content(tokens), "refusal": None} if tokens else None
+        choice = {"index": index, "delta": delta, "logprobs": log_probs, "finish_reason": reason}
+        return self._event([choice], None)
+
+    def _end(self, output: GenerationOutput) -> list[bytes]:
+        return [self._event([], usage(output)), DONE] if self.include_usage else [DONE]
+
+    def _event(self, choices: list[JsonObject], usage: JsonObject | None) -> bytes:
+        chunk = self.response("chat.completion.chunk", choices) | {"model": self.model}
+        if self.include_usage:
+            chunk["usage"] = usage
+        return event(chunk)
+
+
+@hookimpl
+def lmi_register_formatters(register: Callable[[type[OutputFormatter]], None]) -> None:
+    register(OpenAiChatFormatter)
+    register(OpenAiChatStreamFormatter)

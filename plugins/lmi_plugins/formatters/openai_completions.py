@@ -1,0 +1,158 @@
+"""`openai_completions` and `openai_completions_stream`: the answers of OpenAI's completions."""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+import orjson
+
+from lmi_core.errors import LmiError
+from lmi_core.formatter import OutputFormatter
+from lmi_core.generation import FinishReason, GeneratedSequence, GenerationOutput, Token
+from lmi_core.hookspecs import hookimpl
+from lmi_core.tokenizer import Tokenizer
+from lmi_plugins.formatters.chat_schema import JsonObject, token_text, usage
+from lmi_plugins.formatters.openai_schema import DONE, FINISH_REASONS, error_events, error_object, event
+
+
+class CompletionsFormatter(OutputFormatter):
+    """Writes the choices of each prompt in turn: `count` of them."""
+
+    def __init__(
+        self,
+        response_id: str,
+        model: str,
+        tokenizer: Tokenizer,
+        count: int,
+        echo: bool = False,
+        generated: bool = True,
+        log_probs: int | None = None,
+        include_usage: bool = False,
+    ) -> None:
+        self.count = count
+        self.echo = echo
+        self.generated = generated  # whether the answer holds what was generated, or only the prompt
+        self.log_probs = log_probs  # None: none at all; else how many of the likeliest
+        self.include_usage = include_usage  # at the end of a stream
+        self._tokenizer = tokenizer
+        self._head = {"id": response_id, "object": "text_completion", "created": int(time.time()), "model": model}
+
+    def response(self, choices: list[JsonObject]) -> JsonObject:
+        return {**self._head, "choices": choices}
+
+    def usage(self, output: GenerationOutput) -> JsonObject:
+        counts = usage(output)
+        if not self.generated:
+            counts |= {"completion_tokens": 0, "total_tokens": counts["prompt_tokens"]}
+        return counts
+
+    def finish_reason(self, reason: FinishReason | None) -> str | None:
+        return FINISH_REASONS[reason if self.generated or reason is None else "length"]
+
+    def prefill(self, output: GenerationOutput, prompt_index: int) -> list[Token]:
+        """The prompt's tokens, where they are part of the answer's log probabilities."""
+        return output.prefill[prompt_index] or [] if self.echo else []
+
+    def log_prob_lists(self, tokens: Sequence[Token], offset: int) -> JsonObject | None:
+        """Parallel lists; `offset` is where in the text the tokens begin."""
+        if self.log_probs is None:
+            return None
+        shown = [token for token in tokens if token.text or not token.special]
+        offsets = []
+        for token in shown:
+            offsets.append(offset)
+            offset += len(token.text)
+        return {
+            "tokens": [self._text(token) for token in shown],
+            "token_logprobs": [token.log_prob for token in shown],
+            "top_logprobs": [self._likeliest(token) for token in shown] if self.log_probs else None,
+            "text_offset": offsets,
+        }
+
+    def _likeliest(self, token: Token) -> dict[str, float | None] | None:
+        """With the token itself, likely or not; nothing is known of a prompt's first token."""
+        if token.log_prob is None:
+            return None
+        return {self._text(each): each.log_prob for each in [*(token.top_tokens or ()), token]}
+
+    def _text(self, token: Token) -> str:
+        return token_text(self._tokenizer.token_bytes(token.id))
+
+
+class OpenAiCompletionsFormatter(CompletionsFormatter):
+    name: ClassVar[str] = "openai_completions"
+    content_type = "application/json"
+
+    def format(self, output: GenerationOutput) -> bytes:
+        if not output.finished:
+            return b""
+        choices = [
+            self._choice(prompt_index * self.count + place, output, prompt_index, sequence)
+            for prompt_index in range(len(output.requests))
+            for place, sequence in enumerate(output.best_sequences(self.count, prompt_index))
+        ]
+        return orjson.dumps(self.response(choices) | {"usage": self.usage(output)})
+
+    def error(self, error: LmiError) -> bytes:
+        return orjson.dumps(error_object(error))
+
+    def _choice(
+        self, index: int, output: GenerationOutput, prompt_index: int, sequence: GeneratedSequence
+    ) -> JsonObject:
+        prompt = output.requests[prompt_index].prompt if self.echo else ""
+        prefill = self.prefill(output, prompt_index)
+        return {
+            "index": index,
+            "text": prompt + (sequence.text if self.generated else ""),
+            "logprobs": self.log_prob_lists(prefill + (sequence.tokens if self.generated else []), 0),
+            "finish_reason": self.finish_reason(sequence.finish_reason),
+        }
+
+
+class OpenAiCompletionsStreamFormatter(CompletionsFormatter):
+    """Server-sent events: one for each step, then `[DONE]`."""
+
+    name: ClassVar[str] = "openai_completions_stream"
+    content_type = "text/event-stream"
+
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self._lengths: dict[int, int] = {}  # of each choice's text so far
+
+    def format(self, output: GenerationOutput) -> list[bytes]:
+        step = output.step
+        index = output.prompt_index * self.count + step.sequence_index
+        begins = index not in self._lengths
+        if begins:
+            self._lengths[index] = 0
+        tokens = step.tokens if self.generated else []
+        text = "".join([token.text for token in tokens])
+        if begins and self.echo:
+            text = output.request.prompt + text
+            tokens = self.prefill(output, output.prompt_index) + tokens
+        reason = self.finish_reason(step.finish_reason)
+        events = []
+        if text or reason or (tokens and self.log_probs is not None):
+            log_probs = self.log_prob_lists(tokens, self._lengths[index])
+            choice = {"index": index, "text": text, "logprobs": log_probs, "finish_reason": reason}
+            events.append(self._event([choice], None))
+        self._lengths[index] += len(text)
+        return events + self._end(output) if output.finished else events
+
+    def error(self, error: LmiError) -> list[bytes]:
+        return error_events(error)
+
+    def _end(self, output: GenerationOutput) -> list[bytes]:
+        return [self._event([], self.usage(output)), DONE] if self.include_usage else [DONE]
+
+    def _event(self, choices: list[JsonObject], usage: JsonObject | None) -> bytes:
+        chunk = self.response(choices)
+        if self.include_usage:
+            chunk["usage"] = usage
+        return event(chunk)
+
+
+@hookimpl
+def lmi_register_formatters(register: Callable[[type[OutputFormatter]], None]) -> None:
+    register(OpenAiCompletionsFormatter)
+    register(OpenAiCompletionsStreamFormatter)

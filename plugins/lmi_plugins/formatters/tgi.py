@@ -1,0 +1,108 @@
+"""LMI's formats as `option.tgi_compat` has them: what clients of Text Generation Inference read, and LMI's own keys."""
+
+from collections.abc import Callable
+from typing import ClassVar
+
+import orjson
+
+from lmi_core.errors import GenerationTimeout, InvalidParameter, InvalidPayload, LmiError
+from lmi_core.formatter import OutputFormatter
+from lmi_core.generation import GenerationOutput, Token
+from lmi_core.hookspecs import hookimpl
+from lmi_plugins.formatters import lmi_schema
+from lmi_plugins.formatters.json import JsonFormatter
+from lmi_plugins.formatters.jsonlines import JsonLinesFormatter
+
+
+def token_object(token: Token) -> lmi_schema.JsonObject:
+    return {
+        "id": token.id,
+        "text": token.text,
+        "log_prob": token.log_prob,
+        "logprob": token.log_prob,
+        "special": token.special,
+    }
+
+
+def top_tokens(token: Token) -> list[lmi_schema.JsonObject]:
+    return [token_object(top) for top in token.top_tokens or ()]
+
+
+def prefill_object(token: Token) -> lmi_schema.JsonObject:
+    """With the likeliest tokens in its place, where they were asked for: TGI has no place for them."""
+    written = token_object(token)
+    return written if token.top_tokens is None else written | {"top_tokens": top_tokens(token)}
+
+
+def error_type(error: LmiError) -> str:
+    """What TGI calls an error; its clients raise by it."""
+    if isinstance(error, (InvalidParameter, InvalidPayload)):
+        return "validation"
+    return "incomplete_generation" if isinstance(error, GenerationTimeout) else "generation"
+
+
+def details(output: GenerationOutput, of_request: lmi_schema.JsonObject) -> lmi_schema.JsonObject:
+    """Of a stream or of a whole answer, with what clients of TGI expect beside LMI's keys."""
+    prefill = output.prefill[output.prompt_index] or []
+    return of_request | {
+        "seed": output.request.parameters.seed,
+        "prefill": [prefill_object(token) for token in prefill],
+    }
+
+
+class TgiJsonFormatter(JsonFormatter):
+    """An array of one object, or, for a request that failed, the object that tells why."""
+
+    name: ClassVar[str] = "tgi_json"
+
+    def error(self, error: LmiError) -> bytes:
+        return orjson.dumps(lmi_schema.error_object(error) | {"error_type": error_type(error)})
+
+    def whole(self, output: GenerationOutput) -> object:
+        answer: lmi_schema.JsonObject = {"generated_text": lmi_schema.full_text(output, output.best_sequence)}
+        if output.request.parameters.details:
+            best = output.best_sequence.tokens
+            tokens = [token_object(token) for token in best]
+            answer["details"] = details(output, lmi_schema.details(output)) | {"tokens": tokens}
+            if output.parameters.num_top_tokens:
+                answer["details"]["top_tokens"] = [top_tokens(token) for token in best]
+        return [answer]
+
+
+class TgiJsonLinesFormatter(JsonLinesFormatter):
+    name: ClassVar[str] = "tgi_jsonlines"
+
+    def __init__(self) -> None:
+        self._index = 0
+
+    def error(self, error: LmiError) -> bytes:
+        return self.frame(lmi_schema.error_chunk(error) | {"error_type": error_type(error)})
+
+    def chunk(self, output: GenerationOutput, token: Token) -> lmi_schema.JsonObject:
+        self._index += 1
+        chunk: lmi_schema.JsonObject = {"index": self._index, "token": token_object(token)}
+        if token.top_tokens is not None:
+            chunk["top_tokens"] = top_tokens(token)
+        return chunk | {"generated_text": None, "details": None}
+
+    def last_chunk(self, output: GenerationOutput, token: Token) -> lmi_schema.JsonObject:
+        stream_details = lmi_schema.stream_details(output) | {"input_length": len(output.request.prompt_ids)}
+        return self.chunk(output, token) | {
+            "generated_text": lmi_schema.full_text(output, output.sequence),
+            "details": details(output, stream_details),
+        }
+
+
+class TgiSseFormatter(TgiJsonLinesFormatter):
+    name: ClassVar[str] = "tgi_sse"
+    content_type = "text/event-stream"
+
+    def frame(self, chunk: lmi_schema.JsonObject) -> bytes:
+        return b"data: " + orjson.dumps(chunk) + b"\n\n"
+
+
+@hookimpl
+def lmi_register_formatters(register: Callable[[type[OutputFormatter]], None]) -> None:
+    register(TgiJsonFormatter)
+    register(TgiJsonLinesFormatter)
+    register(TgiSseFormatter)

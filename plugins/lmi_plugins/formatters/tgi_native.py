@@ -1,0 +1,119 @@
+"""The answers of Text Generation Inference's own routes."""
+
+from collections.abc import Callable
+from typing import ClassVar
+
+import orjson
+
+from lmi_core.errors import LmiError
+from lmi_core.formatter import OutputFormatter
+from lmi_core.generation import GeneratedSequence, GenerationOutput, Token
+from lmi_core.hookspecs import hookimpl
+from lmi_plugins.formatters.jsonlines import NO_TOKEN
+from lmi_plugins.formatters.lmi_schema import JsonObject, full_text
+from lmi_plugins.formatters.tgi import error_type
+
+
+def token_object(token: Token) -> JsonObject:
+    return {"id": token.id, "text": token.text, "logprob": token.log_prob, "special": token.special}
+
+
+def top_tokens(tokens: list[Token]) -> list[list[JsonObject]]:
+    return [[token_object(top) for top in token.top_tokens or ()] for token in tokens]
+
+
+class TgiObjectFormatter(OutputFormatter):
+    """What `/generate` answers."""
+
+    name: ClassVar[str] = "tgi_object"
+    content_type = "application/json"
+
+    def format(self, output: GenerationOutput) -> bytes:
+        return orjson.dumps(self.whole(output)) if output.finished else b""
+
+    def error(self, error: LmiError) -> bytes:
+        return orjson.dumps({"error": error.message, "error_type": error_type(error)})
+
+    def whole(self, output: GenerationOutput) -> object:
+        best = output.best_sequence
+        answer: JsonObject = {"generated_text": full_text(output, best)}
+        if output.request.parameters.details:
+            answer["details"] = _details(output, best)
+            others = [sequence for sequence in output.sequences if sequence is not best]
+            if others:
+                answer["details"]["best_of_sequences"] = [
+                    {"generated_text": full_text(output, other), **_details(output, other)} for other in others
+                ]
+        return answer
+
+
+class TgiArrayFormatter(TgiObjectFormatter):
+    """What `/` answers: an array of that object."""
+
+    name: ClassVar[str] = "tgi_array"
+
+    def whole(self, output: GenerationOutput) -> object:
+        return [super().whole(output)]
+
+
+class TgiStreamFormatter(OutputFormatter):
+    """What `/generate_stream` answers, and `/` with `stream`."""
+
+    name: ClassVar[str] = "tgi_stream"
+    one_sequence = True
+    content_type = "text/event-stream"
+
+    def __init__(self) -> None:
+        self._index = 0
+
+    def format(self, output: GenerationOutput) -> list[bytes]:
+        finished = output.step.finish_reason is not None
+        tokens = output.step.tokens or ([NO_TOKEN] if finished else [])
+        chunks = [self._chunk(output, token) for token in tokens]
+        if finished:
+            chunks[-1]["generated_text"] = full_text(output, output.sequence)
+            chunks[-1]["details"] = _stream_details(output) if output.request.parameters.details else None
+        return [_event(chunk) for chunk in chunks]
+
+    def error(self, error: LmiError) -> bytes:
+        return _event({"error": error.message, "error_type": error_type(error)})
+
+    def _chunk(self, output: GenerationOutput, token: Token) -> JsonObject:
+        self._index += 1
+        chunk: JsonObject = {"index": self._index, "token": token_object(token)}
+        if token.top_tokens is not None:
+            chunk["top_tokens"] = [token_object(top) for top in token.top_tokens]
+        return chunk | {"generated_text": None, "details": None}
+
+
+def _event(chunk: JsonObject) -> bytes:
+    return b"data:" + orjson.dumps(chunk) + b"\n\n"
+
+
+def _details(output: GenerationOutput, sequence: GeneratedSequence) -> JsonObject:
+    details: JsonObject = {
+        "finish_reason": sequence.finish_reason,
+        "generated_tokens": len(sequence.tokens),
+        "seed": output.request.parameters.seed,
+        "prefill": [token_object(token) for token in output.prefill[0] or ()],
+        "tokens": [token_object(token) for token in sequence.tokens],
+    }
+    if any(token.top_tokens is not None for token in sequence.tokens):
+        details["top_tokens"] = top_tokens(sequence.tokens)
+    return details
+
+
+def _stream_details(output: GenerationOutput) -> JsonObject:
+    return {
+        "finish_reason": output.sequence.finish_reason,
+        "generated_tokens": len(output.sequence.tokens),
+        "seed": output.request.parameters.seed,
+        "input_length": len(output.request.prompt_ids),
+    }
+
+
+@hookimpl
+def lmi_register_formatters(register: Callable[[type[OutputFormatter]], None]) -> None:
+    register(TgiObjectFormatter)
+    register(TgiArrayFormatter)
+    register(TgiStreamFormatter)

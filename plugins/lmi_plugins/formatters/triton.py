@@ -1,0 +1,115 @@
+"""The answers of Triton's generate extension: one JSON object, or one for each step as server-sent events."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, ClassVar
+
+import orjson
+
+from lmi_core.errors import LmiError
+from lmi_core.formatter import OutputFormatter
+from lmi_core.generation import FinishReason, GeneratedSequence, GenerationOutput, Token
+from lmi_core.hookspecs import hookimpl
+from lmi_core.request import ValidRequest
+from lmi_plugins.formatters import vllm_schema
+
+
+class Part:
+    """What an answer tells of one sequence: all of it, or what it gained in a step."""
+
+    def __init__(self, sequence: GeneratedSequence, tokens: Sequence[Token], text: str) -> None:
+        self.finish_reason: FinishReason | None = sequence.finish_reason
+        self.cumulative_log_prob = sequence.cumulative_log_prob
+        self.tokens = tokens
+        self.text = text
+
+
+# By the names that Triton's vLLM backend gives to what a request can ask for with `return_...`.
+ADDITIONAL_OUTPUTS: Mapping[str, Callable[[Part], Any]] = {
+    "finish_reason": lambda part: vllm_schema.FINISH_REASONS[part.finish_reason],
+    "cumulative_logprob": lambda part: part.cumulative_log_prob,
+    "logprobs": lambda part: orjson.dumps(vllm_schema.logprobs(part.tokens)).decode(),
+    "num_output_tokens": lambda part: len(part.tokens),
+}
+
+
+class TritonFormatter(OutputFormatter):
+    name: ClassVar[str] = "triton"
+    content_type = "application/json"
+
+    def __init__(self, head: Mapping[str, str], outputs: Collection[str], count: int) -> None:
+        self._head = head  # what every answer begins with: the request's id, the model's name and version
+        self._outputs = outputs
+        self._count = count  # of sequences to answer with
+
+    def format(self, output: GenerationOutput) -> bytes:
+        if not output.finished:
+            return b""
+        begin = _begin(output.request)
+        parts = [Part(found, found.tokens, begin + found.text) for found in output.best_sequences(self._count)]
+        return self.frame(self.answer(output.request, parts))
+
+    def error(self, error: LmiError) -> bytes:
+        return self.frame({"error": error.message})
+
+    def frame(self, answer: Mapping[str, Any]) -> bytes:
+        """One answer as it goes over the wire."""
+        return orjson.dumps(answer)
+
+    def answer(self, request: ValidRequest, parts: Sequence[Part]) -> dict[str, Any]:
+        """Scalars for one sequence, lists for several."""
+        answer: dict[str, Any] = {**self._head, "text_output": _scalar([part.text for part in parts])}
+        for name, of_part in ADDITIONAL_OUTPUTS.items():
+            if name in self._outputs:
+                answer[name] = _scalar([of_part(part) for part in parts])
+        if "num_input_tokens" in self._outputs:
+            answer["num_input_tokens"] = len(request.prompt_ids)
+        return answer
+
+
+class TritonWholeEventFormatter(TritonFormatter):
+    """The whole answer as the only event of a stream."""
+
+    name: ClassVar[str] = "triton_event"
+    content_type = "text/event-stream; charset=utf-8"
+
+    def frame(self, answer: Mapping[str, Any]) -> bytes:
+        return b"data: " + orjson.dumps(answer) + b"\n\n"
+
+
+class TritonStreamFormatter(TritonWholeEventFormatter):
+    """An event for each step, with the text that came in it."""
+
+    name: ClassVar[str] = "triton_stream"
+
+    def __init__(self, head: Mapping[str, str], outputs: Collection[str], count: int) -> None:
+        super().__init__(head, outputs, count)
+        self._begun: set[int] = set()  # the sequences that the text to begin with was sent for
+
+    def format(self, output: GenerationOutput) -> bytes:
+        step = output.step
+        if not step.tokens and step.finish_reason is None:
+            return b""
+        return self.frame(self.answer(output.request, [self._part(output, i) for i in range(self._count)]))
+
+    def _part(self, output: GenerationOutput, index: int) -> Part:
+        if index != output.step.sequence_index:
+            return Part(output.sequences[index], [], "")
+        tokens = output.step.tokens
+        begin = "" if index in self._begun else _begin(output.request)
+        self._begun.add(index)
+        return Part(output.sequence, tokens, begin + "".join([token.text for token in tokens]))
+
+
+def _begin(request: ValidRequest) -> str:
+    return request.prompt if request.parameters.return_full_text else ""
+
+
+def _scalar(values: list[Any]) -> Any:
+    return values[0] if len(values) == 1 else values
+
+
+@hookimpl
+def lmi_register_formatters(register: Callable[[type[OutputFormatter]], None]) -> None:
+    register(TritonFormatter)
+    register(TritonWholeEventFormatter)
+    register(TritonStreamFormatter)

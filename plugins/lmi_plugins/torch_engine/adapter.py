@@ -1,0 +1,35 @@
+"""A LoRA adapter as the engine holds it."""
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+_serials = itertools.count()
+
+
+class LoraPair(NamedTuple):
+    """What is added to one module's output: input times `down` times `up`."""
+
+    down: torch.Tensor  # [in, rank]
+    up: torch.Tensor  # [rank, out], scaled
+
+    @property
+    def rank(self) -> int:
+        return self.down.shape[1]
+
+
+AdapterWeights = Mapping[str, LoraPair]  # by the names of the model's modules
+
+
+@dataclass(eq=False)
+class Adapter:
+    """One loading of an adapter: what is loaded by its name later is another. Sequences keep theirs to their end."""
+
+    name: str
+    directory: Path | None  # None: it came as tensors, and cannot be read again
+    weights: AdapterWeights | None  # None: not in memory at the moment
+    serial: int = field(default_factory=lambda: next(_serials))  # unlike that of any other, also after it is gone

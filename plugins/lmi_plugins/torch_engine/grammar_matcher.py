@@ -1,0 +1,35 @@
+"""Follows one sequence through a grammar."""
+
+from typing import TYPE_CHECKING
+
+import torch
+
+if TYPE_CHECKING:
+    from xgrammar import GrammarMatcher
+
+
+class Matcher:
+    """Brought up to date when it is looked at."""
+
+    def __init__(self, matcher: "GrammarMatcher", start: int) -> None:
+        """`start`: the length of the prompt."""
+        self._matcher = matcher
+        self._length = start
+
+    def fill(self, bitmask: torch.Tensor, row: int, token_ids: list[int]) -> None:
+        """Set the bits of the tokens that may come next; bitmask: [rows, vocabulary / 32], int32, on the CPU."""
+        self._follow(token_ids)
+        self._matcher.fill_next_token_bitmask(bitmask, row)
+
+    def fork(self) -> "Matcher":
+        """For a sequence that goes on from the same tokens."""
+        return Matcher(self._matcher.fork(), self._length)
+
+    def _follow(self, token_ids: list[int]) -> None:
+        if len(token_ids) < self._length:  # tokens were taken back
+            self._matcher.rollback(self._length - len(token_ids))
+            self._length = len(token_ids)
+        for token_id in token_ids[self._length :]:
+            if not self._matcher.accept_token(token_id):
+                raise ValueError(f"token {token_id} is not what the guide allows")
+            self._length += 1

@@ -1,0 +1,31 @@
+"""How much memory the cache gets."""
+
+import logging
+import os
+
+import torch
+
+from lmi_plugins.torch_engine.block_pool import blocks_for
+from lmi_plugins.torch_engine.messages import EngineOptions
+
+logger = logging.getLogger(__name__)
+
+CPU_SHARE = 0.25  # of the memory that is available
+CUDA_SHARE = 0.9  # of what is free once the model is loaded
+
+
+def count_blocks(options: EngineOptions, block_bytes: int, max_length: int, device: torch.device) -> int:
+    """As many as all rows could need at full length, if memory has room for them."""
+    needed = options.max_batch_size * blocks_for(max_length)
+    memory = available_memory(device) if options.kv_cache_memory is None else options.kv_cache_memory
+    return max(1, min(needed, memory // max(block_bytes, 1)))
+
+
+def available_memory(device: torch.device) -> int:
+    """In bytes, for the cache."""
+    if device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(device)
+        return int(free * CUDA_SHARE)
+    # macOS does not tell how many pages are available.
+    pages = os.sysconf("SC_AVPHYS_PAGES" if "SC_AVPHYS_PAGES" in os.sysconf_names else "SC_PHYS_PAGES")
+    return int(pages * os.sysconf("SC_PAGE_SIZE") * CPU_SHARE)

@@ -1,0 +1,116 @@
+"""What goes into the torch engine. Imports no torch: the process that asks for text need not have it."""
+
+from typing import Any, Literal
+
+import msgspec
+
+GREEDY_BELOW = 1e-5  # the temperature at which dividing by it overflows
+
+DataType = Literal["auto", "fp32", "fp16", "bf16", "float32", "float16", "bfloat16"]
+TensorType = Literal["float32", "float16", "bfloat16"]
+
+
+class TensorData(msgspec.Struct, array_like=True, frozen=True):
+    """A tensor as bytes: contiguous, little-endian. Its type is torch's name: float32, float16 or bfloat16."""
+
+    dtype: TensorType
+    shape: list[int]
+    data: bytes
+
+
+class AdapterTensors(msgspec.Struct, array_like=True, frozen=True):
+    """A LoRA adapter without files: tensors named as PEFT names them in adapter_model.safetensors."""
+
+    tensors: dict[str, TensorData]
+    config: dict[str, Any] | None = None  # adapter_config.json; None: B times A is added as it is, of any rank
+
+
+class Guide(msgspec.Struct, array_like=True, frozen=True):
+    """What the text must be: one of several, or of a JSON schema (as JSON), a regular expression, or a grammar."""
+
+    kind: Literal["choice", "json", "regex", "grammar"]
+    content: str | list[str]  # a list for `choice` alone
+
+
+class SamplingParameters(msgspec.Struct, array_like=True, frozen=True):
+    """How the next token is chosen. Temperature 0 is greedy; `top_k` of 0 or -1 and `top_p` of 1 keep every token."""
+
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    repetition_penalty: float = 1.0
+    seed: int | None = None  # None: unlike any other time
+    max_new_tokens: int = 30
+    stop_sequences: list[str] = []
+    prompt_log_probs: bool = False  # fills `GenerationStep.prefill` of the first step
+    prompt_logits: bool = False  # fills `GenerationStep.prompt_logits` of the first step
+    generation_logits: bool = False  # fills `GenerationStep.generation_logits` of every step
+    min_p: float = 0.0
+    typical_p: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    no_repeat_ngram_size: int = 0
+    logit_bias: dict[int, float] = {}
+    embedding_bias: bytes | None = None  # float32, little-endian: what is added to each of the vocabulary's logits
+    bad_sequences: list[list[int]] = []  # token ids that never follow each other so; one alone never comes
+    min_length: int = 0  # of generated tokens, before one that ends the generation by itself
+    ignore_end: bool = False  # go on after the end-of-sequence token
+    stop_token_sequences: list[list[int]] = []
+    include_stop: bool = False  # in the text
+    skip_special_tokens: bool = True  # in the text
+    spaces_between_special_tokens: bool = True
+    num_top_tokens: int = 0  # fills `Token.top_tokens`
+    num_prompt_top_tokens: int = 0  # the same in `GenerationStep.prefill`
+    num_samples: int = 1  # sequences, each with a seed of its own that follows from `seed`
+    guide: Guide | None = None
+    num_beams: int = 1  # above 1: so many sequences come, all of them at the end, best first
+    length_penalty: float = 1.0
+    early_stopping: bool | Literal["never"] = False
+
+    @property
+    def greedy(self) -> bool:
+        return self.temperature < GREEDY_BELOW
+
+    @property
+    def num_sequences(self) -> int:
+        """How many sequences the request is answered with."""
+        return max(self.num_samples, self.num_beams)
+
+
+class EngineRequest(msgspec.Struct, array_like=True, frozen=True):
+    """One prompt to go on from. The id is the caller's, unique among the requests that the engine still works on."""
+
+    request_id: str
+    prompt_ids: list[int]
+    parameters: SamplingParameters
+    adapter: str | None = None  # the name of one that was loaded; None: the model as it is
+    # [virtual tokens, hidden size]: the embeddings of the ids from the vocabulary's size on. Where the prompt has none
+    # of these, they all come ahead of it.
+    soft_prompt: TensorData | None = None
+    draft_ids: list[int] = []  # a guess of the first tokens of the answer, which are checked in one step
+    # [draft tokens, vocabulary]: that whose softmax they were drawn from; without it, sampling takes them for certain.
+    draft_logits: TensorData | None = None
+
+
+class EngineOptions(msgspec.Struct, array_like=True, frozen=True):
+    """What an engine is created from."""
+
+    model: str  # a directory, or a model id on the Hugging Face hub
+    revision: str | None = None
+    trust_remote_code: bool = False
+    dtype: DataType = "auto"
+    device: str = "auto"  # auto, cpu, cuda, cuda:N or mps
+    max_batch_size: int = 32  # sequences that run at once
+    max_prefill_tokens: int = 512  # prompt tokens in one step, over all sequences
+    max_model_len: int | None = None  # None: what the model's configuration says
+    kv_cache_memory: int | None = None  # bytes
+    threads: int | None = None  # on the CPU; None: torch's choice
+    enable_lora: bool = True
+    max_loras: int = 4  # adapters in the sequences that run at once, and on the device
+    max_cpu_loras: int | None = None  # adapters in main memory; None: as many as max_loras
+    max_lora_rank: int = 16
+    adapters: dict[str, str] = {}  # the directories of those that are there from the start, by name
+    enable_prefix_caching: bool = True
+    speculative_draft_model: str | None = None  # a directory or a model id, of the same vocabulary
+    speculative_length: int = 5  # tokens that the draft model is ahead at most
+    record_acceptance_rate: bool = False  # log it with each request that ends

@@ -1,0 +1,35 @@
+"""Parameters that a model's vocabulary has to know."""
+
+from collections.abc import Iterable
+
+from lmi_core.errors import InvalidParameter
+from lmi_plugins.torch_engine.messages import SamplingParameters
+
+FLOAT32 = 4  # bytes
+
+
+def check_parameters(parameters: SamplingParameters, vocabulary: int) -> None:
+    """Raises InvalidParameter."""
+    _check_ids("`logit_bias`", parameters.logit_bias, vocabulary)
+    for name, sequences in (
+        ("`bad_sequences`", parameters.bad_sequences),
+        ("`stop_token_ids`", parameters.stop_token_sequences),
+    ):
+        if not all(sequences):
+            raise InvalidParameter(f"{name} must hold at least one token id each")
+        _check_ids(name, (token_id for sequence in sequences for token_id in sequence), vocabulary)
+    bias = parameters.embedding_bias
+    if bias is not None and len(bias) != vocabulary * FLOAT32:
+        raise InvalidParameter(
+            f"the embedding bias must have {vocabulary} numbers, one for each token. Given: {len(bias) / FLOAT32:g}"
+        )
+    if parameters.num_prompt_top_tokens and not parameters.prompt_log_probs:
+        raise InvalidParameter("likeliest tokens of the prompt come only with its log probabilities")
+    if parameters.num_samples < 1:
+        raise InvalidParameter(f"at least one sequence must be asked for. Given: {parameters.num_samples}")
+
+
+def _check_ids(name: str, ids: Iterable[int], vocabulary: int) -> None:
+    for token_id in ids:
+        if not 0 <= token_id < vocabulary:
+            raise InvalidParameter(f"{name} must hold token ids from 0 to {vocabulary - 1}. Given: {token_id}")

@@ -1,0 +1,90 @@
+"""The worker's side of the torch backend: messages in, engine steps out."""
+
+import logging
+
+from lmi_core.errors import ConfigurationError, LmiError
+from lmi_core.generation import GenerationStep
+from lmi_core.huggingface_tokenizer import HuggingFaceTokenizer
+from lmi_core.worker import Channel
+from lmi_plugins.torch_engine.adapter_loader import AdapterLoader
+from lmi_plugins.torch_engine.engine import Engine
+from lmi_plugins.torch_engine.messages import EngineOptions
+from lmi_plugins.torch_engine.protocol import (
+    Abort,
+    Failure,
+    Load,
+    LoadAdapter,
+    Loaded,
+    LoadFailed,
+    Started,
+    Steps,
+    Submit,
+    UnloadAdapter,
+    decode_to_worker,
+    encode,
+    failure,
+)
+
+logger = logging.getLogger(__name__)
+
+
+def run(channel: Channel) -> None:
+    """The worker's `target`: load what the first message says, then serve for ever."""
+    channel.send(encode(Started()))
+    first = decode_to_worker(channel.receive())
+    assert isinstance(first, Load), first
+    try:
+        engine = load(first.options)
+    except ConfigurationError as error:
+        channel.send(encode(LoadFailed(error.message)))
+        return
+    loader = AdapterLoader(engine)
+    channel.send(encode(Loaded(engine.max_length, list(first.options.adapters))))
+    while True:
+        serve_once(engine, loader, channel)
+
+
+def load(options: EngineOptions) -> Engine:
+    logger.info("loading %s", options.model)
+    tokenizer = HuggingFaceTokenizer.load(options.model, options.revision, options.trust_remote_code)
+    return Engine(options, tokenizer)
+
+
+def serve_once(engine: Engine, loader: AdapterLoader, channel: Channel) -> None:
+    """Take the messages that are there, waiting for one only when there is nothing to compute, and step once."""
+    message = channel.pending() if engine.has_work or loader.busy else channel.receive()
+    refused: list[Failure] = []
+    while message is not None:
+        refused += handle(engine, loader, message)
+        message = channel.pending()
+    if loader.busy:
+        answer_adapter_calls(engine, loader, channel)
+    results = engine.step() if engine.has_work else []
+    steps = [(request_id, result) for request_id, result in results if isinstance(result, GenerationStep)]
+    failed = [failure(request_id, result) for request_id, result in results if isinstance(result, LmiError)]
+    if steps or failed or refused:
+        channel.send(encode(Steps(steps, refused + failed)))
+
+
+def answer_adapter_calls(engine: Engine, loader: AdapterLoader, channel: Channel) -> None:
+    if not engine.has_work:
+        loader.wait()
+    for answer in loader.answers():
+        channel.send(encode(answer))
+
+
+def handle(engine: Engine, loader: AdapterLoader, message: bytes) -> list[Failure]:
+    """The failure of a request that the engine refuses, if it does."""
+    match decode_to_worker(message):
+        case Submit(request):
+            try:
+                engine.add(request)
+            except LmiError as error:
+                return [failure(request.request_id, error)]
+        case Abort(request_id):
+            engine.abort(request_id)
+        case LoadAdapter() as call:
+            loader.load(call)
+        case UnloadAdapter() as call:
+            loader.unload(call)
+    return []

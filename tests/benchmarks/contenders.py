@@ -1,0 +1,125 @@
+"""What generates, each in a process of its own: a round for each line on standard input, a JSON line as its result.
+
+`python -m tests.benchmarks.contenders NAME MODEL_DIRECTORY`
+"""
+
+import asyncio
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+REQUESTS = 16
+PROMPT_LENGTH = 32
+NEW_TOKENS = 64
+VOCABULARY = 32_000
+
+Prompts = list[list[int]]
+Round = Callable[[Prompts], int]  # how many tokens it generated
+
+
+def make_prompts(number: int) -> Prompts:
+    """Of one round: all different, so that nobody has seen one of them before."""
+    return [
+        [
+            1 + (number * 7919 + place * 104_729 + offset * 15_485_863) % (VOCABULARY - 1)
+            for offset in range(PROMPT_LENGTH)
+        ]
+        for place in range(REQUESTS)
+    ]
+
+
+def torch_engine(directory: str) -> Round:
+    """As the server runs it: in its worker, streaming, each request joining on its own."""
+    from lmi_plugins.torch_engine.client import EngineClient
+    from lmi_plugins.torch_engine.messages import EngineOptions, SamplingParameters
+
+    loop = asyncio.new_event_loop()
+    client = EngineClient(EngineOptions(directory), retry_threshold=0)
+    loop.run_until_complete(client.start())
+
+    async def generate(prompt: list[int]) -> int:
+        steps = client.generate(prompt, SamplingParameters(max_new_tokens=NEW_TOKENS))
+        return sum([len(step.tokens) async for step in steps])
+
+    async def together(prompts: Prompts) -> int:
+        return sum(await asyncio.gather(*map(generate, prompts)))
+
+    return lambda prompts: loop.run_until_complete(together(prompts))
+
+
+def transformers_model(directory: str) -> Any:
+    from transformers import AutoModelForCausalLM
+
+    return AutoModelForCausalLM.from_pretrained(directory, dtype="auto")  # in evaluation mode
+
+
+def transformers_generate(directory: str) -> Round:
+    """One static batch."""
+    import torch
+
+    model = transformers_model(directory)
+
+    def generate(prompts: Prompts) -> int:
+        ids = torch.tensor(prompts)
+        output = model.generate(
+            ids, attention_mask=torch.ones_like(ids), max_new_tokens=NEW_TOKENS, do_sample=False, pad_token_id=0
+        )
+        return int(output.shape[0] * (output.shape[1] - ids.shape[1]))
+
+    return generate
+
+
+def transformers_continuous(directory: str) -> Round:
+    """transformers' own continuous batching."""
+    import transformers
+
+    model = transformers_model(directory)
+    configuration_type: Any = transformers.GenerationConfig  # not typed
+    configuration = configuration_type(max_new_tokens=NEW_TOKENS, do_sample=False, pad_token_id=0, eos_token_id=-1)
+
+    def generate(prompts: Prompts) -> int:
+        results = model.generate_batch(prompts, generation_config=configuration)
+        return sum(len(result.generated_tokens) for result in results.values())
+
+    return generate
+
+
+def vllm_eager(directory: str) -> Round:
+    os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
+    vllm: Any = import_module("vllm")  # where it is not installed, its types are not either
+    engine = vllm.LLM(directory, enforce_eager=True, max_model_len=1024, max_num_seqs=REQUESTS)
+    sampling = vllm.SamplingParams(temperature=0, max_tokens=NEW_TOKENS, ignore_eos=True)
+
+    def generate(prompts: Prompts) -> int:
+        outputs = engine.generate([{"prompt_token_ids": prompt} for prompt in prompts], sampling, use_tqdm=False)
+        return sum(len(output.outputs[0].token_ids) for output in outputs)
+
+    return generate
+
+
+CONTENDERS: dict[str, Callable[[str], Round]] = {
+    "torch engine": torch_engine,
+    "transformers generate": transformers_generate,
+    "transformers generate_batch": transformers_continuous,
+    "vLLM, eager": vllm_eager,
+}
+
+
+def main(name: str, directory: str) -> None:
+    results = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # whatever the libraries print is no result
+    generate = CONTENDERS[name](directory)
+    print(json.dumps({"ready": True}), file=results, flush=True)
+    for line in sys.stdin:
+        prompts = make_prompts(int(line))
+        begun = time.perf_counter()
+        tokens = generate(prompts)
+        print(json.dumps({"tokens": tokens, "seconds": time.perf_counter() - begun}), file=results, flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,66 @@
+"""Llama models with random weights, as large as the benchmarks ask for."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedTokenizerFast
+
+VOCABULARY = 32_000
+CONTEXT = 2048
+
+
+@dataclass(frozen=True)
+class RandomModel:
+    description: str
+    dtype: torch.dtype
+    sizes: dict[str, int]
+
+    def save(self, directory: Path) -> None:
+        """With a tokenizer whose every token is a word, and nothing that ends a text early."""
+        torch.manual_seed(0)
+        llama: Any = LlamaConfig  # transformers' classes are not typed where they are called
+        config = llama(
+            vocab_size=VOCABULARY,
+            max_position_embeddings=CONTEXT,
+            tie_word_embeddings=False,
+            bos_token_id=None,
+            eos_token_id=None,
+            pad_token_id=0,
+            **self.sizes,
+        )
+        factory: Any = AutoModelForCausalLM
+        factory.from_config(config).to(self.dtype).save_pretrained(directory)
+        words = {f"w{token_id}": token_id for token_id in range(VOCABULARY)}
+        tokenizer = Tokenizer(models.WordLevel(words, unk_token="w0"))
+        tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+        pretrained: Any = PreTrainedTokenizerFast
+        pretrained(tokenizer_object=tokenizer, unk_token="w0", pad_token="w0").save_pretrained(directory)
+
+
+MODELS = {
+    "small": RandomModel(
+        "Llama, 4 layers, hidden 256, 8 heads, 4 KV heads, fp32",
+        torch.float32,
+        {
+            "hidden_size": 256,
+            "intermediate_size": 688,
+            "num_hidden_layers": 4,
+            "num_attention_heads": 8,
+            "num_key_value_heads": 4,
+        },
+    ),
+    "150M": RandomModel(
+        "Llama, 16 layers, hidden 768, 12 heads, 4 KV heads, bf16",
+        torch.bfloat16,
+        {
+            "hidden_size": 768,
+            "intermediate_size": 2048,
+            "num_hidden_layers": 16,
+            "num_attention_heads": 12,
+            "num_key_value_heads": 4,
+        },
+    ),
+}

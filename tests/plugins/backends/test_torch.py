@@ -1,0 +1,81 @@
+"""What the torch backend makes of options and parameters. The engine behind it has tests of its own."""
+
+from pathlib import Path
+
+import pytest
+
+from lmi_core.backend import BackendSetup
+from lmi_core.configuration import Configuration
+from lmi_core.errors import ConfigurationError
+from lmi_plugins.backends.torch import TorchBackend, TorchProperties
+from lmi_plugins.torch_engine.messages import EngineOptions
+from tests.conftest import ModelDirectory
+
+
+def backend(directory: Path) -> TorchBackend:
+    properties = Configuration.read(directory, {}).load(TorchProperties)
+    return TorchBackend(BackendSetup(directory, properties, {}, retry_threshold=3))
+
+
+def test_options_reach_the_engine(model_dir: ModelDirectory) -> None:
+    directory = model_dir(
+        {
+            "serving.properties": "option.dtype=bf16\noption.device=cpu\noption.max_model_len=99\n"
+            "option.max_rolling_batch_size=7\noption.max_rolling_batch_prefill_tokens=64\n"
+            "option.kv_cache_memory=1000000\noption.revision=main\noption.trust_remote_code=True\n"
+            "option.max_loras=3\noption.max_cpu_loras=5\noption.max_lora_rank=64\n"
+            "option.enable_prefix_caching=false\noption.speculative_draft_model=draft\noption.speculative_length=3\n"
+            "option.record_acceptance_rate=true\n",
+            "config.json": "{}",
+            "adapters/french/adapter_config.json": "{}",
+            "adapters/only-code/model.py": "",
+            "draft/config.json": "{}",
+        }
+    )
+    assert backend(directory).options == EngineOptions(
+        model=str(directory),
+        revision="main",
+        trust_remote_code=True,
+        dtype="bf16",
+        device="cpu",
+        max_batch_size=7,
+        max_prefill_tokens=64,
+        max_model_len=99,
+        kv_cache_memory=1000000,
+        max_loras=3,
+        max_cpu_loras=5,
+        max_lora_rank=64,
+        adapters={"french": str(directory / "adapters" / "french")},
+        enable_prefix_caching=False,
+        speculative_draft_model=str(directory / "draft"),
+        speculative_length=3,
+        record_acceptance_rate=True,
+    )
+
+
+def test_a_draft_model_may_be_one_of_the_hub(model_dir: ModelDirectory) -> None:
+    files = {"serving.properties": "option.speculative_draft_model=some/model\n", "config.json": "{}"}
+    assert backend(model_dir(files)).options.speculative_draft_model == "some/model"
+
+
+def test_adapters_are_left_alone_without_enable_lora(model_dir: ModelDirectory) -> None:
+    directory = model_dir(
+        {
+            "serving.properties": "option.enable_lora=false\n",
+            "config.json": "{}",
+            "adapters/a/adapter_config.json": "{}",
+        }
+    )
+    options = backend(directory).options
+    assert (options.enable_lora, options.adapters) == (False, {})
+
+
+@pytest.mark.parametrize("degree", ["1", "max"])
+def test_one_device_is_enough(model_dir: ModelDirectory, degree: str) -> None:
+    backend(model_dir({"serving.properties": f"option.tensor_parallel_degree={degree}\n", "config.json": "{}"}))
+
+
+def test_more_devices_are_refused(model_dir: ModelDirectory) -> None:
+    directory = model_dir({"serving.properties": "option.tensor_parallel_degree=2\n", "config.json": "{}"})
+    with pytest.raises(ConfigurationError, match=r"option\.rolling_batch=vllm"):
+        backend(directory)

@@ -1,0 +1,89 @@
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from lmi_core.errors import InvalidParameter
+from lmi_core.extended_parameters import ExtendedParameters
+from lmi_plugins.backends.scripted import WordTokenizer
+from lmi_plugins.backends.torch_parameters import sampling_parameters
+from lmi_plugins.torch_engine.messages import Guide, SamplingParameters
+
+# What each parameter becomes, of those that do not only keep their names.
+BECOMES: list[tuple[Mapping[str, Any], Mapping[str, Any]]] = [
+    ({"do_sample": True, "temperature": 0.7}, {"temperature": 0.7}),
+    ({"temperature": 0.7}, {"temperature": 0.0}),
+    ({"n": 3}, {"num_samples": 3}),
+    ({"n": 2, "best_of": 5}, {"num_samples": 5}),
+    ({"num_beams": 4, "n": 2}, {"num_samples": 1, "num_beams": 4}),
+    ({"logit_bias": {"7": 1.5, "12": -3}}, {"logit_bias": {7: 1.5, 12: -3.0}}),
+    ({"ignore_eos_token": True}, {"ignore_end": True}),
+    ({"stop_token_ids": [4, 5]}, {"stop_token_sequences": [[4], [5]]}),
+    ({"include_stop_str_in_output": True}, {"include_stop": True}),
+    ({"logprobs": 2}, {"num_top_tokens": 2}),
+    ({"top_n_tokens": 3, "logprobs": 2}, {"num_top_tokens": 3}),
+    ({"details": True, "decoder_input_details": True}, {"prompt_log_probs": True}),
+    ({"details": True, "prompt_logprobs": 0}, {"prompt_log_probs": True}),
+    ({"details": True, "prompt_logprobs": 4}, {"prompt_log_probs": True, "num_prompt_top_tokens": 4}),
+    ({"guided_choice": ["a", "b"]}, {"guide": Guide("choice", ["a", "b"])}),
+    ({"guided_json": {"type": "null"}}, {"guide": Guide("json", '{"type":"null"}')}),
+    ({"guided_regex": "a+"}, {"guide": Guide("regex", "a+")}),
+    ({"guided_grammar": 'root ::= "a"'}, {"guide": Guide("grammar", 'root ::= "a"')}),
+]
+SAME: dict[str, Any] = {
+    "top_k": 5,
+    "top_p": 0.5,
+    "min_p": 0.1,
+    "typical_p": 0.9,
+    "seed": 3,
+    "repetition_penalty": 1.2,
+    "presence_penalty": 0.5,
+    "frequency_penalty": -0.5,
+    "no_repeat_ngram_size": 3,
+    "min_length": 4,
+    "max_new_tokens": 17,
+    "stop_sequences": ["END"],
+    "skip_special_tokens": False,
+    "spaces_between_special_tokens": False,
+    "length_penalty": 2.0,
+    "early_stopping": True,
+}
+ABOUT_THE_ANSWER = {"do_sample", "details", "return_full_text", "truncate"}  # no engine has to know them
+
+
+def converted(parameters: Mapping[str, Any]) -> SamplingParameters:
+    return sampling_parameters(ExtendedParameters(**parameters), WordTokenizer())
+
+
+@pytest.mark.parametrize(("given", "expected"), [*BECOMES, *[({name: SAME[name]},) * 2 for name in SAME]])
+def test_parameters_reach_the_engine(given: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
+    assert converted(given) == SamplingParameters(**{"temperature": 0.0, **expected})
+
+
+def test_every_parameter_is_tested_here() -> None:
+    tested = {name for given, _ in BECOMES for name in given} | SAME.keys() | {"bad_sequences"}
+    assert ExtendedParameters.model_fields.keys() - ABOUT_THE_ANSWER <= tested
+
+
+def test_defaults_change_nothing() -> None:
+    assert converted({}) == SamplingParameters()
+
+
+def test_bad_texts_are_bad_within_a_text_too() -> None:
+    tokenizer = WordTokenizer()
+    parameters = ExtendedParameters(bad_sequences=["one two", " one", " "])
+    converted = sampling_parameters(parameters, tokenizer)
+    one, two, inner_one, blank = (tokenizer.encode(text)[0] for text in ("one", " two", " one", " "))
+    assert converted.bad_sequences == [[one, two], [inner_one, two], [inner_one], [one], [blank]]
+
+
+@pytest.mark.parametrize("name", ["n", "best_of"])
+def test_beams_are_no_fewer_than_what_is_asked_for(name: str) -> None:
+    with pytest.raises(InvalidParameter, match=f"`{name}` must be at most `num_beams`, 2. Given: 3"):
+        converted({"num_beams": 2, name: 3})
+
+
+def test_the_likeliest_tokens_of_a_prompt_are_details() -> None:
+    with pytest.raises(ValidationError, match="must come with `details`: true"):
+        ExtendedParameters(prompt_logprobs=2)

@@ -1,0 +1,57 @@
+"""The torch backend's parameters over HTTP: a tiny random model in a worker process."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import Answer, RunningServer, Serve
+from tests.plugins.torch_engine.tiny_models import save_model, save_tokenizer
+
+PROMPT = "Hello world"
+SCHEMA = {"type": "object", "properties": {"answer": {"enum": ["yes", "no"]}}, "required": ["answer"]}
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("models") / "tiny"
+    save_tokenizer(directory)
+    save_model(directory, "llama")
+    (directory / "serving.properties").write_text("option.rolling_batch=torch\n")
+    return directory
+
+
+async def ask(server: RunningServer, **parameters: Any) -> Answer:
+    return await server.post("/invocations", {"inputs": PROMPT, "parameters": {"details": True} | parameters})
+
+
+async def test_parameters_over_http(directory: Path, serve: Serve) -> None:
+    server = await serve(directory)
+    guided = (await ask(server, guided_json=SCHEMA, max_new_tokens=60)).json()
+    assert json.loads(guided["generated_text"])["answer"] in ("yes", "no")
+    assert guided["details"]["finish_reason"] == "eos_token"
+
+    refused = await ask(server, guided_regex="(a")
+    assert refused.status == 424
+    assert "`guided_regex` cannot be used: Regex parsing error" in refused.json()["error"]
+
+    sampled = {"do_sample": True, "seed": 3, "max_new_tokens": 5}
+    several = (await ask(server, n=3, **sampled)).json()
+    texts = [each["generated_text"] for each in (several, *several["details"]["best_of_sequences"])]
+    assert len(set(texts)) == 3
+    best = (await ask(server, n=2, best_of=3, **sampled)).json()
+    assert best["generated_text"] == several["generated_text"]
+    (second,) = best["details"]["best_of_sequences"]
+    others = several["details"]["best_of_sequences"]
+    assert second == max(others, key=lambda other: sum(token["log_prob"] for token in other["tokens"]))
+
+    details = (await ask(server, prompt_logprobs=1, logprobs=2, max_new_tokens=2, truncate=3)).json()["details"]
+    assert ["top_tokens" in token for token in details["prefill"]] == [False, True, True]
+    assert [len(token["top_tokens"]) for token in details["tokens"]] == [2, 2]
+
+    completion = {"prompt": PROMPT, "n": 2, "seed": 3, "max_tokens": 4, "stream": True}
+    events = (await server.post("/v1/completions", completion)).body.split(b"\n\n")
+    choices = [json.loads(event[len(b"data: ") :])["choices"][0] for event in events if event.startswith(b"data: {")]
+    assert {choice["index"] for choice in choices} == {0, 1}
+    assert [choice["finish_reason"] for choice in choices].count("length") == 2

@@ -1,0 +1,28 @@
+"""Sequences without an engine, for tests of what chooses their tokens."""
+
+from typing import Any
+
+import torch
+
+from lmi_core.token_stream import TokenStream
+from lmi_core.tokenizer import Detokenizer
+from lmi_plugins.torch_engine.sequence import Sequence
+from tests.plugins.torch_engine.tiny_models import request
+
+VOCABULARY = 50
+PROMPT = [3, 4, 4, 9]
+
+
+class NoText(Detokenizer):
+    def step(self, token_id: int) -> str:
+        return ""
+
+
+def sequence(generated: tuple[int, ...] = (), **parameters: Any) -> Sequence:
+    sequence = Sequence.of(request("a", PROMPT, **parameters), 1000, TokenStream(NoText()))
+    sequence.token_ids += generated
+    return sequence
+
+
+def logits(rows: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(rows, VOCABULARY, generator=torch.Generator().manual_seed(seed)) * 3

@@ -1,0 +1,274 @@
+import math
+import random
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import torch
+
+from lmi_core.errors import ContextLengthExceeded, GenerationFailed, InvalidParameter
+from lmi_core.generation import GenerationStep
+from lmi_core.huggingface_tokenizer import HuggingFaceTokenizer
+from lmi_core.tokenizer import Detokenizer
+from lmi_plugins.torch_engine.engine import Engine
+from lmi_plugins.torch_engine.messages import EngineOptions, EngineRequest
+from lmi_plugins.torch_engine.sequence import Chunk
+from tests.plugins.torch_engine.conftest import ModelDirectory, ReferenceModel
+from tests.plugins.torch_engine.tiny_models import (
+    CONTEXT,
+    TEXT,
+    VOCABULARY,
+    ids,
+    make_engine,
+    reference_ids,
+    reference_model,
+    request,
+    run,
+    save_model,
+    save_tokenizer,
+    text,
+    tokens,
+)
+
+PROMPT = [5, 9, 200, 31, 77]
+
+
+@pytest.fixture
+def greedy_ids(reference: ReferenceModel) -> list[int]:
+    return reference_ids(reference("llama"), PROMPT, 20)
+
+
+def finish_reasons(results: Sequence[object]) -> list[object]:
+    return [result.finish_reason if isinstance(result, GenerationStep) else result for result in results]
+
+
+def test_ends_at_the_length_asked_for(engine: Engine, greedy_ids: list[int]) -> None:
+    results = run(engine, request("a", PROMPT, max_new_tokens=20))["a"]
+    assert ids(results) == greedy_ids
+    assert finish_reasons(results) == [None] * 19 + ["length"]
+    assert not engine.has_work
+
+
+def test_ends_where_the_context_does(engine: Engine) -> None:
+    assert engine.max_length == CONTEXT
+    results = run(engine, request("a", PROMPT, max_new_tokens=10_000))["a"]
+    assert len(ids(results)) == CONTEXT - len(PROMPT)
+    assert finish_reasons(results)[-1] == "length"
+
+
+@pytest.mark.parametrize("as_list", [False, True])
+def test_ends_at_an_end_of_sequence_token(as_list: bool, greedy_ids: list[int], tmp_path: Path) -> None:
+    end_id = greedy_ids[6]
+    save_tokenizer(tmp_path)
+    save_model(tmp_path, "llama", [VOCABULARY - 1, end_id] if as_list else end_id)
+    results = run(make_engine(tmp_path), request("a", PROMPT, max_new_tokens=20))["a"]
+    assert ids(results) == greedy_ids[: greedy_ids.index(end_id) + 1]
+    assert finish_reasons(results)[-1] == "eos_token"
+    last = tokens(results)[-1]
+    assert (last.text, last.special) == ("", True)
+
+
+def test_ends_at_a_stop_sequence_that_straddles_tokens(engine: Engine) -> None:
+    whole = run(engine, request("a", PROMPT, max_new_tokens=20))["a"]
+    texts = [token.text for token in tokens(whole)]
+    place = next(i for i in range(5, 18) if len(texts[i]) > 1 and texts[i + 1])
+    stop = texts[place][1:] + texts[place + 1][:1]
+    results = run(engine, request("a", PROMPT, max_new_tokens=20, stop_sequences=["never", stop]))["a"]
+    joined = "".join(texts)
+    assert text(results) == joined[: joined.index(stop)]
+    assert finish_reasons(results)[-1] == "stop_sequence"
+    assert ids(results) == ids(whole)[: len(ids(results))]
+    assert all(token.log_prob is not None for token in tokens(results))
+
+
+def test_texts_are_whole_characters(engine: Engine, tokenizer: HuggingFaceTokenizer) -> None:
+    results = run(engine, *[request(str(i), [i + 2], max_new_tokens=100) for i in range(8)])
+    for each in results.values():
+        whole = str(tokenizer.pretrained.decode(ids(each), skip_special_tokens=True))
+        # A character that the last tokens leave incomplete is dropped.
+        assert whole.startswith(text(each))
+        assert len(whole) - len(text(each)) <= 4
+
+
+def test_prefill_lists_the_prompt(
+    model_directory: ModelDirectory, reference: ReferenceModel, tokenizer: HuggingFaceTokenizer
+) -> None:
+    prompt = tokenizer.encode(TEXT[:40])
+    with torch.inference_mode():
+        logits = reference("llama")(torch.tensor([prompt])).logits[0]
+    expected = logits.log_softmax(-1)[range(len(prompt) - 1), prompt[1:]].tolist()
+    for max_prefill_tokens in (3, 512):
+        engine = make_engine(model_directory("llama"), max_prefill_tokens=max_prefill_tokens)
+        asked = request("a", prompt, max_new_tokens=3, prompt_log_probs=True)
+        first, *rest = run(engine, asked, request("b", PROMPT, max_new_tokens=9))["a"]
+        assert isinstance(first, GenerationStep)
+        assert first.prefill is not None
+        assert [token.id for token in first.prefill] == prompt
+        assert "".join(token.text for token in first.prefill) == TEXT[:40]
+        assert first.prefill[0].log_prob is None
+        assert [token.log_prob for token in first.prefill[1:]] == pytest.approx(expected, abs=1e-4)
+        assert all(isinstance(step, GenerationStep) and step.prefill is None for step in rest)
+
+
+def test_prefill_comes_first_even_when_text_is_held_back(engine: Engine) -> None:
+    results = (run(engine, request("a", [i], max_new_tokens=3))["a"] for i in range(2, VOCABULARY))
+    place, whole = next((i, text(each)) for i, each in enumerate(results, 2) if tokens(each)[0].text)
+    asked = request("a", [place], max_new_tokens=3, prompt_log_probs=True, stop_sequences=[whole + "never"])
+    first, last = run(engine, asked)["a"]
+    assert isinstance(first, GenerationStep)
+    assert isinstance(last, GenerationStep)
+    assert (first.tokens, first.prefill is None) == ([], False)
+    assert "".join(token.text for token in last.tokens) == whole
+
+
+def test_a_seed_gives_the_same_text_in_any_company(model_directory: ModelDirectory) -> None:
+    def sampled(request_id: str, seed: int | None) -> EngineRequest:
+        return request(request_id, PROMPT, max_new_tokens=30, temperature=1.0, top_p=0.95, seed=seed)
+
+    engine = make_engine(model_directory("llama"))
+    alone = ids(run(engine, sampled("a", 7))["a"])
+    memory = 6 * engine.cache_bytes // engine.pool.size
+    crowded = make_engine(model_directory("llama"), max_prefill_tokens=4, kv_cache_memory=memory)
+    others = [request(str(i), list(range(2, 20)), max_new_tokens=40, temperature=2.0) for i in range(5)]
+    results = run(crowded, *others, sampled("a", 7), sampled("b", 8), sampled("c", None), sampled("d", None))
+    assert ids(results["a"]) == alone
+    assert len({tuple(ids(results[each])) for each in "abcd"}) == 4
+
+
+def test_a_running_stream_never_waits_for_a_long_prompt(model_directory: ModelDirectory) -> None:
+    engine = make_engine(model_directory("llama"), max_prefill_tokens=8)
+    engine.add(request("stream", PROMPT, max_new_tokens=60))
+    engine.step()
+    engine.add(request("long", list(range(2, 102)), max_new_tokens=1))
+    steps = 0
+    while (results := dict(engine.step())) and "long" not in results:
+        assert "stream" in results
+        steps += 1
+    assert steps == 100 // 8
+
+
+def test_abort_frees_at_once(model_directory: ModelDirectory, greedy_ids: list[int]) -> None:
+    engine = make_engine(model_directory("llama"), max_batch_size=2, max_prefill_tokens=8)
+    for name in ("running", "prefilling", "waiting"):
+        engine.add(request(name, PROMPT * 5, max_new_tokens=50))
+    for _ in range(4):
+        engine.step()
+    for name in ("waiting", "running", "prefilling", "unknown", "running"):
+        engine.abort(name)
+    assert engine.pool.free == engine.pool.size
+    assert not engine.has_work
+    assert ids(run(engine, request("running", PROMPT, max_new_tokens=20))["running"]) == greedy_ids
+
+
+@pytest.mark.parametrize("architecture", ["llama", "gptj"])
+def test_hundreds_of_requests_leave_nothing_behind(architecture: str, model_directory: ModelDirectory) -> None:
+    engine = make_engine(model_directory(architecture), max_batch_size=16, max_prefill_tokens=32)
+    numbers = random.Random(0)
+    ended: set[str] = set()
+    alive: set[str] = set()
+    for number in range(300):
+        name = str(number)
+        engine.add(request(name, [2] * numbers.randint(1, 30), max_new_tokens=numbers.randint(1, 8)))
+        alive.add(name)
+        if numbers.random() < 0.2:
+            aborted = numbers.choice(sorted(alive))
+            engine.abort(aborted)
+            alive.remove(aborted)
+        ended |= {request_id for request_id, result in engine.step() if finish_reasons([result]) != [None]}
+        alive -= ended
+    while engine.has_work:
+        engine.step()
+    assert engine.pool.free == engine.pool.size
+    assert not engine._sequences
+
+
+@pytest.fixture
+def poisoned(tmp_path: Path, model_directory: ModelDirectory) -> Engine:
+    """Token 2 makes the model give NaN."""
+    model = reference_model(model_directory("llama"))
+    with torch.no_grad():
+        model.get_input_embeddings().weight[2] = math.nan
+    shutil.copytree(model_directory("llama"), tmp_path, dirs_exist_ok=True)
+    model.save_pretrained(tmp_path)
+    return make_engine(tmp_path, max_prefill_tokens=32)
+
+
+def test_logits_that_are_no_numbers_fail_alone(poisoned: Engine, greedy_ids: list[int]) -> None:
+    good = [request(f"good {i}", PROMPT, max_new_tokens=20) for i in range(2)]
+    results = run(poisoned, good[0], request("bad", [2, 3], temperature=1.0), good[1])
+    assert [type(result) for result in results["bad"]] == [GenerationFailed]
+    assert ids(results["good 0"]) == ids(results["good 1"]) == greedy_ids
+
+
+def test_blocks_that_held_no_numbers_serve_others(poisoned: Engine, greedy_ids: list[int]) -> None:
+    poisoned.add(request("bad", [2] * 100, max_new_tokens=5))
+    poisoned.step()
+    poisoned.abort("bad")
+    assert ids(run(poisoned, request("good", PROMPT, max_new_tokens=20))["good"]) == greedy_ids
+
+
+class BrittleTokenizer(HuggingFaceTokenizer):
+    """Cannot write what follows a 7."""
+
+    def detokenizer(self, prompt_ids: list[int]) -> Detokenizer:
+        return BrittleDetokenizer() if prompt_ids[-1] == 7 else super().detokenizer(prompt_ids)
+
+
+class BrittleDetokenizer(Detokenizer):
+    def step(self, token_id: int) -> str:
+        raise RuntimeError("broken")
+
+
+def test_an_exception_in_one_row_fails_it_alone(
+    model_directory: ModelDirectory, tokenizer: HuggingFaceTokenizer, greedy_ids: list[int]
+) -> None:
+    engine = Engine(EngineOptions(str(model_directory("llama"))), BrittleTokenizer(tokenizer.pretrained))
+    results = run(engine, request("bad", [7]), request("good", PROMPT, max_new_tokens=20))
+    assert [str(result) for result in results["bad"]] == ["The generation failed: broken"]
+    assert ids(results["good"]) == greedy_ids
+    assert engine.pool.free == engine.pool.size
+
+
+def test_a_step_that_fails_fails_its_requests(
+    model_directory: ModelDirectory, greedy_ids: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = make_engine(model_directory("llama"))
+
+    def fail(chunks: Sequence[Chunk], new_blocks: list[int]) -> torch.Tensor:
+        raise torch.OutOfMemoryError("out of memory")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(engine._runner, "run", fail)
+        results = run(engine, request("a", PROMPT), request("b", PROMPT))
+    assert [type(result) for each in results.values() for result in each] == [GenerationFailed] * 2
+    assert ids(run(engine, request("a", PROMPT, max_new_tokens=20))["a"]) == greedy_ids
+
+
+def test_refuses_what_can_never_run(engine: Engine) -> None:
+    with pytest.raises(ContextLengthExceeded, match=f"128 tokens, but the context holds {CONTEXT}"):
+        engine.add(request("a", [3] * CONTEXT))
+    with pytest.raises(InvalidParameter, match="at least one token"):
+        engine.add(request("a", []))
+    for token_id in (-1, VOCABULARY):
+        with pytest.raises(InvalidParameter, match=f"outside the vocabulary of {VOCABULARY}"):
+            engine.add(request("a", [token_id]))
+    engine.add(request("a", PROMPT))
+    with pytest.raises(InvalidParameter, match="'a' is taken"):
+        engine.add(request("a", PROMPT))
+    engine.abort("a")
+    assert not engine.has_work
+
+
+def test_a_small_cache_shortens_the_context(engine: Engine, model_directory: ModelDirectory) -> None:
+    memory = 3 * engine.cache_bytes // engine.pool.size
+    small = make_engine(model_directory("llama"), kv_cache_memory=memory)
+    assert small.max_length == 48
+    assert len(ids(run(small, request("a", PROMPT, max_new_tokens=100))["a"])) == 48 - len(PROMPT)
+
+
+def test_models_that_run_row_by_row_are_named(
+    model_directory: ModelDirectory, caplog: pytest.LogCaptureFixture
+) -> None:
+    make_engine(model_directory("gptj"))
+    assert "GPTJForCausalLM runs each sequence by itself" in caplog.text

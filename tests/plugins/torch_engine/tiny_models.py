@@ -1,0 +1,123 @@
+"""Models small enough to be made in a test, of every kind that the engine treats differently."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    PreTrainedTokenizerFast,
+)
+
+from lmi_core.generation import GenerationStep, Token
+from lmi_core.huggingface_tokenizer import HuggingFaceTokenizer
+from lmi_plugins.torch_engine.engine import Engine, Result
+from lmi_plugins.torch_engine.messages import EngineOptions, EngineRequest, SamplingParameters
+
+VOCABULARY = 320
+CONTEXT = 128
+TEXT = "Hello world, the quick brown fox jumps over the lazy dog. Grüße aus München! 東京は晴れ 🙂 "
+
+# Large enough that the choice of a token never hangs on rounding.
+SPREAD: dict[str, Any] = {"initializer_range": 0.3, "vocab_size": VOCABULARY}
+LLAMA: dict[str, Any] = {
+    **SPREAD,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": CONTEXT,
+}
+GPT: dict[str, Any] = {**SPREAD, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": CONTEXT}
+WINDOW = 9
+
+CONFIGS: dict[str, dict[str, Any]] = {  # by transformers' name for the architecture
+    "llama": LLAMA,
+    "qwen2": LLAMA,
+    "qwen3": {**LLAMA, "head_dim": 8},
+    "mistral": {**LLAMA, "sliding_window": WINDOW},
+    "gpt2": GPT,
+    "gemma2": {**LLAMA, "head_dim": 8, "query_pre_attn_scalar": 8, "sliding_window": WINDOW},
+    "gpt_oss": {**LLAMA, "head_dim": 8, "num_local_experts": 2, "num_experts_per_tok": 1, "sliding_window": WINDOW},
+    "gptj": {**GPT, "rotary_dim": 4},
+    "bloom": {**SPREAD, "hidden_size": 32, "n_layer": 2, "n_head": 4},
+    "mamba": {**SPREAD, "hidden_size": 32, "num_hidden_layers": 2, "state_size": 4},
+}
+PAGED = ("llama", "qwen2", "qwen3", "mistral", "gpt2", "gemma2", "gpt_oss")
+BY_ROW = ("gptj", "bloom", "mamba")
+
+
+def save_tokenizer(directory: Path) -> None:
+    """A byte-level one: any text can be written with it, and characters span tokens."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=VOCABULARY,
+        special_tokens=["<s>", "</s>"],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator([TEXT], trainer)
+    pretrained: Any = PreTrainedTokenizerFast  # not typed
+    pretrained(tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>").save_pretrained(directory)
+
+
+def save_model(directory: Path, architecture: str, end_id: int | list[int] | None = None) -> None:
+    torch.manual_seed(0)
+    factory: Any = AutoModelForCausalLM  # not typed
+    model = factory.from_config(AutoConfig.for_model(architecture, **CONFIGS[architecture]))
+    model.config.eos_token_id = None
+    model.generation_config.eos_token_id = end_id
+    model.generation_config.pad_token_id = 0
+    model.save_pretrained(directory)
+
+
+def make_engine(directory: Path, **options: Any) -> Engine:
+    return Engine(EngineOptions(str(directory), **options), HuggingFaceTokenizer.load(str(directory)))
+
+
+def request(request_id: str, prompt_ids: list[int], **parameters: Any) -> EngineRequest:
+    return EngineRequest(request_id, prompt_ids, SamplingParameters(**parameters))
+
+
+def run(engine: Engine, *requests: EngineRequest) -> dict[str, list[Result]]:
+    """All results, by request."""
+    results: dict[str, list[Result]] = {each.request_id: [] for each in requests}
+    for each in requests:
+        engine.add(each)
+    while engine.has_work:
+        for request_id, result in engine.step():
+            results[request_id].append(result)
+    return results
+
+
+def tokens(results: list[Result]) -> list[Token]:
+    """All tokens of a request that did not fail."""
+    steps = [result for result in results if isinstance(result, GenerationStep)]
+    assert len(steps) == len(results), results
+    return [token for step in steps for token in step.tokens]
+
+
+def ids(results: list[Result]) -> list[int]:
+    return [token.id for token in tokens(results)]
+
+
+def text(results: list[Result]) -> str:
+    return "".join(token.text for token in tokens(results))
+
+
+def reference_model(directory: Path) -> Any:
+    """In transformers' own hands."""
+    return AutoModelForCausalLM.from_pretrained(directory)
+
+
+def reference_ids(model: Any, prompt_ids: list[int], count: int) -> list[int]:
+    """What transformers' own greedy decoding generates."""
+    prompt = torch.tensor([prompt_ids])
+    output = model.generate(prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=count, do_sample=False)
+    generated: list[int] = output[0, len(prompt_ids) :].tolist()
+    return generated
