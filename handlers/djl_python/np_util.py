@@ -1,0 +1,5 @@
+"""Alias of `lmi_core.script.nd_list`."""
+
+from lmi_core.script.nd_list import from_nd_list, to_nd_list
+
+__all__ = ["from_nd_list", "to_nd_list"]

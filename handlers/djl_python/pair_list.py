@@ -1,0 +1,5 @@
+"""Alias of `lmi_core.script.pair_list`."""
+
+from lmi_core.script.pair_list import PairList
+
+__all__ = ["PairList"]

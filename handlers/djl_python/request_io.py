@@ -1,0 +1,12 @@
+"""Alias of `lmi_core.script.request_io`."""
+
+from lmi_core.script.request_io import (
+    RequestInput,
+    RequestOutput,
+    Sequence,
+    TextGenerationOutput,
+    TextInput,
+    Token,
+)
+
+__all__ = ["RequestInput", "RequestOutput", "Sequence", "TextGenerationOutput", "TextInput", "Token"]

@@ -1,0 +1,89 @@
+"""One request's way from the bytes that came in to the bytes that go out."""
+
+import asyncio
+import logging
+import time
+from contextlib import aclosing
+
+from aiohttp import web
+
+from lmi_core.dispatcher import Dispatcher
+from lmi_core.errors import LmiError
+from lmi_core.formatter import check_sequences
+from lmi_core.generation import GenerationOutput
+from lmi_core.handler import Call, Handler, Route
+from lmi_core.model import Model
+from lmi_core.script.handler_backend import HandlerBackend
+from lmi_handlers.exchange import Exchange
+
+logger = logging.getLogger(__name__)
+
+
+async def answer(dispatcher: Dispatcher, handler: Handler, route: Route, request: web.Request) -> web.StreamResponse:
+    """Admit, read, parse, validate, generate, format, write. What goes wrong becomes the dialect's own error."""
+    begun = time.perf_counter()
+    path = request.rel_url.raw_path  # as it came: what is decoded may hold line breaks
+    exchange = Exchange(handler, route.framing, request)
+    try:
+        if route.answer is None:
+            response = await _admit(dispatcher, exchange)
+        else:
+            call = await exchange.call(dispatcher.largest_request)
+            response = await exchange.send(await route.answer(call, dispatcher))
+    except LmiError as error:
+        response = await exchange.fail(error)
+    except (ConnectionError, asyncio.CancelledError):
+        logger.info("request %s: %s ended: the client left, or the server stops", exchange.request_id, path)
+        raise
+    except Exception:
+        logger.exception("request %s failed", exchange.request_id)
+        response = await exchange.fail(LmiError("internal error: the server's log has more under this request's id"))
+    milliseconds = (time.perf_counter() - begun) * 1000
+    logger.info("request %s: %s %d in %.0f ms", exchange.request_id, path, response.status, milliseconds)
+    return response
+
+
+async def _admit(dispatcher: Dispatcher, exchange: Exchange) -> web.StreamResponse:
+    model = exchange.model = await _find_model(dispatcher, exchange)
+    with dispatcher.admit(model):
+        if isinstance(model.backend, HandlerBackend):
+            return await _relay(exchange, model, model.backend)
+        return await _generate(exchange, model)
+
+
+async def _find_model(dispatcher: Dispatcher, exchange: Exchange) -> Model:
+    handler, request = exchange.handler, exchange.request
+    name = handler.model_name(request.match_info, request.headers)
+    if name is None and dispatcher.only_model is None:
+        name = handler.model_name_in_body(await exchange.body(dispatcher.largest_request))
+    return dispatcher.find(name)
+
+
+async def _receive(exchange: Exchange, model: Model) -> Call:
+    return exchange.handler.receive(await exchange.call(model.plan.server.max_request_size), model)
+
+
+async def _relay(exchange: Exchange, model: Model, backend: HandlerBackend) -> web.StreamResponse:
+    """The model's own function takes the request as it came, and its answer goes out as it is."""
+    call = await _receive(exchange, model)
+    async with aclosing(backend.answer(call)) as replies:
+        async for reply in replies:
+            await exchange.relay(reply)
+    return await exchange.finish()
+
+
+async def _generate(exchange: Exchange, model: Model) -> web.StreamResponse:
+    call = await _receive(exchange, model)
+    call, custom = model.customize(call)
+    call = await custom.read(call)
+    generation = exchange.handler.parse(call, model)
+    base = model.new_formatter(generation.formatter, **generation.formatter_arguments)
+    formatter = exchange.formatter = custom.formatter(base)
+    requests = await model.validate(custom.adapted(generation.requests), exchange.request_id)
+    check_sequences(base, requests)
+    output = GenerationOutput(requests)
+    async with aclosing(model.generate(requests, exchange.request_id)) as steps:
+        async for prompt_index, step in steps:
+            output.add(prompt_index, step)
+            await exchange.write(output, formatter)
+    return await exchange.finish()

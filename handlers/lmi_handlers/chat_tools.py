@@ -1,0 +1,135 @@
+"""The tools of a chat request: what the model is told of them, and how its calls are found in what it writes."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from lmi_core.chat_template import tool_call_format
+from lmi_core.errors import InvalidPayload
+from lmi_core.json_calls import JsonCalls
+from lmi_core.tagged_calls import TaggedCalls
+from lmi_core.tool_calls import FirstCall, NamedCall, ToolCallParser
+
+ANY_OBJECT = {"type": "object"}
+
+JsonObject = dict[str, Any]
+MakeParser = Callable[[], ToolCallParser]
+
+
+class FunctionName(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    name: str = Field(min_length=1)
+
+
+class FunctionDefinition(FunctionName):
+    description: str | None = None
+    parameters: JsonObject | None = Field(None, description="The JSON schema of the arguments.")
+    strict: bool | None = Field(None, description="Holds where `tool_choice` asks for a call, whatever is given.")
+
+
+class Tool(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    type: Literal["function"]
+    function: FunctionDefinition
+
+
+class ToolChoice(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    type: Literal["none", "auto", "required", "function"]
+    function: FunctionName | None = None
+
+    @model_validator(mode="after")
+    def _function_is_named(self) -> "ToolChoice":
+        if (self.type == "function") != (self.function is not None):
+            raise ValueError("must be none, auto, required, or name a function")
+        return self
+
+
+def _as_choice(value: object) -> object:
+    return {"type": value} if isinstance(value, str) else value
+
+
+GivenToolChoice = Annotated[
+    ToolChoice,
+    BeforeValidator(_as_choice, json_schema_input_type=Literal["none", "auto", "required"] | ToolChoice),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolUse:
+    """How tools take part in one chat."""
+
+    definitions: list[JsonObject] | None = None  # as the chat template gets them
+    guide: JsonObject | None = None  # the JSON schema of what the model must write
+    parser: MakeParser | None = None  # None: what the model writes is content
+    named: bool = False
+
+
+def use_tools(
+    tools: Sequence[Tool], choice: ToolChoice | None, parallel: bool, template: str, call_format: str | None
+) -> ToolUse:
+    """`call_format` is `option.tool_call_parser`. Raises InvalidPayload."""
+    kind = choice.type if choice else "auto"
+    if not tools and kind not in ("auto", "none"):
+        raise InvalidPayload(f"`tool_choice` must come with `tools`. Given: {kind}")
+    if not tools or kind == "none":
+        return ToolUse()
+    if "tools" not in template:
+        raise InvalidPayload("`tools` cannot be told to this model: its chat template has no place for them")
+    definitions = [tool.model_dump(exclude_none=True) for tool in tools]
+    if choice and choice.function:
+        return _named(tools, choice.function.name, definitions)
+    if kind == "required":
+        names = {tool.function.name for tool in tools}
+        return ToolUse(definitions, _calls_schema(tools, parallel), partial(JsonCalls, names, "[],"))
+    return ToolUse(definitions, None, _automatic(tools, parallel, template, call_format))
+
+
+def _named(tools: Sequence[Tool], name: str, definitions: list[JsonObject]) -> ToolUse:
+    for tool in tools:
+        if tool.function.name == name:
+            return ToolUse(definitions, tool.function.parameters or ANY_OBJECT, partial(NamedCall, name), named=True)
+    raise InvalidPayload(f"`tool_choice` must name one of `tools`. Given: {name!r}")
+
+
+def _automatic(tools: Sequence[Tool], parallel: bool, template: str, call_format: str | None) -> MakeParser:
+    names = {tool.function.name for tool in tools}
+    parsers: dict[str | None, MakeParser] = {"hermes": TaggedCalls, "llama3_json": partial(JsonCalls, names, ";,")}
+    parser = parsers.get(call_format or tool_call_format(template))
+    if parser is None:
+        raise InvalidPayload(
+            "`tool_choice` cannot be auto: the chat template does not show how this model writes tool calls; "
+            "set option.tool_call_parser"
+        )
+    return parser if parallel else lambda: FirstCall(parser())
+
+
+def _calls_schema(tools: Sequence[Tool], parallel: bool) -> JsonObject:
+    """A list of calls. Definitions are referred to from the root, so that is where they go."""
+    schemas = [_call_schema(tool.function) for tool in tools]
+    schema: JsonObject = {"type": "array", "minItems": 1, "items": {"anyOf": schemas}}
+    if not parallel:
+        schema["maxItems"] = 1
+    definitions = {name: found for tool in tools for name, found in _definitions(tool.function).items()}
+    return schema | ({"$defs": definitions} if definitions else {})
+
+
+def _call_schema(function: FunctionDefinition) -> JsonObject:
+    parameters = {name: value for name, value in (function.parameters or ANY_OBJECT).items() if name != "$defs"}
+    return {
+        "type": "object",
+        "properties": {"name": {"enum": [function.name]}, "parameters": parameters},
+        "required": ["name", "parameters"],
+        "additionalProperties": False,
+    }
+
+
+def _definitions(function: FunctionDefinition) -> JsonObject:
+    definitions: JsonObject = (function.parameters or {}).get("$defs", {})
+    return definitions

@@ -1,0 +1,166 @@
+"""One HTTP request, and what has been sent of its answer."""
+
+import logging
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from aiohttp import web
+
+from lmi_core.errors import FormatterFailed, InvalidPayload, LmiError, Overloaded, PayloadTooLarge
+from lmi_core.formatter import OutputFormatter
+from lmi_core.framing import Framing
+from lmi_core.generation import GenerationOutput
+from lmi_core.handler import Answer, Call, Handler
+from lmi_core.model import Model
+from lmi_core.script.handler_answers import StreamErrors
+from lmi_core.script.handler_protocol import Chunk, Head
+
+logger = logging.getLogger(__name__)
+
+REQUEST_ID_HEADER = "x-request-id"
+LONGEST_REQUEST_ID = 128
+RETRY_AFTER_SECONDS = "1"
+FAILED = 400  # and statuses above
+
+
+class Exchange:
+    """Reads the call and writes the answer; `model` and `formatter` are set once they are known."""
+
+    def __init__(self, handler: Handler, framing: Framing, request: web.Request) -> None:
+        self.handler = handler
+        self.framing = framing
+        self.request = request
+        self.request_id = _request_id(request)
+        self.model: Model | None = None
+        self.formatter: OutputFormatter | None = None
+        self._body: bytes | None = None
+        self._response: web.StreamResponse | None = None
+
+    async def body(self, limit: int) -> bytes:
+        """Raises PayloadTooLarge as soon as more than `limit` bytes are announced or have come."""
+        if self._body is None:
+            self._body = await self._read(limit)
+        return self._body
+
+    async def call(self, limit: int) -> Call:
+        request = self.request
+        return Call(request.match_info, request.headers, await self.body(limit), self.request_id, request.path)
+
+    async def write(self, output: GenerationOutput, formatter: OutputFormatter) -> None:
+        """What the formatter makes of a step. An answer that is whole at the first write has a Content-Length."""
+        data = self._guarded(lambda: formatter.format(output))
+        if self._response is None and output.finished and isinstance(data, bytes):
+            self._response = await self._send_framed(Answer(200, formatter.content_type, data), formatter.headers)
+        elif data:
+            if self._response is None:
+                self._response = await self._begin(formatter)
+            await self._write(self._response, data)
+
+    async def relay(self, reply: Head | Chunk) -> None:
+        """What the model's own function answers. A stream's errors are objects of its own content type."""
+        if isinstance(reply, Chunk):
+            assert self._response is not None, "the head comes first"
+            await self._write(self._response, reply.data)
+        elif reply.streams:
+            self.formatter = StreamErrors(reply.headers)
+            self._response = await self._begin(self.formatter, reply.code)
+        else:
+            body = reply.content[0][1] if reply.content else b""
+            answer = self.handler.relayed(Answer(reply.code, reply.headers["Content-Type"], body))
+            self._response = await self._send_framed(answer, reply.headers | {"Content-Type": answer.content_type})
+
+    async def finish(self) -> web.StreamResponse:
+        if self._response is None:
+            raise FormatterFailed("the generation ended before its last step")
+        await self._response.write_eof()
+        return self._response
+
+    async def send(self, answer: Answer, headers: Mapping[str, str] | None = None) -> web.StreamResponse:
+        """A whole answer, with its Content-Length."""
+        response = web.Response(
+            status=answer.status,
+            body=answer.body,
+            headers=self._headers(answer.content_type, headers),
+        )
+        await response.prepare(self.request)
+        return response
+
+    async def fail(self, error: LmiError) -> web.StreamResponse:
+        """An HTTP status while nothing was sent; after that, the error in the dialect's stream, and its end."""
+        message = " ".join(error.message.splitlines())
+        logger.info("request %s failed: %s: %s", self.request_id, error.kind, message)
+        if self._response is None:
+            return await self.send(self._error_answer(error), self._retry_after(error))
+        if self.formatter is not None:
+            await self._write(self._response, self._last_words(self.formatter, error))
+            await self._response.write(self.framing.failure(error))
+        await self._response.write_eof()
+        return self._response
+
+    def _last_words(self, formatter: OutputFormatter, error: LmiError) -> bytes | list[bytes]:
+        try:
+            return formatter.error(error)
+        except (Exception, SystemExit):  # a formatter of the user's that raises on errors too
+            logger.exception("request %s: the formatter could not write the error", self.request_id)
+            return b""
+
+    async def _write(self, response: web.StreamResponse, data: bytes | list[bytes]) -> None:
+        """One write for each event: there are clients that take what one read gives for an event."""
+        for event in [data] if isinstance(data, bytes) else data:
+            await response.write(self.framing.frame(event))
+
+    async def _send_framed(self, answer: Answer, headers: Mapping[str, str]) -> web.StreamResponse:
+        if answer.status >= FAILED:
+            return await self.send(answer, headers)
+        framed = self.framing.headers(self._headers(answer.content_type, headers))
+        return await self.send(replace(answer, body=self.framing.frame(answer.body)), framed)
+
+    def _headers(self, content_type: str, headers: Mapping[str, str] | None) -> dict[str, str]:
+        return {REQUEST_ID_HEADER: self.request_id, "Content-Type": content_type, **(headers or {})}
+
+    async def _read(self, limit: int) -> bytes:
+        too_large = PayloadTooLarge(f"the body must be at most {limit} bytes (max_request_size)")
+        if (self.request.content_length or 0) > limit:
+            raise too_large
+        body = bytearray()
+        try:
+            async for chunk in self.request.content.iter_any():
+                body += chunk
+                if len(body) > limit:
+                    raise too_large
+        except web.RequestPayloadError as error:  # compressed in a way that its headers do not say
+            reason = " ".join(str(error).removeprefix("400, message:").split())
+            raise InvalidPayload(f"the body cannot be read: {reason}") from error
+        return bytes(body)
+
+    async def _begin(self, formatter: OutputFormatter, status: int = 200) -> web.StreamResponse:
+        headers = self._headers(formatter.content_type, {"Cache-Control": "no-cache", **formatter.headers})
+        response = web.StreamResponse(status=status, headers=self.framing.headers(headers))
+        await response.prepare(self.request)
+        return response
+
+    def _guarded(self, format_step: Callable[[], bytes | list[bytes]]) -> bytes | list[bytes]:
+        try:
+            return format_step()
+        except LmiError:
+            raise
+        except (Exception, SystemExit) as error:  # whatever a formatter of the user's raises
+            logger.exception("request %s: an output formatter raised", self.request_id)
+            raise FormatterFailed(f"the output formatter raised {type(error).__name__}: {error}") from error
+
+    def _error_answer(self, error: LmiError) -> Answer:
+        try:
+            return self.handler.error(error, self.model, self.formatter)
+        except (Exception, SystemExit):  # a formatter of the user's that raises on errors too
+            logger.exception("request %s: the formatter could not write the error", self.request_id)
+            return self.handler.error(error, self.model, None)
+
+    def _retry_after(self, error: LmiError) -> dict[str, str]:
+        return {"Retry-After": RETRY_AFTER_SECONDS} if isinstance(error, Overloaded) else {}
+
+
+def _request_id(request: web.Request) -> str:
+    """The client's, where it can be logged and sent as it is."""
+    given = request.headers.get(REQUEST_ID_HEADER, "")[:LONGEST_REQUEST_ID]
+    return given if given and given.isascii() and given.isprintable() else uuid.uuid4().hex

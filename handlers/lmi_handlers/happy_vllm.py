@@ -1,0 +1,95 @@
+"""happy_vllm's generating endpoints, and the abort of a request."""
+
+from collections.abc import Callable, Mapping
+from typing import Annotated, ClassVar
+
+import orjson
+from pydantic import BaseModel, ConfigDict, Field
+
+from lmi_core.dispatcher import Dispatcher
+from lmi_core.errors import LmiError
+from lmi_core.formatter import OutputFormatter
+from lmi_core.handler import Answer, Call, Generation, Handler, Route
+from lmi_core.hookspecs import hookimpl
+from lmi_core.model import Model
+from lmi_core.payload import read_object, read_payload
+from lmi_core.request import GenerationRequest
+from lmi_handlers.happy_vllm_payload import HappyVllmPayload
+from lmi_handlers.happy_vllm_tools import ROUTES as TOOL_ROUTES
+from lmi_handlers.lmi import TARGET_MODEL_HEADER
+from lmi_handlers.vocabulary import refuse_hidden_sequences
+
+INVALID_STATUS = 422
+STATUSES = {
+    "payload_too_large": 413,
+    "model_not_found": 404,
+    "adapter_not_found": 404,
+    "model_not_ready": 503,
+    "overloaded": 503,
+    "backend_unhealthy": 503,
+    "generation_failed": 500,
+    "generation_timeout": 504,
+    "formatter_failed": 424,  # what raised is the model directory's own code
+    "internal": 500,
+}
+
+
+class AbortPayload(BaseModel):
+    model_config = ConfigDict(
+        extra="forbid", strict=True, json_schema_extra={"examples": [{"request_id": "the id to abort"}]}
+    )
+
+    request_id: Annotated[str, Field(min_length=1)] = Field(description="The `x-request-id` of a running request.")
+
+
+async def abort_request(call: Call, dispatcher: Dispatcher) -> Answer:
+    """Ends a request of any dialect; it is answered with what it has generated and the finish reason `abort`."""
+    request_id = read_payload(call.body, AbortPayload).request_id
+    aborted = [model.running.abort(request_id) for model in dispatcher.models.values()]
+    if not any(aborted):
+        return _detail(404, f"no request with the id `{request_id}` is running")
+    return Answer(200, "application/json", orjson.dumps({"request_id": request_id, "aborted": True}))
+
+
+def _detail(status: int, message: str) -> Answer:
+    return Answer(status, "application/json", orjson.dumps({"detail": message}))
+
+
+class HappyVllmHandler(Handler):
+    name: ClassVar[str] = "happy_vllm"
+    routes: ClassVar[tuple[Route, ...]] = (
+        Route("/v1/generate", summary="Generate text", payloads=(HappyVllmPayload,)),
+        Route("/v1/generate_stream", summary="Generate text, step by step", payloads=(HappyVllmPayload,)),
+        Route("/v1/abort_request", "POST", abort_request, "End a running request", (AbortPayload,)),
+        *TOOL_ROUTES,
+    )
+
+    def model_name(self, path_parameters: Mapping[str, str], headers: Mapping[str, str]) -> str | None:
+        return headers.get(TARGET_MODEL_HEADER)
+
+    def model_name_in_body(self, body: bytes) -> str | None:
+        name = read_object(body).get("model")
+        return name if isinstance(name, str) else None
+
+    def parse(self, call: Call, model: Model) -> Generation:
+        payload = read_payload(call.body, HappyVllmPayload)
+        parameters, names = payload.translated()
+        streams = call.path.endswith("_stream")
+        if streams:
+            refuse_hidden_sequences(parameters, names)
+        request = GenerationRequest(payload.prompt, parameters, names=names, fits_context=True)
+        arguments = {
+            "count": payload.n,
+            "prompt": payload.prompt_in_response,
+            "logprobs": payload.logprobs is not None,
+            "prompt_logprobs": payload.prompt_logprobs is not None,
+        }
+        return Generation((request,), "happy_vllm_stream" if streams else "happy_vllm", arguments)
+
+    def error(self, error: LmiError, model: Model | None, formatter: OutputFormatter | None) -> Answer:
+        return _detail(STATUSES.get(error.kind, INVALID_STATUS), error.message)
+
+
+@hookimpl
+def lmi_register_handlers(register: Callable[[type[Handler]], None]) -> None:
+    register(HappyVllmHandler)

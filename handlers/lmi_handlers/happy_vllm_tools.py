@@ -1,0 +1,97 @@
+"""happy_vllm's endpoints beside generation: what is served, and its tokenizer."""
+
+import asyncio
+from importlib.metadata import PackageNotFoundError, version
+
+import orjson
+
+from lmi_core.dispatcher import Dispatcher
+from lmi_core.errors import InvalidPayload, LmiError
+from lmi_core.handler import Answer, Call, Route
+from lmi_core.payload import read_payload, shown
+from lmi_handlers.admission import generating_model
+from lmi_handlers.happy_vllm_texts import (
+    DecodePayload,
+    MetadataPayload,
+    SplitPayload,
+    TokenizePayload,
+    metadata,
+    split,
+)
+
+
+async def info(call: Call, dispatcher: Dispatcher) -> Answer:
+    with generating_model(call, dispatcher) as model:
+        return _json(
+            {
+                "application": "lmi-handlers",
+                "version": version("lmi-handlers"),
+                "vllm_version": _version("vllm"),
+                "model_name": model.name,
+                "truncation_side": model.backend.tokenizer.truncation_side,
+                "max_length": model.backend.max_length,
+            }
+        )
+
+
+async def liveness(call: Call, dispatcher: Dispatcher) -> Answer:
+    return _json({"alive": "ok"})
+
+
+async def readiness(call: Call, dispatcher: Dispatcher) -> Answer:
+    try:
+        await dispatcher.health()
+    except LmiError:
+        return _json({"ready": "ko"}, 503)
+    return _json({"ready": "ok"})
+
+
+async def tokenize(call: Call, dispatcher: Dispatcher) -> Answer:
+    payload = read_payload(call.body, TokenizePayload)
+    with generating_model(call, dispatcher, payload.model) as model:
+        ids = await asyncio.to_thread(payload.tokenize, model)
+    return _json({"count": len(ids), "max_model_len": model.backend.max_length, "tokens": ids})
+
+
+async def decode(call: Call, dispatcher: Dispatcher) -> Answer:
+    payload = read_payload(call.body, DecodePayload)
+    with generating_model(call, dispatcher, payload.model) as model:
+        try:
+            text = await asyncio.to_thread(model.backend.tokenizer.decode, payload.tokens)
+        except (IndexError, KeyError, OverflowError, TypeError):  # by the kind of tokenizer
+            raise InvalidPayload(f"`tokens` must be token ids of the model. Given: {shown(payload.tokens)}") from None
+    return _json({"prompt": text})
+
+
+async def split_text(call: Call, dispatcher: Dispatcher) -> Answer:
+    payload = read_payload(call.body, SplitPayload)
+    with generating_model(call, dispatcher, payload.model) as model:
+        return _json({"split_text": await asyncio.to_thread(split, payload, model.backend.tokenizer)})
+
+
+async def metadata_text(call: Call, dispatcher: Dispatcher) -> Answer:
+    payload = read_payload(call.body, MetadataPayload)
+    with generating_model(call, dispatcher, payload.model) as model:
+        return _json(await asyncio.to_thread(metadata, payload, model))
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return version(distribution)
+    except PackageNotFoundError:
+        return None
+
+
+def _json(content: object, status: int = 200) -> Answer:
+    return Answer(status, "application/json", orjson.dumps(content))
+
+
+ROUTES = (
+    Route("/v1/info", "GET", info, "What is served"),
+    Route("/liveness", "GET", liveness, "Whether the server runs"),
+    Route("/readiness", "GET", readiness, "Whether every model takes requests"),
+    Route("/v2/tokenizer", "POST", tokenize, "Tokenize a text", (TokenizePayload,)),
+    Route("/v2/decode", "POST", decode, "The text of token ids", (DecodePayload,)),
+    Route("/v1/split_text", "POST", split_text, "Split a text at separators", (SplitPayload,)),
+    Route("/v1/metadata_text", "POST", metadata_text, "Count a text's tokens", (MetadataPayload,)),
+)

@@ -1,0 +1,145 @@
+"""The LMI dialect (LMI handlers Inference API Schema, v0.28), in its rolling-batch and its dynamic-batch form."""
+
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, ClassVar
+
+import orjson
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
+
+from lmi_core.errors import InvalidPayload, LmiError, Overloaded
+from lmi_core.extended_parameters import ParametersObject
+from lmi_core.formatter import OutputFormatter, joined
+from lmi_core.handler import Answer, Call, Generation, Handler, Route
+from lmi_core.hookspecs import hookimpl
+from lmi_core.model import Model
+from lmi_core.payload import check_payload, read_object, shown
+from lmi_core.request import GenerationRequest
+from lmi_handlers.chat import ChatRequest, chat_generation
+from lmi_handlers.vocabulary import translate
+
+TARGET_MODEL_HEADER = "X-Amzn-SageMaker-Target-Model"
+
+# "If there is an issue with payload validation", and with user code: 424. The rest as HTTP has it.
+STATUSES = {
+    "payload_too_large": 413,
+    "model_not_found": 404,
+    "model_not_ready": 503,
+    "overloaded": 503,
+    "backend_unhealthy": 503,
+    "generation_failed": 500,
+    "generation_timeout": 504,
+    "internal": 500,
+}
+VALIDATION_STATUS = 424
+TGI_NAMES = {"stop": "stop_sequences"}  # what TGI's clients send, those of `option.tgi_compat`
+BEFORE_DISPATCH = ("payload_too_large", "model_not_found", "model_not_ready", "overloaded")
+
+Prompt = Annotated[str, Field(min_length=1)]
+SAMPLED: dict[str, JsonValue] = {"do_sample": True, "max_new_tokens": 256}
+EXAMPLES: list[JsonValue] = [
+    {"inputs": "What is Deep Learning?", "parameters": SAMPLED | {"details": True}, "stream": stream}
+    for stream in (False, True)
+]
+
+
+class Payload(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    parameters: ParametersObject = Field(default_factory=dict, description="The generation parameters.")
+    stream: bool = Field(False, description="Answer token by token.")
+    model: str | None = Field(None, description="The model's name, where several are served.")
+
+
+class RollingBatchPayload(Payload):
+    model_config = ConfigDict(json_schema_extra={"examples": EXAMPLES})
+
+    inputs: Prompt = Field(description="The prompt.")
+
+
+def _as_list(inputs: object) -> object:
+    if not isinstance(inputs, (str, list)):
+        raise ValueError("must be a string, or a list of strings")
+    return [inputs] if isinstance(inputs, str) else inputs
+
+
+class DynamicBatchPayload(Payload):
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"inputs": "What is Deep Learning?", "parameters": SAMPLED}]}
+    )
+
+    inputs: Annotated[
+        list[Prompt], Field(min_length=1), BeforeValidator(_as_list, json_schema_input_type=Prompt | list[Prompt])
+    ] = Field(description="The prompt, or several.")
+
+
+PAYLOADS = (RollingBatchPayload, DynamicBatchPayload, ChatRequest)
+
+
+class LmiHandler(Handler):
+    name: ClassVar[str] = "lmi"
+    routes: ClassVar[tuple[Route, ...]] = (
+        Route("/invocations", summary="Generate text", payloads=PAYLOADS),
+        Route("/predictions/{model}", summary="Generate text with that model", payloads=PAYLOADS),
+        Route("/predictions/{model}/{version}", summary="The same", payloads=PAYLOADS),
+    )
+
+    def model_name(self, path_parameters: Mapping[str, str], headers: Mapping[str, str]) -> str | None:
+        return path_parameters.get("model") or headers.get(TARGET_MODEL_HEADER)
+
+    def model_name_in_body(self, body: bytes) -> str | None:
+        name = read_object(body).get("model")
+        return name if isinstance(name, str) else None
+
+    def parse(self, call: Call, model: Model) -> Generation:
+        payload = read_object(call.body)
+        if "messages" in payload:
+            return _chat(check_payload(payload, ChatRequest), call, model)
+        return _dynamic(payload, model) if model.dynamic_batch is not None else _rolling(payload, model)
+
+    def error(self, error: LmiError, model: Model | None, formatter: OutputFormatter | None) -> Answer:
+        status = STATUSES.get(error.kind, VALIDATION_STATUS)
+        if isinstance(error, Overloaded) and model is not None:
+            status = model.plan.server.throttle_error_http_code
+        if error.kind not in BEFORE_DISPATCH:
+            if model is not None and model.dynamic_batch is not None:
+                status = VALIDATION_STATUS
+                formatter = formatter or model.new_formatter("dynamic_json")
+            elif isinstance(error, InvalidPayload):
+                formatter = None
+            if formatter is not None:
+                return Answer(status, formatter.content_type, joined(formatter.error(error)))
+        body = orjson.dumps({"error": error.message, "code": status})
+        return Answer(status, "application/json", body)
+
+
+def _chat(payload: ChatRequest, call: Call, model: Model) -> Generation:
+    formatters = model.plan.chat_formatters
+    return chat_generation(payload, call, model, formatters.stream if payload.stream else formatters.whole)
+
+
+def _rolling(body: Mapping[str, Any], model: Model) -> Generation:
+    payload = check_payload(body, RollingBatchPayload)
+    return Generation((_request(payload.inputs, payload),), _formatter(payload, model))
+
+
+def _dynamic(body: Mapping[str, Any], model: Model) -> Generation:
+    payload = check_payload(body, DynamicBatchPayload)
+    for name in ("details", "decoder_input_details"):
+        if given := payload.parameters.get(name):
+            raise InvalidPayload(f"`parameters.{name}` is only available with rolling batch. Given: {shown(given)}")
+    requests = tuple(_request(prompt, payload) for prompt in payload.inputs)
+    return Generation(requests, _formatter(payload, model))
+
+
+def _request(prompt: str, payload: Payload) -> GenerationRequest:
+    parameters, names = translate(payload.parameters, TGI_NAMES)
+    return GenerationRequest(prompt, parameters, names=names)
+
+
+def _formatter(payload: Payload, model: Model) -> str:
+    return model.formatters.stream if payload.stream else model.formatters.whole
+
+
+@hookimpl
+def lmi_register_handlers(register: Callable[[type[Handler]], None]) -> None:
+    register(LmiHandler)

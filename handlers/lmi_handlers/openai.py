@@ -1,0 +1,66 @@
+"""What OpenAI's dialects have in common: whose model a call is for, and errors."""
+
+import re
+from collections.abc import Mapping
+
+import orjson
+
+from lmi_core.errors import LmiError, ModelNotFound, Overloaded
+from lmi_core.formatter import OutputFormatter
+from lmi_core.handler import Answer, Call, Handler
+from lmi_core.model import Model
+from lmi_core.payload import read_object
+from lmi_core.registry import did_you_mean
+from lmi_handlers.lmi import TARGET_MODEL_HEADER
+
+# OpenAI's client makes each an exception of its own, and tries again from 500 on.
+STATUSES = {
+    "payload_too_large": 413,
+    "model_not_found": 404,
+    "adapter_not_found": 404,
+    "model_not_ready": 503,
+    "overloaded": 503,
+    "backend_unhealthy": 503,
+    "generation_failed": 500,
+    "generation_timeout": 504,
+    "formatter_failed": 424,  # what raised is the model directory's own code
+    "internal": 500,
+}
+INVALID_STATUS = 400
+FIELD = re.compile(r"`([\w.]+)`")  # that a message of ours begins with
+JSON_LINES = "application/jsonlines"  # in `Accept`: the LMI schemas' streams are wanted
+
+
+class OpenAiHandler(Handler):
+    def model_name(self, path_parameters: Mapping[str, str], headers: Mapping[str, str]) -> str | None:
+        return headers.get(TARGET_MODEL_HEADER)
+
+    def model_name_in_body(self, body: bytes) -> str | None:
+        name = read_object(body).get("model")
+        return name if isinstance(name, str) else None
+
+    def error(self, error: LmiError, model: Model | None, formatter: OutputFormatter | None) -> Answer:
+        status = STATUSES.get(error.kind, INVALID_STATUS)
+        if isinstance(error, Overloaded) and model is not None:
+            status = model.plan.server.throttle_error_http_code
+        field = FIELD.match(error.message)
+        content = {
+            "message": error.message,
+            "type": _type(status),
+            "param": field[1] if field and status == INVALID_STATUS else None,
+            "code": error.kind,
+        }
+        return Answer(status, "application/json", orjson.dumps({"error": content}))
+
+
+def check_model(name: str | None, call: Call, model: Model) -> None:
+    """The only model takes calls without a name, but none for another. Raises ModelNotFound."""
+    if name not in (None, model.name) and TARGET_MODEL_HEADER not in call.headers:
+        hint = did_you_mean(str(name), [model.name])
+        raise ModelNotFound(f"model `{name}` is not served.{hint} Served: {model.name}")
+
+
+def _type(status: int) -> str:
+    if status == 429:
+        return "rate_limit_error"
+    return "invalid_request_error" if status < 500 else "server_error"

@@ -1,0 +1,38 @@
+"""OpenAI's chat completions."""
+
+from collections.abc import Callable
+from typing import ClassVar
+
+from lmi_core.handler import Call, Generation, Handler, Route
+from lmi_core.hookspecs import hookimpl
+from lmi_core.model import Model
+from lmi_core.payload import read_payload
+from lmi_handlers.chat import ChatRequest, chat_generation
+from lmi_handlers.openai import JSON_LINES, OpenAiHandler, check_model
+
+
+class OpenAiChatHandler(OpenAiHandler):
+    name: ClassVar[str] = "openai_chat"
+    routes: ClassVar[tuple[Route, ...]] = (
+        Route("/v1/chat/completions", summary="Answer a chat", payloads=(ChatRequest,)),
+    )
+
+    def parse(self, call: Call, model: Model) -> Generation:
+        payload = read_payload(call.body, ChatRequest)
+        check_model(payload.model, call, model)
+        return chat_generation(payload, call, model, _formatter(call, model, bool(payload.stream)))
+
+
+def _formatter(call: Call, model: Model, stream: bool) -> str:
+    """OpenAI's form, unless the client or `option.output_formatter` asks for another."""
+    if JSON_LINES in call.headers.get("Accept", ""):
+        return "lmi_chat_jsonlines"
+    chosen = model.plan.chat_formatters
+    if chosen.everywhere:
+        return chosen.stream if stream else chosen.whole
+    return "openai_chat_stream" if stream else "openai_chat"
+
+
+@hookimpl
+def lmi_register_handlers(register: Callable[[type[Handler]], None]) -> None:
+    register(OpenAiChatHandler)

@@ -1,0 +1,171 @@
+"""A pytest plugin for authors of formatters, handlers, backends and dialects; this project's own tests use it.
+
+`pytest_plugins = ["lmi_handlers.testing"]` in a test or a conftest.py gives its fixtures: `model_dir`, `serve` and
+`golden`. (PYTEST_DONT_REWRITE: tests import the names of this module before pytest does.)
+"""
+
+import difflib
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+import aiohttp
+import orjson
+import pytest
+import pytest_asyncio
+
+from lmi_core.dispatcher import Dispatcher
+from lmi_core.model import Model
+from lmi_core.plugins import load_plugins
+from lmi_core.request import ValidRequest
+from lmi_handlers.server import Server
+from lmi_handlers.serving import read_plans
+
+SCRIPTED = "option.rolling_batch=scripted\n"  # the first line of the properties of a model without weights
+WRITE_VARIABLE = "LMI_WRITE_GOLDEN"  # set it to write transcripts anew
+GOLDEN_FOLDER = "golden"
+
+ModelDirectory = Callable[..., Path]
+
+
+class Scripted(Protocol):
+    """`lmi_plugins.backends.scripted.ScriptedBackend`: says the scripts that were enqueued."""
+
+    tokenizer: Any
+    history: list[ValidRequest]
+    max_length: int
+
+    def enqueue(self, *scripts: Any) -> None: ...
+
+
+class Answer:
+    """A whole answer."""
+
+    def __init__(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
+        self.status = status
+        self.headers = headers
+        self.body = body
+
+    @property
+    def content_type(self) -> str:
+        return self.headers["Content-Type"]
+
+    def json(self) -> Any:
+        return orjson.loads(self.body)
+
+    def json_lines(self) -> list[Any]:
+        """An object for each line; every line must end."""
+        assert self.body.endswith(b"\n")
+        return [orjson.loads(line) for line in self.body.splitlines()]
+
+    def events(self, prefix: bytes) -> list[Any]:
+        """Server-sent events, each with exactly this prefix."""
+        assert self.body.endswith(b"\n\n")
+        events = self.body.removesuffix(b"\n\n").split(b"\n\n")
+        assert all(event.startswith(prefix) and b"\n" not in event for event in events)
+        return [orjson.loads(event.removeprefix(prefix)) for event in events]
+
+
+class RunningServer:
+    """A server in this process, on a port of its own, and a client of it."""
+
+    def __init__(self, server: Server, client: aiohttp.ClientSession) -> None:
+        self.server = server
+        self.client = client
+
+    @property
+    def dispatcher(self) -> Dispatcher:
+        return self.server.dispatcher
+
+    @property
+    def model(self) -> Model:
+        """The only one."""
+        only = self.dispatcher.only_model
+        assert only is not None
+        return only
+
+    @property
+    def scripted(self) -> Scripted:
+        """The only model's backend, with `option.rolling_batch=scripted`."""
+        backend = self.model.backend
+        assert hasattr(backend, "enqueue"), f"the backend {backend.name} says no scripts"
+        return cast(Scripted, backend)
+
+    async def post(
+        self, path: str, payload: object = None, *, data: bytes | None = None, headers: dict[str, str] | None = None
+    ) -> Answer:
+        """POST the payload as JSON, or the data as it is, and read the whole answer."""
+        body: dict[str, Any] = {"json": payload} if data is None else {"data": data}
+        async with self.client.post(path, headers=headers, **body) as response:
+            return Answer(response.status, response.headers, await response.read())
+
+    async def get(self, path: str) -> Answer:
+        async with self.client.get(path) as response:
+            return Answer(response.status, response.headers, await response.read())
+
+
+Serve = Callable[..., Awaitable[RunningServer]]
+Golden = Callable[[Answer, str], None]
+
+
+@pytest.fixture
+def model_dir(tmp_path: Path) -> ModelDirectory:
+    """`model_dir({"serving.properties": "...", "model.py": "..."}, name="m")` writes a directory, gives its path."""
+
+    def write(files: Mapping[str, str], name: str = "model") -> Path:
+        directory = tmp_path / name
+        directory.mkdir(parents=True)
+        for path, text in files.items():
+            (directory / path).parent.mkdir(parents=True, exist_ok=True)
+            (directory / path).write_text(text)
+        return directory
+
+    return write
+
+
+@pytest_asyncio.fixture
+async def serve() -> AsyncIterator[Serve]:
+    """`await serve(directory, plugins=[...])` starts a server on a free port; it stops when the test ends."""
+    async with AsyncExitStack() as stack:
+
+        async def start(directory: Path, plugins: list[object] | None = None) -> RunningServer:
+            loaded = load_plugins(modules=plugins or [])
+            plans = read_plans(directory, {}, loaded)
+            server = Server(Dispatcher({plan.name: Model(plan, loaded) for plan in plans}), loaded, "127.0.0.1", 0)
+            await server.listen()
+            stack.push_async_callback(server.stop)
+            await server.dispatcher.start()
+            client = await stack.enter_async_context(aiohttp.ClientSession(server.url))
+            return RunningServer(server, client)
+
+        yield start
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Golden:
+    """`golden(answer, "name")` fails unless `golden/name.txt` beside the test holds this answer's transcript."""
+
+    def compare(answer: Answer, name: str) -> None:
+        path = request.path.parent / GOLDEN_FOLDER / f"{name}.txt"
+        found = transcript(answer)
+        if WRITE_VARIABLE in os.environ:
+            path.parent.mkdir(exist_ok=True)
+            path.write_bytes(found)
+        if not path.is_file():
+            pytest.fail(f"{path} is missing: run with {WRITE_VARIABLE}=1 to write it")
+        if found != path.read_bytes():
+            pytest.fail("\n".join(_difference(path, found)), pytrace=False)
+
+    return compare
+
+
+def transcript(answer: Answer) -> bytes:
+    """Status, content type and body."""
+    return f"{answer.status}\n{answer.content_type}\n\n".encode() + answer.body
+
+
+def _difference(path: Path, found: bytes) -> Iterator[str]:
+    recorded, answered = (data.decode(errors="backslashreplace").splitlines() for data in (path.read_bytes(), found))
+    return difflib.unified_diff(recorded, answered, str(path), "this answer", lineterm="")

@@ -1,0 +1,202 @@
+"""OpenAI's client and happy_vllm's routes on the torch engine: what needs its guided decoding and its sampler."""
+
+import asyncio
+import json
+import math
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import aiohttp
+import openai
+import pytest
+import pytest_asyncio
+from openai import AsyncOpenAI
+from openai.types.chat import (
+    ChatCompletionMessageFunctionToolCall,
+    ChatCompletionMessageParam,
+    ChatCompletionNamedToolChoiceParam,
+    ChatCompletionToolParam,
+)
+from pydantic import BaseModel, Field
+
+from tests.lmi_process import client_of
+
+HELLO = Path(__file__).parents[2] / "examples" / "hello"
+# hello's own, and a place for tools.
+TEMPLATE = "{% for tool in tools or [] %}{{ tool.function.name }} {% endfor %}" + (
+    HELLO / "chat_template.jinja"
+).read_text(encoding="utf-8")
+QUESTION: list[ChatCompletionMessageParam] = [{"role": "user", "content": "What is Deep Learning?"}]
+STORY: list[ChatCompletionMessageParam] = [{"role": "user", "content": "Tell me a story."}]
+ANSWER = "Deep Learning is a really cool field."
+MODEL = "served"
+COLOURS = ["red", "green", "blue"]
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+class Person(BaseModel):
+    name: Annotated[str, Field(max_length=12)]
+    age: Annotated[int, Field(ge=0, le=120)]
+    likes: Literal["cats", "dogs"]
+
+
+def tool(name: str, argument: str) -> ChatCompletionToolParam:
+    parameters = {
+        "type": "object",
+        "properties": {argument: {"enum": COLOURS}},
+        "required": [argument],
+        "additionalProperties": False,
+    }
+    return {"type": "function", "function": {"name": name, "parameters": parameters}}
+
+
+ARGUMENTS = {"paint": "colour", "mix": "with"}
+TOOLS = [tool(name, argument) for name, argument in ARGUMENTS.items()]
+PAINT: ChatCompletionNamedToolChoiceParam = {"type": "function", "function": {"name": "paint"}}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def http(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[aiohttp.ClientSession]:
+    directory = tmp_path_factory.mktemp("model") / MODEL
+    directory.mkdir()
+    (directory / "tools.jinja").write_text(TEMPLATE, encoding="utf-8")
+    properties = f"option.model_id={HELLO}\noption.chat_template=tools.jinja\n"
+    (directory / "serving.properties").write_text(properties, encoding="utf-8")
+    async with client_of(directory) as client:
+        yield client
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def client(http: aiohttp.ClientSession) -> AsyncIterator[AsyncOpenAI]:
+    async with http.get("/ping") as response:
+        url = response.url.origin()
+    async with AsyncOpenAI(base_url=f"{url}/v1", api_key="any", max_retries=0) as client:
+        yield client
+
+
+async def generate(http: aiohttp.ClientSession, path: str = "/v1/generate", **body: Any) -> list[dict[str, Any]]:
+    """happy_vllm's answer, or the lines of it."""
+    async with http.post(path, json={"prompt": "What is Deep Learning?", **body}) as response:
+        assert response.status == 200, await response.text()
+        return [json.loads(line) for line in (await response.read()).splitlines()]
+
+
+async def test_json_schema(client: AsyncOpenAI) -> None:
+    answer = await client.chat.completions.parse(model=MODEL, messages=QUESTION, response_format=Person)
+    assert answer.choices[0].message.parsed is not None
+    assert answer.choices[0].finish_reason == "stop"
+
+
+async def test_json_schema_in_a_stream(client: AsyncOpenAI) -> None:
+    async with client.chat.completions.stream(model=MODEL, messages=QUESTION, response_format=Person) as stream:
+        answer = await stream.get_final_completion()
+    assert answer.choices[0].message.parsed is not None
+
+
+async def test_json_object(client: AsyncOpenAI) -> None:
+    answer = await client.chat.completions.create(
+        model=MODEL, messages=QUESTION, response_format={"type": "json_object"}, temperature=0
+    )
+    assert isinstance(json.loads(answer.choices[0].message.content or ""), dict)
+
+
+@pytest.mark.parametrize(
+    ("guide", "pattern"),
+    [
+        ({"guided_choice": COLOURS}, "red|green|blue"),
+        ({"guided_regex": "[0-9]{3}-[a-c]{2}"}, "[0-9]{3}-[a-c]{2}"),
+        ({"guided_grammar": 'root ::= "yes" | "no"'}, "yes|no"),
+        ({"guided_json": {"type": "integer", "minimum": 10, "maximum": 12}}, "1[0-2]"),
+    ],
+)
+async def test_guides(client: AsyncOpenAI, guide: dict[str, Any], pattern: str) -> None:
+    chat = await client.chat.completions.create(model=MODEL, messages=QUESTION, extra_body=guide)
+    assert re.fullmatch(pattern, chat.choices[0].message.content or "")
+    text = await client.completions.create(model=MODEL, prompt="Hi", extra_body=guide)
+    assert re.fullmatch(pattern, text.choices[0].text)
+
+
+async def test_guide_that_cannot_be_followed(client: AsyncOpenAI) -> None:
+    with pytest.raises(openai.BadRequestError):
+        await client.chat.completions.create(model=MODEL, messages=QUESTION, extra_body={"guided_regex": "("})
+
+
+async def test_required_tool_call(client: AsyncOpenAI) -> None:
+    answer = await client.chat.completions.create(
+        model=MODEL, messages=QUESTION, tools=TOOLS, tool_choice="required", parallel_tool_calls=False
+    )
+    (call,) = answer.choices[0].message.tool_calls or []
+    assert isinstance(call, ChatCompletionMessageFunctionToolCall)
+    assert json.loads(call.function.arguments)[ARGUMENTS[call.function.name]] in COLOURS
+    assert answer.choices[0].finish_reason == "tool_calls"
+
+
+async def test_named_tool_call_in_a_stream(client: AsyncOpenAI) -> None:
+    stream = await client.chat.completions.create(
+        model=MODEL, messages=QUESTION, tools=TOOLS, tool_choice=PAINT, stream=True
+    )
+    deltas = [call async for chunk in stream for call in chunk.choices[0].delta.tool_calls or ()]
+    functions = [delta.function for delta in deltas if delta.function is not None]
+    assert functions[0].name == "paint"
+    assert json.loads("".join(function.arguments or "" for function in functions))["colour"] in COLOURS
+
+
+async def test_several_choices(client: AsyncOpenAI) -> None:
+    answer = await client.chat.completions.create(model=MODEL, messages=STORY, n=2, seed=1, max_tokens=40)
+    first, second = [choice.message.content for choice in answer.choices]
+    assert first != second
+    assert answer.usage is not None
+    assert answer.usage.completion_tokens == 80
+
+
+async def test_top_logprobs(client: AsyncOpenAI) -> None:
+    answer = await client.chat.completions.create(
+        model=MODEL, messages=QUESTION, temperature=0, logprobs=True, top_logprobs=20
+    )
+    log_probs = answer.choices[0].logprobs
+    assert log_probs is not None
+    assert answer.choices[0].message.content == ANSWER
+    for place in log_probs.content or []:
+        likeliest = place.top_logprobs[0]
+        assert (likeliest.token, likeliest.logprob) == (place.token, place.logprob)
+        assert len(place.top_logprobs) == 20
+        assert sum(math.exp(top.logprob) for top in place.top_logprobs) <= 1 + 1e-6
+    data = bytes(byte for place in log_probs.content or [] for byte in place.bytes or ())
+    assert data.decode() == ANSWER
+
+
+async def test_logit_bias(client: AsyncOpenAI, http: aiohttp.ClientSession) -> None:
+    async with http.post("/v2/tokenizer", json={"prompt": ANSWER}) as response:
+        first = (await response.json())["tokens"][0]
+    answer = await client.completions.create(
+        model=MODEL, prompt="What is Deep Learning?", temperature=0, logit_bias={str(first): -100}
+    )
+    assert not answer.choices[0].text.startswith("D")
+
+
+async def test_response_pool(http: aiohttp.ClientSession) -> None:
+    (answer,) = await generate(http, response_pool=COLOURS)
+    assert answer["responses"][0] in COLOURS
+    assert answer["finish_reasons"] == ["stop"]
+
+
+async def test_simple_json_format(http: aiohttp.ClientSession) -> None:
+    form = {"age": "integer", "fast": "boolean"}
+    (answer,) = await generate(http, json_format=form, max_tokens=200, seed=1)
+    found = json.loads(answer["responses"][0])
+    assert {name: type(value) for name, value in found.items()} == {"age": int, "fast": bool}
+
+
+async def test_json_format_as_schema_in_a_stream(http: aiohttp.ClientSession) -> None:
+    schema = {"type": "object", "properties": {"colour": {"enum": COLOURS}}, "required": ["colour"]}
+    body = {"json_format": schema | {"additionalProperties": False}, "json_format_is_json_schema": True}
+    *_, last = await generate(http, "/v1/generate_stream", max_tokens=100, **body)
+    assert json.loads(last["responses"][0])["colour"] in COLOURS
+
+
+async def test_guided_requests_together(http: aiohttp.ClientSession) -> None:
+    answers = await asyncio.gather(*(generate(http, response_pool=[colour]) for colour in COLOURS * 5))
+    assert [answer["responses"][0] for (answer,) in answers] == COLOURS * 5

@@ -1,0 +1,235 @@
+"""Tools and tool choices over a real socket: what the model is told, and what becomes of its calls."""
+
+from typing import Any
+
+import orjson
+import pytest
+
+from lmi_core.extended_parameters import ExtendedParameters
+from lmi_plugins.backends.scripted import Script
+from tests.conftest import SCRIPTED, ModelDirectory, RunningServer, Serve
+from tests.handlers.test_openai_chat import chat, events
+
+CITY = {"type": "object", "properties": {"city": {"type": "string"}}}
+TOOLS = [
+    {"type": "function", "function": {"name": "weather", "parameters": CITY}},
+    {"type": "function", "function": {"name": "clock"}},
+]
+TAGGED = 'Let me see.\n<tool_call>\n{"name": "weather", "arguments": {"city": "Paris"}}\n</tool_call>'
+SECOND = '\n<tool_call>\n{"name": "clock", "arguments": {}}\n</tool_call>'
+BARE = '{"name": "weather", "parameters": {"city": "Paris"}}'
+LIST = '[{"name": "weather", "parameters": {"city": "Paris"}}, {"name": "clock", "parameters": {}}]'
+PARIS = '{"city": "Paris"}'
+NAMED = {"type": "function", "function": {"name": "weather"}}
+
+Calls = list[tuple[str, str]]
+
+
+@pytest.fixture
+async def server(serve: Serve, model_dir: ModelDirectory) -> RunningServer:
+    return await serve(model_dir({"serving.properties": SCRIPTED + "option.tool_call_parser=hermes\n"}))
+
+
+async def ask(server: RunningServer, said: str, **fields: Any) -> tuple[str | None, Calls, str]:
+    """Content, calls and finish reason, which must be the same whole and streamed."""
+    server.scripted.enqueue(Script(said), Script(said))
+    (choice,) = (await chat(server, tools=TOOLS, **fields)).json()["choices"]
+    message = choice["message"]
+    whole = message["content"], _calls(message.get("tool_calls", [])), choice["finish_reason"]
+    chunks = events(await chat(server, tools=TOOLS, stream=True, **fields))
+    content, calls = _assembled([chunk["choices"][0]["delta"] for chunk in chunks])
+    assert (content or ("" if whole[0] == "" else None), calls, chunks[-1]["choices"][0]["finish_reason"]) == whole
+    return whole
+
+
+def _calls(calls: list[dict[str, Any]]) -> Calls:
+    assert all(call["id"].startswith("call_") and call["type"] == "function" for call in calls)
+    return [(call["function"]["name"], call["function"]["arguments"]) for call in calls]
+
+
+def _assembled(deltas: list[dict[str, Any]]) -> tuple[str, Calls]:
+    calls: list[dict[str, Any]] = []
+    for delta in deltas:
+        for part in delta.get("tool_calls", []):
+            if part["index"] == len(calls):
+                calls.append(part)
+            else:
+                calls[part["index"]]["function"]["arguments"] += part["function"]["arguments"]
+    return "".join(delta.get("content") or "" for delta in deltas), _calls(calls)
+
+
+def guide(server: RunningServer) -> Any:
+    parameters = server.scripted.history[-1].parameters
+    assert isinstance(parameters, ExtendedParameters)
+    return parameters.guided_json
+
+
+async def test_template_gets_the_tools(server: RunningServer) -> None:
+    await ask(server, "x")
+    assert server.scripted.history[-1].prompt.startswith("tool: weather\ntool: clock\nsystem: ")
+    assert guide(server) is None
+
+
+async def test_automatic_call(server: RunningServer) -> None:
+    assert await ask(server, TAGGED) == ("Let me see.", [("weather", PARIS)], "tool_calls")
+
+
+async def test_several_calls(server: RunningServer) -> None:
+    assert await ask(server, TAGGED + SECOND) == ("Let me see.", [("weather", PARIS), ("clock", "{}")], "tool_calls")
+
+
+async def test_one_call_at_most(server: RunningServer) -> None:
+    answer = await ask(server, TAGGED + SECOND, parallel_tool_calls=False)
+    assert answer == ("Let me see.", [("weather", PARIS)], "tool_calls")
+
+
+async def test_call_without_content(server: RunningServer) -> None:
+    assert await ask(server, SECOND) == (None, [("clock", "{}")], "tool_calls")
+
+
+async def test_model_that_calls_nothing(server: RunningServer) -> None:
+    assert await ask(server, "It is sunny.") == ("It is sunny.", [], "stop")
+
+
+async def test_arguments_are_streamed_as_they_come(server: RunningServer) -> None:
+    server.scripted.enqueue(Script('<tool_call> {"name": "weather", "arguments": {"a": 1, "b": 2}} </tool_call>'))
+    chunks = events(await chat(server, tools=TOOLS, stream=True))
+    deltas = [call for chunk in chunks for call in chunk["choices"][0]["delta"].get("tool_calls", [])]
+    assert [delta["function"]["arguments"] for delta in deltas] == ["", '{"a":', " 1,", ' "b":', " 2}"]
+
+
+async def test_call_that_is_cut(server: RunningServer) -> None:
+    answer = await ask(server, TAGGED, max_tokens=8)
+    assert answer == ("Let me see.", [("weather", '{"city":')], "length")
+
+
+async def test_no_tool_choice_hides_the_tools(server: RunningServer) -> None:
+    assert await ask(server, TAGGED, tool_choice="none") == (TAGGED, [], "stop")
+    assert "tool:" not in server.scripted.history[-1].prompt
+
+
+async def test_required(server: RunningServer) -> None:
+    answer = await ask(server, LIST, tool_choice="required")
+    assert answer == (None, [("weather", PARIS), ("clock", "{}")], "tool_calls")
+    schema = guide(server)
+    assert (schema["type"], schema["minItems"], "maxItems" in schema) == ("array", 1, False)
+    assert [one["properties"] for one in schema["items"]["anyOf"]] == [
+        {"name": {"enum": ["weather"]}, "parameters": CITY},
+        {"name": {"enum": ["clock"]}, "parameters": {"type": "object"}},
+    ]
+
+
+async def test_required_once(server: RunningServer) -> None:
+    await chat(server, tools=TOOLS, tool_choice="required", parallel_tool_calls=False)
+    assert guide(server)["maxItems"] == 1
+
+
+async def test_definitions_go_to_the_root_of_the_schema(server: RunningServer) -> None:
+    parameters = {"type": "object", "properties": {"a": {"$ref": "#/$defs/A"}}, "$defs": {"A": {"type": "integer"}}}
+    tools = [{"type": "function", "function": {"name": "f", "parameters": parameters}}]
+    await chat(server, tools=tools, tool_choice="required")
+    assert guide(server)["$defs"] == {"A": {"type": "integer"}}
+    assert "$defs" not in orjson.dumps(guide(server)["items"]).decode().replace("#/$defs/", "")
+
+
+async def test_named_function(server: RunningServer) -> None:
+    assert await ask(server, PARIS, tool_choice=NAMED) == (None, [("weather", PARIS)], "stop")
+    assert guide(server) == CITY
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        (BARE, (None, [("weather", PARIS)], "tool_calls")),
+        ('{"name": "unknown", "parameters": {}}', ('{"name": "unknown", "parameters": {}}', [], "stop")),
+        ("It is sunny.", ("It is sunny.", [], "stop")),
+    ],
+)
+async def test_bare_json(
+    serve: Serve, model_dir: ModelDirectory, said: str, expected: tuple[str | None, Calls, str]
+) -> None:
+    server = await serve(model_dir({"serving.properties": SCRIPTED + "option.tool_call_parser=llama3_json\n"}))
+    assert await ask(server, said) == expected
+
+
+async def test_form_of_calls_is_read_from_the_template(serve: Serve, model_dir: ModelDirectory) -> None:
+    template = "{% if tools %}Call with <tool_call> tags.{% endif %}{{ messages[0].content }}"
+    files = {"serving.properties": SCRIPTED + "option.chat_template=chat.jinja\n", "chat.jinja": template}
+    server = await serve(model_dir(files))
+    assert (await ask(server, TAGGED))[1] == [("weather", PARIS)]
+
+
+async def test_earlier_calls_are_objects_for_the_template(serve: Serve, model_dir: ModelDirectory) -> None:
+    template = "{{ messages[0].tool_calls[0].function.arguments.city }} {{ messages[1].tool_call_id }}"
+    files = {"serving.properties": SCRIPTED + "option.chat_template=chat.jinja\n", "chat.jinja": template}
+    server = await serve(model_dir(files))
+    call = {"id": "1", "type": "function", "function": {"name": "weather", "arguments": PARIS}}
+    said = {"role": "assistant", "content": None, "tool_calls": [call], "refusal": None}
+    answer = await chat(server, messages=[said, {"role": "tool", "tool_call_id": "1", "content": "sunny"}])
+    assert answer.status == 200
+    assert server.scripted.history[-1].prompt == "Paris 1"
+
+
+async def test_lmi_form(server: RunningServer) -> None:
+    server.scripted.enqueue(Script(TAGGED), Script(TAGGED))
+    payload = {"messages": [{"role": "user", "content": "Hi"}], "tools": TOOLS}
+    (choice,) = (await server.post("/invocations", payload)).json()["choices"]
+    assert (_calls(choice["message"]["tool_calls"]), choice["finish_reason"]) == ([("weather", PARIS)], "eos_token")
+    lines = (await server.post("/invocations", payload | {"stream": True})).json_lines()
+    assert _assembled([line["choices"][0]["delta"] for line in lines]) == ("Let me see.", [("weather", PARIS)])
+    assert lines[-1]["choices"][0]["finish_reason"] == "eos_token"
+
+
+def earlier_call(arguments: str) -> list[dict[str, Any]]:
+    call = {"id": "1", "type": "function", "function": {"name": "weather", "arguments": arguments}}
+    return [{"role": "assistant", "tool_calls": [call]}]
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"tool_choice": "required"}, "`tool_choice` must come with `tools`. Given: required"),
+        (
+            {"tools": TOOLS, "tool_choice": {"type": "function", "function": {"name": "wether"}}},
+            "`tool_choice` must name one of `tools`. Given: 'wether'",
+        ),
+        (
+            {"tools": TOOLS, "tool_choice": "always"},
+            "`tool_choice.type` must be 'none', 'auto', 'required' or 'function'. Given: 'always'",
+        ),
+        (
+            {"tools": TOOLS, "tool_choice": {"type": "function"}},
+            "`tool_choice` must be none, auto, required, or name a function.",
+        ),
+        (
+            {"tools": TOOLS, "tool_choice": "required", "response_format": {"type": "json_object"}},
+            "`tool_choice` and `response_format` exclude each other: both say what the answer is",
+        ),
+        ({"tools": [{"type": "code"}]}, "`tools.0.type` must be 'function'. Given: 'code'"),
+        (
+            {"messages": earlier_call("{")},
+            "`messages.0.tool_calls.0.function.arguments` must be a JSON object as text: unexpected end of data",
+        ),
+        (
+            {"messages": earlier_call("1")},
+            "`messages.0.tool_calls.0.function.arguments` must be a JSON object as text. Given: '1'",
+        ),
+    ],
+)
+async def test_invalid_request(server: RunningServer, fields: dict[str, Any], message: str) -> None:
+    answer = await chat(server, **fields)
+    assert answer.status == 400
+    assert answer.json()["error"]["message"].startswith(message)
+
+
+async def test_unknown_form_of_calls(serve: Serve, model_dir: ModelDirectory) -> None:
+    server = await serve(model_dir({"serving.properties": SCRIPTED}))
+    error = (await chat(server, tools=TOOLS)).json()["error"]
+    assert (error["param"], error["message"].endswith("set option.tool_call_parser")) == ("tool_choice", True)
+
+
+async def test_template_without_tools(serve: Serve, model_dir: ModelDirectory) -> None:
+    properties = SCRIPTED + "option.chat_template={{ messages[0].content }}\n"
+    server = await serve(model_dir({"serving.properties": properties}))
+    error = (await chat(server, tools=TOOLS)).json()["error"]
+    assert error["message"] == "`tools` cannot be told to this model: its chat template has no place for them"

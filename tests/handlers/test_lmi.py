@@ -1,0 +1,294 @@
+"""The LMI inference schema over a real socket: bodies, content types and statuses as the specification has them."""
+
+import asyncio
+
+import pytest
+
+from lmi_plugins.backends.scripted import Script
+from tests.conftest import SCRIPTED, ModelDirectory, RunningServer, Serve
+
+TEXT = "Deep Learning is a really cool field."
+WORDS = ["Deep", " Learning", " is", " a", " really", " cool", " field."]
+PROMPT = "What is Deep Learning?"
+
+
+@pytest.fixture
+async def server(serve: Serve, model_dir: ModelDirectory) -> RunningServer:
+    return await serve(model_dir({"serving.properties": SCRIPTED}))
+
+
+async def serve_with(serve: Serve, model_dir: ModelDirectory, properties: str) -> RunningServer:
+    return await serve(model_dir({"serving.properties": SCRIPTED + properties}))
+
+
+@pytest.mark.parametrize("path", ["/invocations", "/predictions/model", "/predictions/model/1"])
+async def test_whole_answer(server: RunningServer, path: str) -> None:
+    answer = await server.post(path, {"inputs": PROMPT})
+    assert (answer.status, answer.content_type) == (200, "application/json")
+    assert answer.body == b'{"generated_text":"Deep Learning is a really cool field."}'
+    assert answer.headers["Content-Length"] == str(len(answer.body))
+
+
+async def test_details(server: RunningServer) -> None:
+    answer = await server.post("/invocations", {"inputs": PROMPT, "parameters": {"details": True}})
+    details = answer.json()["details"]
+    assert [token["text"] for token in details.pop("tokens")] == WORDS
+    assert details == {"finish_reason": "eos_token", "generated_tokens": 7, "inputs": PROMPT}
+
+
+async def test_finish_reason_length(server: RunningServer) -> None:
+    answer = await server.post("/invocations", {"inputs": PROMPT, "parameters": {"details": True, "max_new_tokens": 2}})
+    assert answer.json()["generated_text"] == "Deep Learning"
+    assert answer.json()["details"]["finish_reason"] == "length"
+
+
+async def test_finish_reason_stop_sequence(server: RunningServer) -> None:
+    parameters = {"details": True, "stop_sequences": ["g is a"]}
+    answer = await server.post("/invocations", {"inputs": PROMPT, "parameters": parameters})
+    assert answer.json()["generated_text"] == "Deep Learnin"
+    assert answer.json()["details"]["finish_reason"] == "stop_sequence"
+
+
+async def test_stop_sequences_by_tgi_s_name(server: RunningServer) -> None:
+    answer = await server.post("/invocations", {"inputs": PROMPT, "parameters": {"stop": [" is"]}})
+    assert answer.json() == {"generated_text": "Deep Learning"}
+    refused = await server.post("/invocations", {"inputs": PROMPT, "parameters": {"stop": " is"}})
+    assert refused.json()["error"] == "`stop` must be a valid list. Given: ' is'"
+
+
+async def test_prefill(server: RunningServer) -> None:
+    parameters = {"details": True, "decoder_input_details": True}
+    answer = await server.post("/invocations", {"inputs": PROMPT, "parameters": parameters})
+    prefill = answer.json()["details"]["prefill"]
+    assert "".join(token["text"] for token in prefill) == PROMPT
+    assert [token["log_prob"] for token in prefill] == [None, -0.5, -0.5, -0.5]
+
+
+async def test_best_of_sequences(server: RunningServer) -> None:
+    answer = await server.post("/invocations", {"inputs": PROMPT, "parameters": {"details": True, "n": 2}})
+    best, (other,) = answer.json()["details"], answer.json()["details"]["best_of_sequences"]
+    assert best["tokens"][0]["log_prob"] > other["tokens"][0]["log_prob"]
+    assert other["generated_text"] == TEXT
+    assert set(other) == {"finish_reason", "generated_tokens", "tokens", "generated_text"}
+
+
+async def test_return_full_text(server: RunningServer) -> None:
+    answer = await server.post("/invocations", {"inputs": PROMPT, "parameters": {"return_full_text": True}})
+    assert answer.json() == {"generated_text": PROMPT + TEXT}
+
+
+async def test_stream_of_json_lines(server: RunningServer) -> None:
+    answer = await server.post("/invocations", {"inputs": PROMPT, "stream": True})
+    assert (answer.status, answer.content_type) == (200, "application/jsonlines")
+    *lines, last = answer.json_lines()
+    assert [line["token"]["text"] for line in lines] == WORDS[:-1]
+    assert all(set(line) == {"token"} and set(line["token"]) == {"id", "text", "log_prob"} for line in lines)
+    assert set(last) == {"token", "generated_text"}
+    assert last["generated_text"] == TEXT
+
+
+async def test_details_come_with_the_last_line(server: RunningServer) -> None:
+    answer = await server.post("/invocations", {"inputs": PROMPT, "stream": True, "parameters": {"details": True}})
+    *lines, last = answer.json_lines()
+    assert all(set(line) == {"token"} for line in lines)
+    assert last["details"] == {"finish_reason": "eos_token", "generated_tokens": 7, "inputs": PROMPT}
+
+
+async def test_each_line_is_sent_when_its_token_is_there(server: RunningServer) -> None:
+    script = Script("one two", hold=True)
+    server.scripted.enqueue(script)
+    async with server.client.post("/invocations", json={"inputs": PROMPT, "stream": True}) as response:
+        first, second = await response.content.readline(), await response.content.readline()
+        assert (b'"one"' in first, b'" two"' in second) == (True, True)
+        assert not script.closed.is_set()
+
+
+async def test_each_line_is_a_write_of_its_own(server: RunningServer) -> None:
+    body = {"inputs": PROMPT, "stream": True, "parameters": {"stop_sequences": [" is not"]}}  # " is" is held back
+    async with server.client.post("/invocations", json=body) as response:
+        writes = [data async for data, complete in response.content.iter_chunks() if complete]
+    assert [write.count(b"\n") for write in writes] == [1] * len(WORDS)
+
+
+async def test_output_formatter_sse(serve: Serve, model_dir: ModelDirectory) -> None:
+    server = await serve_with(serve, model_dir, "option.output_formatter=sse\n")
+    answer = await server.post("/invocations", {"inputs": PROMPT, "stream": True})
+    assert answer.content_type == "text/event-stream"
+    assert [event["token"]["text"] for event in answer.events(b"data:")] == WORDS
+
+
+async def test_output_formatter_jsonlines_streams_without_being_asked(serve: Serve, model_dir: ModelDirectory) -> None:
+    server = await serve_with(serve, model_dir, "option.output_formatter=jsonlines\n")
+    answer = await server.post("/invocations", {"inputs": PROMPT})
+    assert answer.content_type == "application/jsonlines"
+    assert len(answer.json_lines()) == len(WORDS)
+
+
+async def test_enable_streaming(serve: Serve, model_dir: ModelDirectory) -> None:
+    server = await serve_with(serve, model_dir, "option.enable_streaming=true\n")
+    assert (await server.post("/invocations", {"inputs": PROMPT})).content_type == "application/jsonlines"
+
+
+async def test_output_formatter_none(serve: Serve, model_dir: ModelDirectory) -> None:
+    server = await serve_with(serve, model_dir, "option.output_formatter=none\n")
+    answer = await server.post("/invocations", {"inputs": PROMPT, "parameters": {"return_full_text": True}})
+    assert (answer.content_type, answer.body) == ("text/plain; charset=utf-8", (PROMPT + TEXT).encode())
+
+
+async def test_tgi_compat_whole_answer_is_an_array(serve: Serve, model_dir: ModelDirectory) -> None:
+    server = await serve_with(serve, model_dir, "option.tgi_compat=true\n")
+    answer = await server.post("/invocations", {"inputs": PROMPT, "parameters": {"details": True}})
+    (only,) = answer.json()
+    assert answer.content_type == "application/json"
+    assert only["generated_text"] == TEXT
+    assert only["details"].items() >= {"finish_reason": "eos_token", "generated_tokens": 7, "inputs": PROMPT}.items()
+    assert set(only["details"]["tokens"][0]) == {"id", "text", "log_prob", "logprob", "special"}
+
+
+async def test_tgi_compat_streams_server_sent_events(serve: Serve, model_dir: ModelDirectory) -> None:
+    server = await serve_with(serve, model_dir, "option.tgi_compat=true\n")
+    answer = await server.post("/invocations", {"inputs": PROMPT, "stream": True})
+    assert answer.content_type == "text/event-stream"
+    *events, last = answer.events(b"data: ")
+    assert [event["index"] for event in [*events, last]] == [1, 2, 3, 4, 5, 6, 7]
+    assert all(event["generated_text"] is None and event["details"] is None for event in events)
+    assert last["generated_text"] == TEXT
+    assert last["details"].items() >= {"finish_reason": "eos_token", "generated_tokens": 7, "inputs": PROMPT}.items()
+
+
+ERROR_DETAILS = {"finish_reason": "error", "generated_tokens": None, "inputs": None}
+ERROR_TOKEN = {"id": -1, "text": "", "log_prob": -1, "special_token": True}
+BAD = {"inputs": PROMPT, "parameters": {"temperature": -1}}
+BAD_MESSAGE = "`temperature` must be greater than or equal to 0. Given: -1"
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (b"{", "the body is not valid JSON: unexpected end of data: line 1 column 2 (char 1)"),
+        (b'{"inputs": "\xff"}', "the body is not valid JSON: str is not valid UTF-8"),
+        (b"", "the body is not valid JSON"),
+        (b"[1]", "the body must be a JSON object. Given: [1]"),
+        (b"{}", "`inputs` is required"),
+        (b'{"inputs": ""}', "`inputs` must have at least 1 character. Given: ''"),
+        (b'{"inputs": 5}', "`inputs` must be a valid string. Given: 5"),
+        (b'{"inputs": ["a"]}', "`inputs` must be a valid string. Given: ['a']"),
+        (b'{"inputs": "a", "stream": "yes"}', "`stream` must be a valid boolean. Given: 'yes'"),
+        (b'{"inputs": "a", "parameters": 1}', "`parameters` must be a valid dictionary. Given: 1"),
+        (b'{"inputs": "a", "parameter": {}}', "`parameter` is no field of this request. Did you mean `parameters`?"),
+    ],
+)
+async def test_invalid_payload(server: RunningServer, body: bytes, message: str) -> None:
+    answer = await server.post("/invocations", data=body)
+    assert (answer.status, answer.content_type) == (424, "application/json")
+    assert answer.json().keys() == {"error", "code"}
+    assert answer.json()["code"] == 424
+    assert answer.json()["error"].startswith(message)
+
+
+async def test_bad_parameter(server: RunningServer) -> None:
+    answer = await server.post("/invocations", BAD)
+    assert (answer.status, answer.content_type) == (424, "application/json")
+    assert answer.json() == {"generated_text": "", "details": {**ERROR_DETAILS, "tokens": None}, "error": BAD_MESSAGE}
+
+
+async def test_bad_parameter_of_a_stream(server: RunningServer) -> None:
+    answer = await server.post("/invocations", BAD | {"stream": True})
+    assert (answer.status, answer.content_type) == (424, "application/jsonlines")
+    expected = {"token": ERROR_TOKEN, "generated_text": "", "details": ERROR_DETAILS, "error": BAD_MESSAGE}
+    assert answer.json_lines() == [expected]
+
+
+async def test_failure_before_the_first_token(server: RunningServer) -> None:
+    server.scripted.enqueue(Script("", error="the engine fell over"))
+    answer = await server.post("/invocations", {"inputs": PROMPT, "stream": True})
+    assert answer.status == 500
+    assert answer.json_lines()[0]["error"] == "the engine fell over"
+
+
+async def test_failure_within_a_stream(server: RunningServer) -> None:
+    server.scripted.enqueue(Script("one two", error="the engine fell over"))
+    answer = await server.post("/invocations", {"inputs": PROMPT, "stream": True})
+    assert answer.status == 200
+    *lines, last = answer.json_lines()
+    assert [line["token"]["text"] for line in lines] == ["one", " two"]
+    assert last == {
+        "token": ERROR_TOKEN,
+        "generated_text": "",
+        "details": ERROR_DETAILS,
+        "error": "the engine fell over",
+    }
+
+
+async def test_failure_within_a_whole_answer(server: RunningServer) -> None:
+    server.scripted.enqueue(Script("one two", error="the engine fell over"))
+    answer = await server.post("/invocations", {"inputs": PROMPT})
+    assert answer.status == 500
+    assert answer.json()["details"] == {**ERROR_DETAILS, "tokens": None}
+
+
+async def test_prompt_longer_than_the_context(server: RunningServer) -> None:
+    answer = await server.post("/invocations", {"inputs": "word " * 3000})
+    assert answer.status == 424
+    assert answer.json()["error"] == "`inputs` must be at most 2047 tokens long. Given: 3001"
+
+
+async def test_unknown_model(server: RunningServer) -> None:
+    answer = await server.post("/predictions/mudel", {"inputs": PROMPT})
+    assert answer.status == 404
+    assert answer.json() == {"error": "model `mudel` is not served. Did you mean `model`? Served: model", "code": 404}
+
+
+async def test_body_over_the_limit(serve: Serve, model_dir: ModelDirectory) -> None:
+    server = await serve_with(serve, model_dir, "max_request_size=1000\n")
+    answer = await server.post("/invocations", {"inputs": "x" * 1000})
+    assert answer.status == 413
+    assert answer.json() == {"error": "the body must be at most 1000 bytes (max_request_size)", "code": 413}
+
+
+async def test_full_queue(serve: Serve, model_dir: ModelDirectory) -> None:
+    server = await serve_with(serve, model_dir, "job_queue_size=1\noption.max_rolling_batch_size=1\n")
+    scripts = [Script("one", hold=True), Script("one", hold=True)]
+    server.scripted.enqueue(*scripts)
+    waiting = [asyncio.create_task(server.post("/invocations", {"inputs": PROMPT})) for _ in scripts]
+    await asyncio.gather(*(script.started.wait() for script in scripts))
+    answer = await server.post("/invocations", data=b"not even read")
+    assert (answer.status, answer.headers["Retry-After"]) == (503, "1")
+    assert answer.json()["error"] == "model model has 2 requests in its queue, the most it takes"
+    for task in waiting:
+        task.cancel()
+    await asyncio.gather(*(script.closed.wait() for script in scripts))
+    assert (await server.post("/invocations", {"inputs": PROMPT})).status == 200
+
+
+async def test_client_that_leaves(server: RunningServer) -> None:
+    for stream in (True, False):
+        script = Script("one two", hold=True)
+        server.scripted.enqueue(script)
+        request = asyncio.create_task(server.post("/invocations", {"inputs": PROMPT, "stream": stream}))
+        await script.started.wait()
+        request.cancel()
+        await asyncio.wait_for(script.closed.wait(), 1)
+    assert server.dispatcher.in_flight == 0
+
+
+async def test_request_id_is_echoed_or_made(server: RunningServer) -> None:
+    answer = await server.post("/invocations", {"inputs": PROMPT}, headers={"X-Request-Id": "mine"})
+    assert answer.headers["x-request-id"] == "mine"
+    assert len((await server.post("/invocations", {"inputs": PROMPT})).headers["x-request-id"]) == 32
+
+
+async def test_model_store(serve: Serve, model_dir: ModelDirectory) -> None:
+    one = model_dir({"serving.properties": SCRIPTED + "option.scripted_text=one\n"}, "store/one")
+    model_dir({"serving.properties": SCRIPTED + "option.scripted_text=two\n"}, "store/two")
+    server = await serve(one.parent)
+    by_path = await server.post("/predictions/one", {"inputs": PROMPT})
+    by_header = await server.post("/invocations", {"inputs": PROMPT}, headers={"X-Amzn-SageMaker-Target-Model": "two"})
+    by_body = await server.post("/invocations", {"inputs": PROMPT, "model": "two"})
+    unnamed = await server.post("/invocations", {"inputs": PROMPT})
+    assert [answer.json() for answer in (by_path, by_header, by_body)] == [
+        {"generated_text": "one"},
+        {"generated_text": "two"},
+        {"generated_text": "two"},
+    ]
+    assert (unnamed.status, unnamed.json()["error"]) == (404, "several models are served, so name one of: one, two")

@@ -1,0 +1,123 @@
+"""LMI's dynamic-batch schema over a real socket."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from lmi_core.backend import Backend
+from lmi_core.hookspecs import hookimpl
+from lmi_plugins.backends.scripted import Script, ScriptedBackend
+from tests.conftest import ModelDirectory, RunningServer, Serve
+
+PROMPT = "What is Deep Learning?"
+TEXT = "Deep Learning is a really cool field."
+DISABLE = "option.rolling_batch=disable\n"
+
+
+class AutoBackend(ScriptedBackend):
+    """What `disable` takes in these tests, in the place of a real engine."""
+
+    name = "auto_scripted"
+    auto_priority = 100
+
+
+class AutoPlugin:
+    @hookimpl
+    def lmi_register_backends(self, register: Callable[[type[Backend[Any]]], None]) -> None:
+        register(AutoBackend)
+
+
+async def serve_dynamic(serve: Serve, model_dir: ModelDirectory, properties: str = "") -> RunningServer:
+    return await serve(model_dir({"serving.properties": DISABLE + properties}), plugins=[AutoPlugin()])
+
+
+async def test_one_prompt(serve: Serve, model_dir: ModelDirectory) -> None:
+    server = await serve_dynamic(serve, model_dir)
+    answer = await server.post("/invocations", {"inputs": PROMPT})
+    assert (answer.status, answer.content_type) == (200, "application/json")
+    assert answer.body == b'[{"generated_text":"Deep Learning is a really cool field."}]'
+
+
+async def test_a_list_of_prompts_is_answered_in_its_order(serve: Serve, model_dir: ModelDirectory) -> None:
+    server = await serve_dynamic(serve, model_dir)
+    server.scripted.enqueue(Script("a long first answer"), Script("short"))
+    answer = await server.post(
+        "/invocations", {"inputs": [PROMPT, "How many ways?"], "parameters": {"return_full_text": True}}
+    )
+    assert answer.json() == [
+        {"generated_text": PROMPT + "a long first answer"},
+        {"generated_text": "How many ways?short"},
+    ]
+
+
+@pytest.mark.parametrize(("properties", "asked"), [("option.enable_streaming=true\n", {}), ("", {"stream": True})])
+async def test_streaming(serve: Serve, model_dir: ModelDirectory, properties: str, asked: dict[str, bool]) -> None:
+    server = await serve_dynamic(serve, model_dir, properties)
+    server.scripted.enqueue(Script("a b c"), Script("x"))
+    answer = await server.post("/invocations", {"inputs": [PROMPT, PROMPT], **asked})
+    assert (answer.status, answer.content_type) == (200, "application/jsonlines")
+    assert answer.json_lines() == [{"outputs": ["a", "x"]}, {"outputs": [" b", ""]}, {"outputs": [" c", ""]}]
+
+
+@pytest.mark.parametrize(
+    ("payload", "message"),
+    [
+        ({}, "`inputs` is required"),
+        ({"inputs": []}, "`inputs` must have at least 1 item after validation, not 0. Given: []"),
+        ({"inputs": ["a", ""]}, "`inputs.1` must have at least 1 character. Given: ''"),
+        ({"inputs": 1}, "`inputs` must be a string, or a list of strings. Given: 1"),
+        ({"inputs": "a", "streem": True}, "`streem` is no field of this request. Did you mean `stream`?"),
+        (
+            {"inputs": "a", "parameters": {"details": True}},
+            "`parameters.details` is only available with rolling batch. Given: True",
+        ),
+        (
+            {"inputs": "a", "parameters": {"top_p": 2}},
+            "`top_p` must be less than or equal to 1. Given: 2",
+        ),
+    ],
+)
+async def test_errors(serve: Serve, model_dir: ModelDirectory, payload: object, message: str) -> None:
+    server = await serve_dynamic(serve, model_dir)
+    answer = await server.post("/invocations", payload)
+    assert (answer.status, answer.content_type) == (424, "application/json")
+    assert answer.json() == {"code": 424, "message": "invoke handler failure", "error": message}
+
+
+async def test_failure_of_one_prompt_fails_the_call(serve: Serve, model_dir: ModelDirectory) -> None:
+    server = await serve_dynamic(serve, model_dir)
+    held = Script("a", hold=True)
+    server.scripted.enqueue(held, Script("b", error="the engine fell over"))
+    answer = await server.post("/invocations", {"inputs": [PROMPT, PROMPT]})
+    assert answer.status == 424
+    assert answer.json()["error"] == "the engine fell over"
+    assert held.closed.is_set()
+
+
+async def test_failure_within_a_stream(serve: Serve, model_dir: ModelDirectory) -> None:
+    server = await serve_dynamic(serve, model_dir, "option.enable_streaming=true\n")
+    server.scripted.enqueue(Script("a b", error="the engine fell over"))
+    answer = await server.post("/invocations", {"inputs": PROMPT})
+    assert answer.status == 200
+    assert answer.json_lines()[-1] == {
+        "code": 424,
+        "message": "invoke handler failure",
+        "error": "the engine fell over",
+    }
+
+
+async def test_requests_run_in_batches(serve: Serve, model_dir: ModelDirectory) -> None:
+    server = await serve_dynamic(serve, model_dir, "batch_size=2\nmax_batch_delay=60000\n")
+    first = asyncio.create_task(server.post("/invocations", {"inputs": "one"}))
+    while server.dispatcher.in_flight < 1:
+        await asyncio.sleep(0.001)
+    assert server.scripted.history == []
+    answers = await asyncio.gather(first, server.post("/invocations", {"inputs": "two"}))
+    assert [answer.json() for answer in answers] == [[{"generated_text": TEXT}]] * 2
+
+
+async def test_async_mode_keeps_rolling_batch(serve: Serve, model_dir: ModelDirectory) -> None:
+    server = await serve_dynamic(serve, model_dir, "option.async_mode=true\n")
+    assert (await server.post("/invocations", {"inputs": PROMPT})).json() == {"generated_text": TEXT}

@@ -1,0 +1,457 @@
+"""OpenAI's chat completions over a real socket."""
+
+import asyncio
+from typing import Any
+
+import orjson
+import pytest
+
+from lmi_core.extended_parameters import ExtendedParameters
+from lmi_plugins.backends.scripted import Script
+from tests import golden
+from tests.conftest import SCRIPTED, Answer, ModelDirectory, RunningServer, Serve
+
+PATH = "/v1/chat/completions"
+TEXT = "Deep Learning is a really cool field."
+WORDS = ["Deep", " Learning", " is", " a", " really", " cool", " field."]
+MESSAGES = [{"role": "system", "content": "You are a helpful assistant."}, {"role": "user", "content": "Hi"}]
+PROMPT = "system: You are a helpful assistant.\nuser: Hi\nassistant:"
+USAGE = {"prompt_tokens": 9, "completion_tokens": 7, "total_tokens": 16}
+
+
+@pytest.fixture
+async def server(serve: Serve, model_dir: ModelDirectory) -> RunningServer:
+    return await serve(model_dir({"serving.properties": SCRIPTED}))
+
+
+async def serve_with(serve: Serve, model_dir: ModelDirectory, properties: str) -> RunningServer:
+    return await serve(model_dir({"serving.properties": SCRIPTED + properties}))
+
+
+async def chat(server: RunningServer, headers: dict[str, str] | None = None, **fields: Any) -> Answer:
+    return await server.post(PATH, {"messages": MESSAGES} | fields, headers=headers)
+
+
+def parameters(server: RunningServer) -> ExtendedParameters:
+    """Those that the backend got with the latest request."""
+    latest = server.scripted.history[-1].parameters
+    assert isinstance(latest, ExtendedParameters)
+    return latest
+
+
+def events(answer: Answer) -> list[Any]:
+    """Of a stream that ended as it should."""
+    assert answer.content_type == "text/event-stream"
+    *written, done, nothing = answer.body.split(b"\n\n")
+    assert (done, nothing) == (b"data: [DONE]", b"")
+    assert all(event.startswith(b"data: ") and b"\n" not in event for event in written)
+    return [orjson.loads(event.removeprefix(b"data: ")) for event in written]
+
+
+async def test_whole_answer(server: RunningServer) -> None:
+    answer = await chat(server, headers={"x-request-id": "mine"})
+    assert (answer.status, answer.content_type) == (200, "application/json")
+    content = answer.json()
+    assert content.pop("created") >= server.model.created
+    message = {"role": "assistant", "content": TEXT, "refusal": None}
+    assert content == {
+        "id": "chatcmpl-mine",
+        "object": "chat.completion",
+        "model": "model",
+        "choices": [{"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}],
+        "usage": USAGE,
+    }
+
+
+async def test_prompt_is_rendered_by_the_chat_template(server: RunningServer) -> None:
+    await chat(server)
+    assert server.scripted.history[-1].prompt == PROMPT
+
+
+async def test_defaults(server: RunningServer) -> None:
+    await chat(server)
+    expected = ExtendedParameters(do_sample=True, temperature=1.0, max_new_tokens=2048 - 9)
+    assert parameters(server) == expected
+
+
+async def test_every_sampling_field_reaches_the_backend(server: RunningServer) -> None:
+    await chat(
+        server,
+        frequency_penalty=0.5,
+        presence_penalty=-0.5,
+        logit_bias={"3": -100},
+        max_completion_tokens=5,
+        n=2,
+        seed=7,
+        stop=["x", "y"],
+        temperature=0.25,
+        top_p=0.75,
+        ignore_eos=True,
+        logprobs=True,
+        top_logprobs=3,
+        min_tokens=1,
+        top_k=4,
+    )
+    assert parameters(server) == ExtendedParameters(
+        do_sample=True,
+        frequency_penalty=0.5,
+        presence_penalty=-0.5,
+        logit_bias={"3": -100},
+        max_new_tokens=5,
+        n=2,
+        seed=7,
+        stop_sequences=["x", "y"],
+        temperature=0.25,
+        top_p=0.75,
+        ignore_eos_token=True,
+        logprobs=3,
+        min_length=1,
+        top_k=4,
+    )
+
+
+async def test_temperature_0_is_greedy(server: RunningServer) -> None:
+    await chat(server, temperature=0)
+    assert parameters(server).do_sample is False
+
+
+async def test_negative_seed(server: RunningServer) -> None:
+    await chat(server, seed=-1)
+    assert parameters(server).seed == 2**63 - 1
+
+
+@pytest.mark.parametrize("field", ["max_tokens", "max_completion_tokens"])
+async def test_finish_reason_length(server: RunningServer, field: str) -> None:
+    limit: dict[str, Any] = {field: 2}
+    (choice,) = (await chat(server, **limit)).json()["choices"]
+    assert (choice["message"]["content"], choice["finish_reason"]) == ("Deep Learning", "length")
+
+
+async def test_stop_as_a_string(server: RunningServer) -> None:
+    (choice,) = (await chat(server, stop=" is a")).json()["choices"]
+    assert (choice["message"]["content"], choice["finish_reason"]) == ("Deep Learning", "stop")
+
+
+async def test_choices(server: RunningServer) -> None:
+    answer = (await chat(server, n=3)).json()
+    assert [choice["index"] for choice in answer["choices"]] == [0, 1, 2]
+    assert answer["usage"] == {"prompt_tokens": 9, "completion_tokens": 21, "total_tokens": 30}
+
+
+async def test_log_probabilities(server: RunningServer) -> None:
+    server.scripted.enqueue(Script("Grüße"))
+    (choice,) = (await chat(server, logprobs=True, top_logprobs=2)).json()["choices"]
+    (entry,) = choice["logprobs"]["content"]
+    likeliest = entry.pop("top_logprobs")
+    assert entry == {"token": "Grüße", "logprob": -0.25, "bytes": list("Grüße".encode())}
+    assert [top["logprob"] for top in likeliest] == [-0.25, -1.25]
+    assert likeliest[0] == entry
+
+
+async def test_log_probabilities_without_the_likeliest(server: RunningServer) -> None:
+    (choice,) = (await chat(server, logprobs=True)).json()["choices"]
+    assert [entry["token"] for entry in choice["logprobs"]["content"]] == WORDS
+    assert all(entry["top_logprobs"] == [] for entry in choice["logprobs"]["content"])
+
+
+async def test_stream(server: RunningServer) -> None:
+    begin, *middle, end = events(await chat(server, stream=True))
+    assert begin["choices"] == [
+        {"index": 0, "delta": {"role": "assistant", "content": ""}, "logprobs": None, "finish_reason": None}
+    ]
+    assert [chunk["choices"][0]["delta"] for chunk in middle] == [{"content": word} for word in WORDS]
+    assert end["choices"] == [{"index": 0, "delta": {}, "logprobs": None, "finish_reason": "stop"}]
+    assert all(set(chunk) == {"id", "object", "created", "model", "choices"} for chunk in [begin, *middle, end])
+    assert len({(chunk["id"], chunk["object"], chunk["created"]) for chunk in [begin, *middle, end]}) == 1
+
+
+async def test_each_event_is_a_write_of_its_own(server: RunningServer) -> None:
+    async with server.client.post(PATH, json={"messages": MESSAGES, "stream": True}) as response:
+        chunks = [chunk async for chunk, _ in response.content.iter_chunks()]
+    assert len(chunks) == len(WORDS) + 3
+    assert all(chunk.startswith(b"data: ") and chunk.count(b"\n\n") == 1 for chunk in chunks)
+
+
+async def test_each_event_is_sent_when_its_token_is_there(server: RunningServer) -> None:
+    script = Script("one two", hold=True)
+    server.scripted.enqueue(script)
+    async with server.client.post(PATH, json={"messages": MESSAGES, "stream": True}) as response:
+        received = [await response.content.readuntil(b"\n\n") for _ in range(3)]
+        assert b'"content":" two"' in received[-1]
+        assert not script.closed.is_set()
+    await asyncio.wait_for(script.closed.wait(), 1)
+
+
+async def test_stream_of_several_choices(server: RunningServer) -> None:
+    chunks = events(await chat(server, stream=True, n=2))
+    for index in (0, 1):
+        own = [chunk["choices"][0] for chunk in chunks if chunk["choices"][0]["index"] == index]
+        assert own[0]["delta"]["role"] == "assistant"
+        assert "".join(choice["delta"].get("content", "") for choice in own) == TEXT
+        assert [choice["finish_reason"] for choice in own] == [None] * 8 + ["stop"]
+
+
+async def test_usage_at_the_end_of_a_stream(server: RunningServer) -> None:
+    *chunks, last = events(await chat(server, stream=True, stream_options={"include_usage": True}))
+    assert all(chunk["usage"] is None for chunk in chunks)
+    assert (last["choices"], last["usage"]) == ([], USAGE)
+
+
+async def test_log_probabilities_of_a_stream(server: RunningServer) -> None:
+    chunks = events(await chat(server, stream=True, logprobs=True, top_logprobs=1, stop="cool"))
+    entries = [entry for chunk in chunks for entry in (chunk["choices"][0]["logprobs"] or {"content": []})["content"]]
+    assert [entry["token"] for entry in entries] == WORDS[:6]
+    assert all(len(entry["top_logprobs"]) == 1 for entry in entries)
+
+
+async def test_failure_within_a_stream(server: RunningServer) -> None:
+    server.scripted.enqueue(Script("one", error="the engine fell over"))
+    answer = await chat(server, stream=True)
+    assert answer.status == 200
+    *_, last = events(answer)
+    error = {"message": "the engine fell over", "type": "server_error", "param": None, "code": "generation_failed"}
+    assert last == {"error": error}
+
+
+async def test_failure_within_a_whole_answer(server: RunningServer) -> None:
+    server.scripted.enqueue(Script("one", error="the engine fell over"))
+    answer = await chat(server)
+    assert (answer.status, answer.json()["error"]["type"]) == (500, "server_error")
+
+
+@pytest.mark.parametrize(
+    ("response_format", "guide"),
+    [
+        ({"type": "text"}, None),
+        ({"type": "json_object"}, {"type": "object"}),
+        ({"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "integer"}}}, {"type": "integer"}),
+        ({"type": "json_schema", "json_schema": {"name": "x"}}, {"type": "object"}),
+    ],
+)
+async def test_response_format(server: RunningServer, response_format: object, guide: object) -> None:
+    assert (await chat(server, response_format=response_format)).status == 200
+    assert parameters(server).guided_json == guide
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"guided_json": {"type": "integer"}}, {"guided_choice": ["a"]}, {"guided_regex": "a"}, {"guided_grammar": "a"}],
+)
+async def test_guided(server: RunningServer, fields: dict[str, Any]) -> None:
+    await chat(server, **fields)
+    (name,) = fields
+    assert getattr(parameters(server), name) == fields[name]
+
+
+async def test_user_is_in_the_log(server: RunningServer, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "lmi_handlers.chat")
+    await chat(server, headers={"x-request-id": "mine"}, user="bob\n")
+    assert "request mine is of user 'bob\\n'" in caplog.messages
+
+
+async def test_parts_of_text(server: RunningServer) -> None:
+    parts = [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]
+    await chat(server, messages=[{"role": "user", "content": parts}])
+    assert server.scripted.history[-1].prompt == "user: one\ntwo\nassistant:"
+
+
+async def test_developer_is_the_system_where_the_template_knows_none(server: RunningServer) -> None:
+    await chat(server, messages=[{"role": "developer", "content": "Be kind."}])
+    assert server.scripted.history[-1].prompt == "system: Be kind.\nassistant:"
+
+
+async def test_template_from_the_model_directory(serve: Serve, model_dir: ModelDirectory) -> None:
+    template = "{{ mood }}{% for message in messages %}[{{ message.role }}]{% endfor %}"
+    files = {"serving.properties": SCRIPTED + "option.chat_template=chat.jinja\n", "chat.jinja": template}
+    server = await serve(model_dir(files))
+    roles = [{"role": role, "content": "x"} for role in ("developer", "user")]
+    await chat(server, messages=roles, chat_template_kwargs={"mood": "kind"})
+    assert server.scripted.history[-1].prompt == "kind[system][user]"
+
+
+async def test_model_without_a_template(server: RunningServer) -> None:
+    server.scripted.tokenizer.template = None
+    answer = await chat(server)
+    assert answer.status == 400
+    assert "set option.chat_template to a Jinja template" in answer.json()["error"]["message"]
+
+
+async def test_template_that_refuses_the_messages(serve: Serve, model_dir: ModelDirectory) -> None:
+    server = await serve_with(serve, model_dir, "option.chat_template={{ messages[0].content.missing.attribute }}\n")
+    error = (await chat(server)).json()["error"]
+    assert error["message"].startswith("`messages` are refused by the chat template: ")
+    assert error["param"] == "messages"
+
+
+def bad_message(**message: Any) -> dict[str, Any]:
+    return {"messages": [{"role": "user", "content": "x"}, message]}
+
+
+@pytest.mark.parametrize(
+    ("fields", "param", "message"),
+    [
+        ({"messages": []}, "messages", "must have at least 1 item"),
+        ({"messages": "hello"}, "messages", "must be a valid list. Given: 'hello'"),
+        (bad_message(role="user"), "messages.1.content", "must be a text, or a list of parts. Given: None"),
+        (bad_message(role="user", content=5), "messages.1.content", "must be a valid list. Given: 5"),
+        (
+            bad_message(role="robot", content="x"),
+            "messages.1.role",
+            "must be 'system', 'developer', 'user', 'assistant', 'tool' or 'function'. Given: 'robot'",
+        ),
+        (
+            bad_message(role="user", content=[{"type": "input_audio"}]),
+            "messages.1.content.0.type",
+            "must be 'text' or 'image_url'. Given: 'input_audio'",
+        ),
+        (
+            bad_message(role="user", content=[{"type": "image_url", "image_url": {"url": "https://host/cat.png"}}]),
+            "messages.1.content",
+            "holds an image, and the scripted backend takes only text",
+        ),
+        ({"temperature": 3}, "temperature", "must be less than or equal to 2. Given: 3"),
+        ({"temperature": "hot"}, "temperature", "must be a valid number. Given: 'hot'"),
+        ({"top_logprobs": 21, "logprobs": True}, "top_logprobs", "must be less than or equal to 20. Given: 21"),
+        ({"top_logprobs": 2}, "top_logprobs", "is only for `logprobs`: true"),
+        ({"max_tokens": 0}, "max_tokens", "must be greater than or equal to 1. Given: 0"),
+        (
+            {"max_tokens": 1, "max_completion_tokens": 2},
+            "max_tokens",
+            "and `max_completion_tokens` are the same parameter; give one of them",
+        ),
+        ({"n": 65}, "n", "must be less than or equal to 64. Given: 65"),
+        ({"stop": [""]}, "stop.0", "must have at least 1 character. Given: ''"),
+        ({"stream_options": {"include_usage": True}}, "stream_options", "is only for `stream`: true"),
+        ({"max_token": 5}, "max_token", "is no field of this request. Did you mean `max_tokens`?"),
+        ({"response_format": {"type": "xml"}}, "response_format.type", "must be 'text', 'json_object' or"),
+        (
+            {"response_format": {"type": "json_schema"}},
+            "response_format",
+            "must have `json_schema` where its `type` says so, and only there",
+        ),
+        (
+            {"response_format": {"type": "json_object"}, "guided_json": {}},
+            "response_format",
+            "and `guided_json` exclude each other: both say what the answer is",
+        ),
+    ],
+)
+async def test_invalid_request(server: RunningServer, fields: dict[str, Any], param: str, message: str) -> None:
+    answer = await chat(server, **fields)
+    assert (answer.status, answer.content_type) == (400, "application/json")
+    error = answer.json()["error"]
+    assert error["message"].startswith(f"`{param}` {message}")
+    assert (error["type"], error["param"]) == ("invalid_request_error", param)
+    assert server.scripted.history == []
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_context_length_exceeded(server: RunningServer, stream: bool) -> None:
+    long_prompt = await chat(server, messages=[{"role": "user", "content": "word " * 3000}], stream=stream)
+    error = long_prompt.json()["error"]
+    assert (long_prompt.status, error["code"], error["param"]) == (400, "context_length_exceeded", "messages")
+    many_tokens = await chat(server, max_completion_tokens=5000, stream=stream)
+    error = many_tokens.json()["error"]
+    assert (many_tokens.status, error["code"], error["param"]) == (
+        400,
+        "context_length_exceeded",
+        "max_completion_tokens",
+    )
+
+
+async def test_body_that_is_no_json(server: RunningServer) -> None:
+    answer = await server.post(PATH, data=b"{")
+    assert (answer.status, answer.json()["error"]["param"]) == (400, None)
+
+
+async def test_model_by_name(server: RunningServer) -> None:
+    assert (await chat(server, model="model")).status == 200
+    answer = await chat(server, model="mudel")
+    assert (answer.status, answer.json()["error"]) == (
+        404,
+        {
+            "message": "model `mudel` is not served. Did you mean `model`? Served: model",
+            "type": "invalid_request_error",
+            "param": None,
+            "code": "model_not_found",
+        },
+    )
+
+
+async def test_model_store(serve: Serve, model_dir: ModelDirectory) -> None:
+    one = model_dir({"serving.properties": SCRIPTED + "option.scripted_text=one\n"}, "store/one")
+    model_dir({"serving.properties": SCRIPTED + "option.scripted_text=two\n"}, "store/two")
+    server = await serve(one.parent)
+    answers = [
+        await chat(server, model="one"),
+        await chat(server, model="two"),
+        await chat(server, model="any", headers={"X-Amzn-SageMaker-Target-Model": "two"}),
+    ]
+    assert [answer.json()["choices"][0]["message"]["content"] for answer in answers] == ["one", "two", "two"]
+    assert [answer.json()["model"] for answer in answers] == ["one", "two", "two"]
+    assert [(await chat(server)).status, (await chat(server, model="three")).status] == [404, 404]
+
+
+async def test_full_queue(serve: Serve, model_dir: ModelDirectory) -> None:
+    properties = "job_queue_size=1\noption.max_rolling_batch_size=1\nthrottle_error_http_code=429\n"
+    server = await serve_with(serve, model_dir, properties)
+    scripts = [Script("one", hold=True), Script("one", hold=True)]
+    server.scripted.enqueue(*scripts)
+    waiting = [asyncio.create_task(chat(server)) for _ in scripts]
+    await asyncio.gather(*(script.started.wait() for script in scripts))
+    answer = await chat(server)
+    assert (answer.status, answer.headers["Retry-After"]) == (429, "1")
+    assert (answer.json()["error"]["type"], answer.json()["error"]["code"]) == ("rate_limit_error", "overloaded")
+    for task in waiting:
+        task.cancel()
+    await asyncio.gather(*(script.closed.wait() for script in scripts))
+
+
+async def test_body_over_the_limit(serve: Serve, model_dir: ModelDirectory) -> None:
+    server = await serve_with(serve, model_dir, "max_request_size=1000\n")
+    answer = await server.post(PATH, data=b"x" * 1001)
+    assert (answer.status, answer.json()["error"]["code"]) == (413, "payload_too_large")
+
+
+async def test_lmi_form_by_accept(server: RunningServer) -> None:
+    answer = await chat(server, headers={"Accept": "application/jsonlines"})
+    assert answer.content_type == "application/jsonlines"
+    assert answer.json_lines()[-1]["choices"][0]["finish_reason"] == "eos_token"
+
+
+@pytest.mark.parametrize(
+    ("formatter", "stream", "content_type", "reason"),
+    [
+        ("json", False, "application/json", "eos_token"),
+        ("jsonlines", False, "application/jsonlines", None),
+        ("jsonlines", True, "application/jsonlines", None),
+        ("sse", False, "application/json", "stop"),
+        ("sse", True, "text/event-stream", None),
+        ("none", True, "text/plain; charset=utf-8", None),
+    ],
+)
+async def test_output_formatter(
+    serve: Serve, model_dir: ModelDirectory, formatter: str, stream: bool, content_type: str, reason: str | None
+) -> None:
+    server = await serve_with(serve, model_dir, f"option.output_formatter={formatter}\n")
+    answer = await chat(server, stream=stream)
+    assert (answer.status, answer.content_type) == (200, content_type)
+    if reason is not None:
+        assert answer.json()["choices"][0]["finish_reason"] == reason
+
+
+async def test_streaming_is_the_clients_choice_here(serve: Serve, model_dir: ModelDirectory) -> None:
+    server = await serve_with(serve, model_dir, "option.enable_streaming=true\n")
+    assert (await chat(server)).content_type == "application/json"
+
+
+def dialect(prompt: str, parameters: dict[str, Any], form: str) -> tuple[str, object]:
+    names = {"max_new_tokens": "max_tokens", "stop_sequences": "stop"}
+    fields = {names.get(name, name): value for name, value in parameters.items()}
+    return PATH, {"messages": [{"role": "user", "content": prompt}], "stream": form == "stream"} | fields
+
+
+@pytest.mark.parametrize("case", golden.CASES)
+@pytest.mark.parametrize("form", golden.FORMS)
+async def test_golden_transcript(server: RunningServer, form: str, case: str) -> None:
+    await golden.replay(server, "openai_chat", dialect, form, case)

@@ -1,0 +1,74 @@
+"""The life of `lmi serve`, as a process."""
+
+import asyncio
+import signal
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import aiohttp
+import pytest
+
+from tests.conftest import SCRIPTED, ModelDirectory
+from tests.lmi_process import lmi_serve
+
+ENDLESS = SCRIPTED + "option.scripted_delay=60\n"
+SLOW = SCRIPTED + "option.scripted_text=one two three four five\noption.scripted_delay=0.1\n"
+
+
+@asynccontextmanager
+async def streaming(url: str) -> AsyncIterator[aiohttp.ClientResponse]:
+    """A stream whose first line has been read."""
+    body = {"inputs": "hi", "stream": True}
+    async with aiohttp.ClientSession(url) as client, client.post("/invocations", json=body) as response:
+        await response.content.readline()
+        yield response
+
+
+async def test_the_ready_line_has_a_command_that_works(model_dir: ModelDirectory) -> None:
+    async with lmi_serve(model_dir({"serving.properties": SCRIPTED}), "--port", 0) as server:
+        command = (await server.line_with("Ready")).partition("try: ")[2]
+        curl = await asyncio.create_subprocess_shell(f"{command.strip()} --silent", stdout=asyncio.subprocess.PIPE)
+        output, _ = await curl.communicate()
+        assert output == b'{"generated_text":"Deep Learning is a really cool field."}'
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_signal_lets_requests_finish(model_dir: ModelDirectory, number: signal.Signals) -> None:
+    async with lmi_serve(model_dir({"serving.properties": SLOW}), "--port", 0) as server:
+        url = await server.ready()
+        async with streaming(url) as response, aiohttp.ClientSession(url) as client:
+            server.process.send_signal(number)
+            await server.line_with("shutting down: 1 requests may finish")
+            async with client.get("/ping") as ping:
+                assert ping.status == 503
+            assert (await response.read()).endswith(b'"generated_text":"one two three four five"}\n')
+        assert await server.process.wait() == 0
+
+
+async def test_a_second_signal_does_not_wait(model_dir: ModelDirectory) -> None:
+    directory = model_dir({"serving.properties": ENDLESS})
+    async with lmi_serve(directory, "--port", 0) as server, streaming(await server.ready()) as response:
+        server.process.send_signal(signal.SIGTERM)
+        await server.line_with("shutting down")
+        server.process.send_signal(signal.SIGTERM)
+        assert await asyncio.wait_for(server.process.wait(), 10) == 0
+        with pytest.raises(aiohttp.ClientError):
+            await response.read()
+
+
+async def test_drain_seconds_bound_the_wait(model_dir: ModelDirectory) -> None:
+    arguments = (model_dir({"serving.properties": ENDLESS}), "--port", 0, "--drain-seconds", 0.1)
+    async with lmi_serve(*arguments) as server, streaming(await server.ready()) as response:
+        server.process.send_signal(signal.SIGTERM)
+        assert await asyncio.wait_for(server.process.wait(), 10) == 0
+        with pytest.raises(aiohttp.ClientError):
+            await response.read()
+
+
+async def test_a_port_that_is_taken(model_dir: ModelDirectory) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        async with lmi_serve(model_dir({"serving.properties": SCRIPTED}), "--port", port) as server:
+            assert f"lmi: cannot listen on 127.0.0.1:{port}: " in await server.line_with("lmi: ")
+            assert await server.process.wait() == 2

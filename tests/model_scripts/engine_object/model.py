@@ -1,0 +1,21 @@
+import logging
+
+from djl_python.output_formatter import output_formatter
+
+logger = logging.getLogger(__name__)
+
+
+@output_formatter
+def shout(response):
+    """Works on what vLLM answers, whatever kind it is."""
+    if hasattr(response, "choices") and response.choices:
+        choice = response.choices[0]
+        if hasattr(choice, "delta"):
+            if getattr(choice.delta, "content", None):
+                choice.delta.content = choice.delta.content.upper()
+        elif hasattr(choice, "message"):
+            choice.message.content = choice.message.content.upper()
+        elif hasattr(choice, "text"):
+            choice.text = choice.text.upper()
+    response.checked = True
+    return response

@@ -1,0 +1,1 @@
+UNIT = " words"
