@@ -1,0 +1,171 @@
+"""`lmi serve examples/hello`: a real model on the torch backend, asked over HTTP."""
+
+import asyncio
+import json
+import random
+import signal
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import psutil
+import pytest
+import pytest_asyncio
+from huggingface_hub import AsyncInferenceClient
+
+from tests.lmi_process import LmiProcess, lmi_serve
+
+HELLO = Path(__file__).parents[2] / "examples" / "hello"
+QUESTIONS: list[dict[str, str]] = json.loads((HELLO / "questions.json").read_text())
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@dataclass(frozen=True)
+class Hello:
+    server: LmiProcess
+    client: aiohttp.ClientSession
+    start_seconds: float
+
+    async def ask(self, inputs: str, stream: bool = False, **parameters: Any) -> dict[str, Any]:
+        """The whole answer; of a stream the last line, with the texts of all its tokens as `texts`."""
+        body = {"inputs": inputs, "stream": stream, "parameters": {"max_new_tokens": 100, "details": True} | parameters}
+        async with self.client.post("/invocations", json=body) as response:
+            assert response.status == 200, await response.text()
+            lines = [json.loads(line) for line in (await response.read()).splitlines()]
+        if stream:
+            lines[-1]["texts"] = [line["token"]["text"] for line in lines]
+        answer: dict[str, Any] = lines[-1]
+        return answer
+
+    @property
+    def worker(self) -> psutil.Process:
+        (worker,) = psutil.Process(self.server.process.pid).children()
+        return worker
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def hello() -> AsyncIterator[Hello]:
+    begun = time.perf_counter()
+    async with lmi_serve(HELLO, "--port", 0) as server:
+        url = await server.ready()
+        started = time.perf_counter() - begun
+        log = asyncio.create_task(server.line_with("no line is like this"))  # keep the pipe empty
+        async with aiohttp.ClientSession(url, timeout=aiohttp.ClientTimeout(60)) as client:
+            yield Hello(server, client, started)
+        server.process.send_signal(signal.SIGTERM)
+        assert await server.process.wait() == 0
+        with pytest.raises(AssertionError):
+            await log
+
+
+async def test_ready_within_ten_seconds(hello: Hello) -> None:
+    assert hello.start_seconds < 10
+
+
+async def test_every_question_is_answered(hello: Hello) -> None:
+    answers = await asyncio.gather(*(hello.ask(pair["question"]) for pair in QUESTIONS))
+    assert [answer["generated_text"] for answer in answers] == [pair["answer"] for pair in QUESTIONS]
+    assert {answer["details"]["finish_reason"] for answer in answers} == {"eos_token"}
+
+
+async def test_a_story(hello: Hello) -> None:
+    answer = await hello.ask("Tell me a story.", max_new_tokens=500)
+    assert answer["generated_text"].count(".") >= 6
+    assert answer["details"]["finish_reason"] == "eos_token"
+
+
+async def test_streams_say_the_same_in_whole_characters(hello: Hello) -> None:
+    for pair in QUESTIONS:
+        if not pair["answer"].isascii():
+            answer = await hello.ask(pair["question"], stream=True)
+            assert "".join(answer["texts"]) == answer["generated_text"] == pair["answer"]
+            assert not any("\ufffd" in text for text in answer["texts"])
+
+
+async def test_64_concurrent_requests_get_the_answers_that_they_get_alone(hello: Hello) -> None:
+    randomness = random.Random(7)
+    asked: list[dict[str, Any]] = []
+    for place in range(64):
+        parameters: dict[str, Any] = {"max_new_tokens": randomness.choice([1, 5, 30, 200])}
+        if place % 2:
+            parameters |= {"do_sample": True, "seed": place, "temperature": 1.5, "top_k": 20, "top_p": 0.9}
+        if place % 3 == 0:
+            parameters |= {"repetition_penalty": 1.3}
+        if place % 5 == 0:
+            parameters |= {"stop_sequences": [" is a", "the"], "decoder_input_details": True}
+        inputs = randomness.choice(["Tell me a story.", randomness.choice(QUESTIONS)["question"]])
+        asked.append({"inputs": inputs, "stream": place % 4 < 2, **parameters})
+    alone = [await hello.ask(**each) for each in asked]
+    together = await asyncio.gather(*(hello.ask(**each) for each in asked))
+    for one, other in zip(alone, together, strict=True):
+        assert without_log_probs(one) == without_log_probs(other)
+
+
+def without_log_probs(answer: Any) -> Any:
+    """Log probabilities differ in the last digits with the batch."""
+    if isinstance(answer, dict):
+        return {key: without_log_probs(value) for key, value in answer.items() if key != "log_prob"}
+    return [without_log_probs(value) for value in answer] if isinstance(answer, list) else answer
+
+
+async def test_sampling_with_a_seed_and_without(hello: Hello) -> None:
+    sampling: dict[str, Any] = {"do_sample": True, "temperature": 1.5, "max_new_tokens": 60}
+    seeded = [await hello.ask("Tell me a story.", seed=1, **sampling) for _ in range(2)]
+    free = [await hello.ask("Tell me a story.", **sampling) for _ in range(2)]
+    assert seeded[0]["generated_text"] == seeded[1]["generated_text"]
+    assert free[0]["generated_text"] != free[1]["generated_text"]
+
+
+async def test_context_bounds(hello: Hello) -> None:
+    body: dict[str, Any] = {"inputs": "word " * 3000}
+    async with hello.client.post("/invocations", json=body) as response:
+        assert response.status == 424
+        assert "`inputs` must be at most 2047 tokens long. Given: " in (await response.json())["error"]
+    body = {"inputs": "Hi", "parameters": {"max_new_tokens": 2048}}
+    async with hello.client.post("/invocations", json=body) as response:
+        assert response.status == 424
+        assert (await response.json())["error"].startswith("`max_new_tokens` must be at most ")
+
+
+async def test_a_client_that_leaves_stops_its_generation(hello: Hello) -> None:
+    body = {"inputs": "Tell me a story.", "stream": True, "parameters": {"max_new_tokens": 2000, "do_sample": True}}
+    async with hello.client.post("/invocations", json=body) as response:
+        await response.content.readline()
+    pair = QUESTIONS[0]
+    assert (await hello.ask(pair["question"]))["generated_text"] == pair["answer"]
+
+
+async def test_tgi_client(hello: Hello, tmp_path: Path) -> None:
+    properties = f"option.model_id={HELLO}\noption.tgi_compat=true\n"
+    (tmp_path / "serving.properties").write_text(properties)
+    pair = QUESTIONS[0]
+    async with (
+        lmi_serve(tmp_path, "--port", 0) as server,
+        AsyncInferenceClient(f"{await server.ready()}/invocations") as client,
+    ):
+        whole = await client.text_generation(pair["question"], details=True, max_new_tokens=100)
+        assert (whole.generated_text, whole.details.finish_reason) == (pair["answer"], "eos_token")
+        stream = await client.text_generation(pair["question"], stream=True, max_new_tokens=100)
+        assert "".join([text async for text in stream]) == pair["answer"]
+
+
+async def test_a_killed_worker_fails_its_requests_and_is_replaced(hello: Hello) -> None:
+    body = {"inputs": "Tell me a story.", "stream": True, "parameters": {"max_new_tokens": 500}}
+    async with hello.client.post("/invocations", json=body) as response:
+        await response.content.readline()
+        hello.worker.suspend()  # so that it does not finish before it is killed
+        hello.worker.kill()
+        *_, last = (await response.read()).splitlines()
+    assert json.loads(last)["details"]["finish_reason"] == "error"
+    assert "the worker ended with exit code -9" in json.loads(last)["error"]
+    async with hello.client.get("/ping") as ping:
+        assert ping.status == 503
+    async with asyncio.timeout(30):
+        while (await hello.client.get("/ping")).status != 200:
+            await asyncio.sleep(0.1)
+    pair = QUESTIONS[0]
+    assert (await hello.ask(pair["question"]))["generated_text"] == pair["answer"]
