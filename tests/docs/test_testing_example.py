@@ -1,0 +1,33 @@
+"""The test in docs/testing.md, run by pytest as its reader runs it."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+PAGE = (Path(__file__).parents[2] / "docs" / "testing.md").read_text()
+
+
+def run(folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    options = ("-W", "error", "-m", "pytest", "-q", "-p", "no:cacheprovider")
+    return subprocess.run(
+        [sys.executable, *options, "-o", "asyncio_default_fixture_loop_scope=function", str(folder)],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=os.environ | environment,
+    )
+
+
+def test_example(tmp_path: Path) -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    (tmp_path / "test_shout.py").write_text(code)
+    missing = run(tmp_path)
+    assert "shout.txt is missing: run with LMI_WRITE_GOLDEN=1 to write it" in missing.stdout
+    assert "2 passed" in run(tmp_path, LMI_WRITE_GOLDEN="1").stdout
+    assert (tmp_path / "golden" / "shout.txt").read_text() == "200\ntext/plain; charset=utf-8\n\nONE TWO"
+    assert "2 passed" in run(tmp_path).stdout
+    (tmp_path / "golden" / "shout.txt").write_text("200\ntext/plain; charset=utf-8\n\nONE")
+    assert "\n-ONE\n+ONE TWO\n" in run(tmp_path).stdout
