@@ -12,10 +12,13 @@ def choose_backend(rolling_batch: str, backends: Registry[Backend[Any]]) -> tupl
     if rolling_batch not in ("auto", "disable"):
         return backends.get(rolling_batch), f"option.rolling_batch={rolling_batch}"
     passed_over: list[str] = []
-    for backend in _by_priority(backends):
+    ranked = _by_priority(backends)
+    alone = ", the only backend that it can take" if len(ranked) == 1 else ""
+    for backend in ranked:
         obstacle = backend.unavailable()
         if obstacle is None:
-            return backend, "; ".join([f"option.rolling_batch={rolling_batch} takes {backend.name}", *passed_over])
+            taken = f"option.rolling_batch={rolling_batch} takes {backend.name}{alone}"
+            return backend, "; ".join([taken, *passed_over])
         passed_over.append(f"not {backend.name}: {obstacle}")
     raise PluginError(f"option.rolling_batch={rolling_batch} finds no backend: {'; '.join(passed_over)}")
 

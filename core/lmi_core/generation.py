@@ -29,8 +29,8 @@ class GenerationStep(msgspec.Struct, array_like=True, gc=False):
     finish_reason: FinishReason | None = None
     sequence_index: int = 0
     prefill: list[Token] | None = None  # the prompt's tokens, in the first step, when `decoder_input_details` asks
-    # Where an engine is asked for them, the model's own logits as float32 bytes (little-endian): of each position of the
-    # prompt, in the first step, [prompt tokens, vocabulary]; of each of `tokens`, [tokens, vocabulary].
+    # Where an engine is asked for them, the model's own logits as float32 bytes (little-endian): of each position of
+    # the prompt, in the first step, [prompt tokens, vocabulary]; of each of `tokens`, [tokens, vocabulary].
     prompt_logits: bytes | None = None
     generation_logits: bytes | None = None
 

@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 def brief(record: logging.LogRecord) -> bool:
     """A log filter: bytes that are no HTTP are their sender's fault, and worth one line."""
     error = record.exc_info[1] if record.exc_info else None
-    if isinstance(error, HttpProcessingError):
+    if isinstance(error, (HttpProcessingError, web.RequestPayloadError)):
         record.exc_info = None
         record.levelno, record.levelname = logging.INFO, logging.getLevelName(logging.INFO)
         record.msg, record.args = f"{record.getMessage()}: {' '.join(str(error).split())}", ()

@@ -157,7 +157,7 @@ other's; of the last rows, the second number over the first.
 
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("--rounds", type=int, default=5)
+    arguments.add_argument("--rounds", type=int, default=3)
     arguments.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
     arguments.add_argument("--vllm-python", default=sys.executable if find_spec("vllm") else None)
     arguments.add_argument("--write", action="store_true", help=f"to {PAGE.relative_to(ROOT)}")

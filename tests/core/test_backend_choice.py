@@ -40,10 +40,10 @@ NEVER = backend("never", None)
 @pytest.mark.parametrize(
     ("backends", "expected", "reason"),
     [
-        ([SLOW], SLOW, "takes slow"),
+        ([SLOW], SLOW, "takes slow, the only backend that it can take"),
         ([SLOW, QUICK], QUICK, "takes quick"),
         ([QUICK, SLOW], QUICK, "takes quick"),
-        ([NEVER, SLOW], SLOW, "takes slow"),
+        ([NEVER, SLOW], SLOW, "takes slow, the only backend that it can take"),
         ([SLOW, BLOCKED, QUICK], QUICK, "takes quick; not blocked: it is not installed"),
         (
             [SLOW, BLOCKED, UNFIT],

@@ -143,6 +143,19 @@ def test_bytes_of_tokens_are_those_of_the_text(make: Callable[[], Tokenizer]) ->
     assert max(len(each.decode(errors="ignore").encode()) < len(each) for each in data)
 
 
+def test_several_load_at_once_in_a_new_process(tmp_path: Path) -> None:
+    wrap(train()).pretrained.save_pretrained(tmp_path)
+    code = (
+        "import sys\n"
+        "from concurrent.futures import ThreadPoolExecutor\n"
+        "from lmi_core.huggingface_tokenizer import HuggingFaceTokenizer\n"
+        "with ThreadPoolExecutor(8) as threads:\n"
+        "    print(len(list(threads.map(HuggingFaceTokenizer.load, sys.argv[1:] * 8))))\n"
+    )
+    result = subprocess.run([sys.executable, "-c", code, tmp_path], capture_output=True, text=True, timeout=60)
+    assert result.stdout == "8\n", result.stderr
+
+
 def test_vocabulary_size() -> None:
     tokenizer = wrap(train())
     assert max(tokenizer.encode(TEXT)) < tokenizer.vocabulary_size == len(tokenizer.pretrained.get_vocab())

@@ -18,7 +18,7 @@ class Payload(BaseModel):
 
     inputs: str = Field(min_length=1)
     temperature: float = Field(1.0, ge=0)
-    messages: list[Message] = Field(default_factory=list)
+    messages: list[Message] = Field(default_factory=list, min_length=1)
     even: int = 0
     odd: int = 1
 
@@ -94,6 +94,7 @@ def test_read_payload() -> None:
         (b'{"inputs": "x", "messages": [{"role": "a"}, {}]}', "`messages.1.role` is required"),
         (b'{"inputs": "x", "messages": [{"role": 1}]}', "`messages.0.role` must be a valid string. Given: 1"),
         (b'{"inputs": "x", "temprature": 1}', "`temprature` is no field of this request. Did you mean `temperature`?"),
+        (b'{"inputs": "x", "messages": []}', "`messages` must have at least 1 item. Given: []"),
         (b'{"inputs": "x", "zzz": 1}', "`zzz` is no field of this request."),
         (b"[]", "the body must be a JSON object. Given: []"),
     ],
@@ -108,3 +109,8 @@ def test_message_names_field_bound_and_value(body: bytes, message: str) -> None:
 )
 def test_shown(value: object, expected: str) -> None:
     assert shown(value) == expected
+
+
+def test_what_is_nested_too_deeply_to_show() -> None:
+    body = b"[" * 1023 + b"]" * 1023  # orjson reads no more
+    assert error_of(body) == "the body must be a JSON object. Given: a value nested too deeply to show"

@@ -152,6 +152,14 @@ def test_misspelt_hook() -> None:
     message = error_of(Misspelt())
     assert "unknown hook 'lmi_register_backend'" in message
     assert "Misspelt" in message
+    assert message.endswith(f"Known: {', '.join(HOOKS)}")
+
+
+def test_hook_without_its_mark(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(PLUGIN.format(name="mine").replace("@hookimpl\n", ""))
+    assert error_of(directory=tmp_path) == (
+        f"the plugin {tmp_path / 'mine.py'} has lmi_register_formatters without @hookimpl (lmi_core.hookspecs)"
+    )
 
 
 def test_wrong_argument_of_a_hook() -> None:
@@ -169,6 +177,11 @@ def test_wrong_argument_of_a_hook() -> None:
 @pytest.mark.parametrize("plugin", [NamelessFormatter, ScriptedBackend, OutputFormatter, LoudFormatter()])
 def test_what_is_no_formatter(plugin: object) -> None:
     assert "is no output formatter: a subclass of OutputFormatter with a `name` is" in error_of(Adds(plugin))
+
+
+def test_duplicate_name_names_the_file(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(PLUGIN.format(name="json"))
+    assert f"{tmp_path / 'mine.py'}:Formatter" in error_of(directory=tmp_path)
 
 
 def test_plugins_directory(tmp_path: Path) -> None:
@@ -192,6 +205,7 @@ def test_plugins_directory_that_is_none(tmp_path: Path, path: str) -> None:
         ("1 / 0", "ZeroDivisionError: division by zero"),
         ("import no_such_module", "ModuleNotFoundError: No module named 'no_such_module'"),
         ("def", "SyntaxError: invalid syntax"),
+        ("raise SystemExit(3)", "SystemExit: 3"),
     ],
 )
 def test_broken_file_is_named_with_its_error(tmp_path: Path, text: str, error: str) -> None:

@@ -23,6 +23,13 @@ def check(parameters: dict[str, Any], prompt: str = "one two three") -> ValidReq
     return validate(GenerationRequest(prompt, parameters), scripted_backend(), "request-1")
 
 
+def nested(depth: int) -> dict[str, object]:
+    value: dict[str, object] = {}
+    for _ in range(depth):
+        value = {"not": value}
+    return value
+
+
 def error_of(parameters: dict[str, Any], prompt: str = "one two three") -> InvalidParameter:
     with pytest.raises(InvalidParameter) as raised:
         check(parameters, prompt)
@@ -117,7 +124,8 @@ def test_value_at_its_bound(name: str, value: object) -> None:
         ("max_new_tokens", 0, "must be greater than or equal to 1"),
         ("n", 0, "must be greater than or equal to 1"),
         ("n", 65, "must be less than or equal to 64"),
-        ("stop_sequences", ["x"] * 65, "must have at most 64 items after validation, not 65"),
+        ("stop_sequences", ["x"] * 65, "must have at most 64 items"),
+        ("guided_json", nested(300), "must be a JSON schema that is nested less deeply"),
     ],
 )
 def test_value_past_its_bound(name: str, value: object, bound: str) -> None:

@@ -24,10 +24,12 @@ def lmi(*arguments: object, **environment: str) -> subprocess.CompletedProcess[s
 
 
 def test_help_names_the_commands_and_is_quick() -> None:
-    lmi("--help")
-    begun = time.perf_counter()
-    result = lmi("--help")
-    assert time.perf_counter() - begun < 0.5
+    times = []
+    for _ in range(4):
+        begun = time.perf_counter()
+        result = lmi("--help")
+        times.append(time.perf_counter() - begun)
+    assert min(times) < 0.5
     assert all(command in result.stdout for command in ("serve", "check", "plugins", "options"))
 
 
@@ -166,6 +168,14 @@ def test_wrong_properties(model_dir: ModelDirectory, command: str, properties: s
     assert "Traceback" not in result.stderr
 
 
+def test_error_in_a_model_store_names_the_model(model_dir: ModelDirectory) -> None:
+    store = model_dir({"serving.properties": SCRIPTED}, "store/good").parent
+    model_dir({"serving.properties": SCRIPTED + "job_queue_size=none\n"}, "store/poor")
+    result = lmi("check", store)
+    message = "serving.properties:2: job_queue_size must be an integer greater than 0. Given: none"
+    assert (result.returncode, result.stderr) == (2, f"lmi: model poor: {message}\n")
+
+
 def test_missing_and_empty_directories(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "file").touch()
@@ -202,7 +212,7 @@ def test_plugins_lists_functions(tmp_path: Path) -> None:
     )
     (tmp_path / "plugin.py").write_text(code)
     rows = [line.split() for line in lmi("plugins", "--plugins-dir", tmp_path).stdout.splitlines()]
-    assert [row[2] for row in rows if row[:2] == ["output", "formatter"]].count("mine") == 1
+    assert [row[2:] for row in rows if row[2:3] == ["mine"]] == [["mine", f"{tmp_path / 'plugin.py'}:mine"]]
 
 
 def test_plugins_directory(tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 """The LMI inference schema over a real socket: bodies, content types and statuses as the specification has them."""
 
 import asyncio
+import gzip
+import re
 
 import pytest
 
@@ -10,6 +12,7 @@ from tests.conftest import SCRIPTED, ModelDirectory, RunningServer, Serve
 TEXT = "Deep Learning is a really cool field."
 WORDS = ["Deep", " Learning", " is", " a", " really", " cool", " field."]
 PROMPT = "What is Deep Learning?"
+CHAT = {"messages": [{"role": "user", "content": PROMPT}]}
 
 
 @pytest.fixture
@@ -261,7 +264,8 @@ async def test_full_queue(serve: Serve, model_dir: ModelDirectory) -> None:
     assert (await server.post("/invocations", {"inputs": PROMPT})).status == 200
 
 
-async def test_client_that_leaves(server: RunningServer) -> None:
+async def test_client_that_leaves(server: RunningServer, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
     for stream in (True, False):
         script = Script("one two", hold=True)
         server.scripted.enqueue(script)
@@ -270,12 +274,49 @@ async def test_client_that_leaves(server: RunningServer) -> None:
         request.cancel()
         await asyncio.wait_for(script.closed.wait(), 1)
     assert server.dispatcher.in_flight == 0
+    assert sum("/invocations ended: the client left" in line for line in caplog.messages) == 2
 
 
 async def test_request_id_is_echoed_or_made(server: RunningServer) -> None:
     answer = await server.post("/invocations", {"inputs": PROMPT}, headers={"X-Request-Id": "mine"})
     assert answer.headers["x-request-id"] == "mine"
     assert len((await server.post("/invocations", {"inputs": PROMPT})).headers["x-request-id"]) == 32
+
+
+@pytest.mark.parametrize("given", ["gr\u00fcn", "a\tb"])
+async def test_request_id_that_cannot_be_sent_back(server: RunningServer, given: str) -> None:
+    answer = await server.post("/v1/chat/completions", CHAT, headers={"X-Request-Id": given})
+    assert answer.status == 200
+    assert re.fullmatch("[0-9a-f]{32}", answer.headers["x-request-id"])
+    assert answer.json()["id"] == f"chatcmpl-{answer.headers['x-request-id']}"
+
+
+async def test_header_that_is_no_text(server: RunningServer) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.server.port)
+    header = b"X-Amzn-SageMaker-Target-Model: \xe4\r\n"
+    writer.write(b"POST /invocations HTTP/1.1\r\nHost: x\r\nConnection: close\r\n" + header + b"\r\n")
+    head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+    writer.close()
+    assert head.startswith(b"HTTP/1.1 404 ")
+    assert body == rb'{"error":"model `\\udce4` is not served. Served: model","code":404}'
+
+
+async def test_compressed_body(server: RunningServer) -> None:
+    compressed = {"Content-Encoding": "gzip"}
+    body = b'{"inputs": "What is Deep Learning?"}'
+    assert (await server.post("/invocations", data=gzip.compress(body), headers=compressed)).json() == {
+        "generated_text": TEXT
+    }
+    answer = await server.post("/invocations", data=body, headers=compressed)
+    assert (answer.status, answer.json()["code"]) == (424, 424)
+    assert answer.json()["error"] == "the body cannot be read: Can not decode content-encoding: gzip"
+
+
+async def test_log_of_a_path_is_one_line(server: RunningServer, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    await server.post("/predictions/a%0Ab", {"inputs": PROMPT}, headers={"X-Request-Id": "mine"})
+    assert "request mine failed: model_not_found: model `a b` is not served. Served: model" in caplog.messages
+    assert any(line.startswith("request mine: /predictions/a%0Ab 404 in ") for line in caplog.messages)
 
 
 async def test_model_store(serve: Serve, model_dir: ModelDirectory) -> None:

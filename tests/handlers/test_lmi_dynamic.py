@@ -65,13 +65,17 @@ async def test_streaming(serve: Serve, model_dir: ModelDirectory, properties: st
     ("payload", "message"),
     [
         ({}, "`inputs` is required"),
-        ({"inputs": []}, "`inputs` must have at least 1 item after validation, not 0. Given: []"),
+        ({"inputs": []}, "`inputs` must have at least 1 item. Given: []"),
         ({"inputs": ["a", ""]}, "`inputs.1` must have at least 1 character. Given: ''"),
         ({"inputs": 1}, "`inputs` must be a string, or a list of strings. Given: 1"),
         ({"inputs": "a", "streem": True}, "`streem` is no field of this request. Did you mean `stream`?"),
         (
             {"inputs": "a", "parameters": {"details": True}},
             "`parameters.details` is only available with rolling batch. Given: True",
+        ),
+        (
+            {"inputs": "a", "parameters": {"decoder_input_details": "yes"}},
+            "`parameters.decoder_input_details` is only available with rolling batch. Given: 'yes'",
         ),
         (
             {"inputs": "a", "parameters": {"top_p": 2}},
@@ -121,3 +125,9 @@ async def test_requests_run_in_batches(serve: Serve, model_dir: ModelDirectory) 
 async def test_async_mode_keeps_rolling_batch(serve: Serve, model_dir: ModelDirectory) -> None:
     server = await serve_dynamic(serve, model_dir, "option.async_mode=true\n")
     assert (await server.post("/invocations", {"inputs": PROMPT})).json() == {"generated_text": TEXT}
+
+
+async def test_what_is_refused_before_it_is_read(serve: Serve, model_dir: ModelDirectory) -> None:
+    server = await serve_dynamic(serve, model_dir, "max_request_size=10\n")
+    answer = await server.post("/invocations", {"inputs": PROMPT})
+    assert (answer.status, answer.json()["code"]) == (413, 413)

@@ -70,5 +70,29 @@ async def test_a_port_that_is_taken(model_dir: ModelDirectory) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         async with lmi_serve(model_dir({"serving.properties": SCRIPTED}), "--port", port) as server:
-            assert f"lmi: cannot listen on 127.0.0.1:{port}: " in await server.line_with("lmi: ")
+            assert await server.line_with("lmi: ") == (
+                f"lmi: cannot listen on 127.0.0.1:{port}: Address already in use. Choose with --host and --port\n"
+            )
             assert await server.process.wait() == 2
+
+
+async def test_a_ready_line_of_a_store_quotes_the_name(model_dir: ModelDirectory) -> None:
+    store = model_dir({"serving.properties": SCRIPTED}, "store/a model").parent
+    model_dir({"serving.properties": SCRIPTED}, "store/b")
+    async with lmi_serve(store, "--port", 0) as server:
+        assert "/predictions/a%20model -d " in await server.line_with("Ready")
+
+
+async def test_what_is_no_http_is_logged_in_one_line(model_dir: ModelDirectory) -> None:
+    async with lmi_serve(model_dir({"serving.properties": SCRIPTED}), "--port", 0) as server:
+        port = int((await server.ready()).rpartition(":")[2])
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"POST /invocations HTTP/1.1\r\nHost: x\r\nContent-Length: -5\r\n\r\n")
+        assert (await reader.read()).startswith(b"HTTP/1.0 400 ")
+        writer.close()
+        line = await server.line_with("Content-Length")
+        assert "INFO    aiohttp.server: Error handling request from 127.0.0.1: 400, message: Invalid character" in line
+        async with aiohttp.ClientSession() as client:
+            await client.post(f"http://127.0.0.1:{port}/invocations", json={"inputs": "hi"})
+        await server.line_with("/invocations 200 in ")
+        assert "Traceback" not in "".join(server.log)

@@ -63,7 +63,10 @@ class AdapterStore:
         if name not in self._by_name:
             known = ", ".join(sorted(self._by_name)) or "this model has none"
             raise AdapterNotFound(f"there is no adapter `{name}`.{did_you_mean(name, self._by_name)} Known: {known}")
-        return self._by_name[name]
+        adapter = self._by_name[name]
+        if adapter in self._in_memory:
+            self._in_memory.move_to_end(adapter)
+        return adapter
 
     def begin(self, chunks: Items[Chunk]) -> None:
         """For the next forward passes, which are over these chunks; `prepare` comes before."""
@@ -93,7 +96,11 @@ class AdapterStore:
         if self._by_name.get(adapter.name) is adapter:
             self._remember(adapter)
         slot = self._free_slots.pop() if self._free_slots else self._slots.popitem(last=False)[1]
-        self._layers.fill(slot, adapter.weights)
+        try:
+            self._layers.fill(slot, adapter.weights)
+        except BaseException:
+            self._free_slots.append(slot)
+            raise
         self._slots[adapter.serial] = slot
 
     def _remember(self, adapter: Adapter) -> None:

@@ -205,12 +205,42 @@ def test_weights_from_memory(model_directory: ModelDirectory, adapter: AdapterDi
         engine.load_adapter(name, adapter_tensors(adapter(name)))
     for name in ("a", "b"):
         assert ids(run(engine, adapted("1", name, PROMPT, max_new_tokens=COUNT))["1"]) == expected(name, PROMPT)
-    engine.add(adapted("running", "a", PROMPT, max_new_tokens=COUNT))
+    engine.add(adapted("displaced", "a", PROMPT, max_new_tokens=COUNT))
+    engine.add(adapted("kept", "b", PROMPT, max_new_tokens=COUNT))
     engine.load_adapter("c", adapter_tensors(adapter("c")))
     assert engine.adapters.names == ["b", "c"]
     with pytest.raises(AdapterNotFound):
         engine.add(adapted("late", "a", PROMPT))
-    assert ids(drain(engine)["running"]) == expected("a", PROMPT)
+    results = drain(engine)
+    assert (ids(results["displaced"]), ids(results["kept"])) == (expected("a", PROMPT), expected("b", PROMPT))
+
+
+def test_the_one_that_was_not_used_for_the_longest_time_goes(
+    model_directory: ModelDirectory, adapter: AdapterDirectory
+) -> None:
+    engine = make_engine(model_directory("llama"), max_loras=2, max_cpu_loras=2)
+    for name in ("a", "b"):
+        engine.load_adapter(name, adapter_tensors(adapter(name)))
+        run(engine, adapted("1", name, PROMPT))
+    run(engine, adapted("1", "a", PROMPT))  # which is on the device already
+    engine.load_adapter("c", adapter_tensors(adapter("c")))
+    assert engine.adapters.names == ["a", "c"]
+
+
+def test_a_device_without_room_fails_requests_and_loses_no_slot(
+    model_directory: ModelDirectory, adapter: AdapterDirectory, expected: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = make_engine(model_directory("llama"), adapters={"a": str(adapter("a"))}, max_loras=1)
+
+    def fail(*_: object) -> None:
+        raise torch.OutOfMemoryError("no room")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(engine.adapters._layers, "fill", fail)
+        results = run(engine, adapted("1", "a", PROMPT), adapted("base", None, PROMPT, max_new_tokens=COUNT))
+    assert [type(result) for result in results["1"]] == [GenerationFailed]
+    assert ids(results["base"]) == expected(None, PROMPT)
+    assert ids(run(engine, adapted("2", "a", PROMPT, max_new_tokens=COUNT))["2"]) == expected("a", PROMPT)
 
 
 def test_tensors_without_a_configuration_are_added_as_they_are(
@@ -294,3 +324,30 @@ def test_without_adapters_nothing_is_hooked(model_directory: ModelDirectory) -> 
     engine = make_engine(model_directory("llama"))
     run(engine, request("a", PROMPT))
     assert not any(module._forward_hooks for module in engine._model.modules())
+
+
+def test_with_beams_and_drafts(
+    model_directory: ModelDirectory, adapter: AdapterDirectory, expected: Any, reference: ReferenceModel
+) -> None:
+    engine = make_engine(model_directory("llama"), adapters={name: str(adapter(name)) for name in NAMES})
+    parameters = SamplingParameters(max_new_tokens=COUNT)
+    right = expected("b", PROMPT)
+    results = run(
+        engine,
+        adapted("beams", "a", PROMPT, max_new_tokens=COUNT, num_beams=3),
+        EngineRequest("draft", PROMPT, parameters, adapter="b", draft_ids=[*right[:4], 3]),
+        adapted("base", None, PROMPT, max_new_tokens=COUNT),
+    )
+    assert ids(results["draft"]) == right
+    assert ids(results["base"]) == expected(None, PROMPT)
+    merged = merged_model(model_directory("llama"), adapter("a"))
+    prompt = torch.tensor([PROMPT])
+    beams = merged.generate(
+        prompt,
+        attention_mask=torch.ones_like(prompt),
+        max_new_tokens=COUNT,
+        do_sample=False,
+        num_beams=3,
+        num_return_sequences=3,
+    )
+    assert [ids([result]) for result in results["beams"]] == beams[:, len(PROMPT) :].tolist()

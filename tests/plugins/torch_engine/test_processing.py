@@ -97,6 +97,18 @@ def test_processes_logits_as_transformers_does(together: bool) -> None:
     assert torch.equal(rows, before)
 
 
+@pytest.mark.parametrize("spread", [0.1, 1.0, 3.0, 10.0])
+@pytest.mark.parametrize("name", ["top_p", "typical_p"])
+def test_large_vocabularies_are_filtered_as_transformers_does(name: str, spread: float) -> None:
+    """What is left out of the sorting changes nothing."""
+    shares = [0.01, 0.3, 0.9, 0.999]
+    rows = torch.randn(len(shares), 5000, generator=torch.Generator().manual_seed(1)) * spread
+    cases: list[dict[str, Any]] = [{"temperature": 1.0, name: share} for share in shares]
+    scores = process(rows, [asked(case) for case in cases])
+    for row, before, case in zip(scores, rows, cases, strict=True):
+        assert torch.equal(row, expected_scores(before, case)), case
+
+
 def test_each_case_changes_something() -> None:
     """But for the filters that are so wide that they leave everything."""
     rows = logits(len(PARAMETERS))
