@@ -107,6 +107,7 @@ class Model:
         self.created = int(time.time())
         self.running = RunningCalls()
         self._in_flight = 0
+        self._tokenizing = asyncio.Lock()  # huge prompts take a core at most
         self.most_in_flight = plan.server.job_queue_size + plan.setup.properties.max_rolling_batch_size
         self.dynamic_batch: DynamicBatch | None = None
         if plan.options.dynamic_batching:
@@ -169,7 +170,8 @@ class Model:
     async def validate(self, requests: Sequence[GenerationRequest], request_id: str) -> list[ValidRequest]:
         """Raises InvalidParameter. Long prompts are tokenized beside the event loop."""
         if sum(len(request.prompt) for request in requests) > LONG_PROMPT:
-            return await asyncio.to_thread(self._validate, requests, request_id)
+            async with self._tokenizing:
+                return await asyncio.to_thread(self._validate, requests, request_id)
         return self._validate(requests, request_id)
 
     def _validate(self, requests: Sequence[GenerationRequest], request_id: str) -> list[ValidRequest]:

@@ -43,7 +43,10 @@ async def no_such_route(request: web.Request) -> web.Response:
     for resource in request.app.router.resources():
         methods |= (await resource.resolve(request))[1] - {"*"}
     paths = [resource.canonical for resource in request.app.router.resources()]
-    message = f"there is no route {request.method} {request.path}.{did_you_mean(request.path, paths)}"
+    if methods:
+        message = f"{request.path} takes {', '.join(sorted(methods))}, not {request.method}."
+    else:
+        message = f"there is no route {request.method} {request.path}.{did_you_mean(request.path, paths)}"
     status = 405 if methods else 404
     response = json_response(status, {"error": f"{message} GET /docs shows all", "code": status})
     if methods:

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
 
@@ -16,11 +17,25 @@ EXIT_CONFIGURATION = 2
 
 app = typer.Typer(
     name="lmi",
-    help="Serve DJLServing/LMI model directories: `lmi serve DIR`.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"lmi-handlers {version('lmi-handlers')}")
+        raise typer.Exit
+
+
+@app.callback()
+def lmi(
+    show_version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Serve DJLServing/LMI model directories: `lmi serve DIR`."""
 
 
 class LogLevel(StrEnum):

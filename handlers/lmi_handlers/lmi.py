@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar
 import orjson
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
 
-from lmi_core.errors import InvalidPayload, LmiError, Overloaded
+from lmi_core.errors import InvalidPayload, LmiError, ModelNotFound, Overloaded
 from lmi_core.extended_parameters import ParametersObject
 from lmi_core.formatter import OutputFormatter, joined
 from lmi_core.handler import Answer, Call, Generation, Handler, Route
@@ -92,8 +92,10 @@ class LmiHandler(Handler):
 
     def parse(self, call: Call, model: Model) -> Generation:
         payload = read_object(call.body)
-        if "messages" in payload:
+        if "messages" in payload:  # whose `model` LMI's schema leaves to the client
             return _chat(check_payload(payload, ChatRequest), call, model)
+        if payload.get("model", model.name) not in (model.name, None):
+            raise ModelNotFound(f"`model` must be {model.name} or left out. Given: {shown(payload['model'])}")
         return _dynamic(payload, model) if model.dynamic_batch is not None else _rolling(payload, model)
 
     def error(self, error: LmiError, model: Model | None, formatter: OutputFormatter | None) -> Answer:

@@ -40,3 +40,4 @@ async def test_unknown_path(server: RunningServer) -> None:
 async def test_wrong_method(server: RunningServer) -> None:
     answer = await server.get("/invocations")
     assert (answer.status, answer.headers["Allow"]) == (405, "POST")
+    assert answer.json()["error"].startswith("/invocations takes POST, not GET.")

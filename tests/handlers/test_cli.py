@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import time
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,10 @@ def test_help_names_the_commands_and_is_quick() -> None:
         times.append(time.perf_counter() - begun)
     assert min(times) < 0.5
     assert all(command in result.stdout for command in ("serve", "check", "plugins", "options"))
+
+
+def test_version() -> None:
+    assert lmi("--version").stdout == f"lmi-handlers {version('lmi-handlers')}\n"
 
 
 @pytest.mark.parametrize(

@@ -75,6 +75,18 @@ async def test_best_of_sequences(server: RunningServer) -> None:
     assert set(other) == {"finish_reason", "generated_tokens", "tokens", "generated_text"}
 
 
+async def test_best_of_one_answer_shows_all_others(server: RunningServer) -> None:
+    parameters = {"details": True, "n": 1, "best_of": 3}
+    answer = await server.post("/invocations", {"inputs": PROMPT, "parameters": parameters})
+    assert len(answer.json()["details"]["best_of_sequences"]) == 2
+
+
+async def test_a_body_that_names_another_model(server: RunningServer) -> None:
+    for path in ("/invocations", "/predictions/model"):
+        answer = await server.post(path, {"inputs": PROMPT, "model": "mudel"})
+        assert (answer.status, answer.json()["error"]) == (404, "`model` must be model or left out. Given: 'mudel'")
+
+
 async def test_return_full_text(server: RunningServer) -> None:
     answer = await server.post("/invocations", {"inputs": PROMPT, "parameters": {"return_full_text": True}})
     assert answer.json() == {"generated_text": PROMPT + TEXT}

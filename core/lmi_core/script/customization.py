@@ -103,7 +103,10 @@ def take_adapters(call: Call) -> tuple[Call, tuple[str | None, ...]]:
     if not isinstance(payload, dict) or "adapters" not in payload:
         return call, in_header
     in_body = _names(payload.pop("adapters"))
-    return replace(call, body=orjson.dumps(payload)), in_header or in_body
+    try:
+        return replace(call, body=orjson.dumps(payload)), in_header or in_body
+    except orjson.JSONEncodeError as error:  # it reads deeper nesting than it writes
+        raise InvalidPayload(f"the body cannot be taken: {error}") from None
 
 
 def common_adapter(adapters: tuple[str | None, ...]) -> str | None:

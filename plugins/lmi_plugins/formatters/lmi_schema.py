@@ -44,8 +44,9 @@ def details(output: GenerationOutput) -> JsonObject:
     """The details of a whole answer."""
     best = output.best_sequence
     whole = stream_details(output) | {"tokens": token_objects(best.tokens)}
-    answers = output.best_sequences(output.parameters.num_answers)
-    others = [sequence for sequence in answers if sequence is not best]
+    asked_for = output.parameters.num_answers
+    count = asked_for if asked_for > 1 else len(output.sequences)  # of one answer, all that it was chosen from
+    others = [sequence for sequence in output.best_sequences(count) if sequence is not best]
     if others:
         whole["best_of_sequences"] = [_best_of_sequence(output, sequence) for sequence in others]
     return whole
