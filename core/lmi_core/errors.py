@@ -61,6 +61,18 @@ class AdapterNotFound(LmiError):
     kind = "adapter_not_found"
 
 
+class AdapterExists(LmiError):
+    """The model has an adapter of that name already."""
+
+    kind = "adapter_exists"
+
+
+class Forbidden(LmiError):
+    """Whoever calls from that address may not do this."""
+
+    kind = "forbidden"
+
+
 class InvalidAdapter(LmiError):
     """A LoRA adapter that cannot be read, or that does not fit the model."""
 

@@ -26,6 +26,8 @@ class Call:
     body: bytes
     request_id: str
     path: str = ""
+    query: Mapping[str, str] = field(default_factory=dict)
+    peer: str = ""  # the IP address that it came from
 
 
 @dataclass(frozen=True, slots=True)

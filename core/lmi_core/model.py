@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from lmi_core.adapters import ModelAdapters
 from lmi_core.backend import Backend, BackendSetup
 from lmi_core.backend_choice import choose_backend
 from lmi_core.chat_template import read_chat_template
@@ -103,6 +104,7 @@ class Model:
         self.formatters = plan.formatters
         self.configs = plan.configs
         self.backend: Backend[Any] = plan.backend(plan.setup)
+        self.adapters = ModelAdapters(self.backend, plan.code, plan.directory)
         self.ready = False
         self.created = int(time.time())
         self.running = RunningCalls()

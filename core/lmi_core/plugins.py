@@ -48,6 +48,7 @@ BUILTIN_PLUGINS = (
     "lmi_handlers.happy_vllm",
     "lmi_handlers.tgi",
     "lmi_handlers.sagemaker",
+    "lmi_handlers.adapters",
 )
 
 

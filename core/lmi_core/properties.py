@@ -152,6 +152,9 @@ class ServerProperties(Properties):
     throttle_error_http_code: Annotated[int, Field(ge=400, le=599)] = Field(
         default=503, description="HTTP status of the answer to a request that is refused because the queue is full."
     )
+    open_management: bool = Field(
+        default=False, description="Let other hosts manage the model's adapters too, not only the server's own."
+    )
 
 
 class HandlerProperties(Properties):

@@ -3,7 +3,7 @@
 import difflib
 import sys
 from collections.abc import Iterable, Iterator
-from typing import ClassVar, Generic, Protocol, TypeVar
+from typing import ClassVar, Generic, Protocol, TypeVar, get_origin
 
 from lmi_core.errors import PluginError
 
@@ -33,6 +33,14 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f" Did you mean `{near[0]}`?" if near else ""
 
 
+def _missing(plugin: type, base: type) -> list[str]:
+    """What its base declares for a subclass to give, and the plugin does not."""
+    origins: dict[str, object] = {name: get_origin(kind) for name, kind in base.__annotations__.items()}
+    declared = [name for name, kind in origins.items() if kind is ClassVar]
+    methods = getattr(plugin, "__abstractmethods__", ())
+    return [*(name for name in declared if not hasattr(plugin, name)), *sorted(methods)]
+
+
 class Registry(Generic[T]):
     """Classes of one kind by unique name."""
 
@@ -46,6 +54,8 @@ class Registry(Generic[T]):
             raise PluginError(
                 f"{origin(plugin)} is no {self.kind}: a subclass of {self.base.__name__} with a `name` is"
             )
+        if missing := _missing(plugin, self.base):
+            raise PluginError(f"the {self.kind} {origin(plugin)} lacks {', '.join(missing)}")
         for name in (plugin.name, *getattr(plugin, "aliases", ())):
             taken = self._plugins.get(name)
             if taken is not None:

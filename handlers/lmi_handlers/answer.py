@@ -34,7 +34,7 @@ async def answer(dispatcher: Dispatcher, handler: Handler, route: Route, request
         response = await exchange.fail(error)
     except (ConnectionError, asyncio.CancelledError):
         logger.info("request %s: %s ended: the client left, or the server stops", exchange.request_id, path)
-        raise
+        raise asyncio.CancelledError from None  # aiohttp logs a ConnectionError with its traceback
     except Exception:
         logger.exception("request %s failed", exchange.request_id)
         response = await exchange.fail(LmiError("internal error: the server's log has more under this request's id"))

@@ -45,7 +45,15 @@ class Exchange:
 
     async def call(self, limit: int) -> Call:
         request = self.request
-        return Call(request.match_info, request.headers, await self.body(limit), self.request_id, request.path)
+        return Call(
+            path_parameters=request.match_info,
+            headers=request.headers,
+            body=await self.body(limit),
+            request_id=self.request_id,
+            path=request.path,
+            query=request.query,
+            peer=request.remote or "",
+        )
 
     async def write(self, output: GenerationOutput, formatter: OutputFormatter) -> None:
         """What the formatter makes of a step. An answer that is whole at the first write has a Content-Length."""

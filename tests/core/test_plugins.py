@@ -12,6 +12,7 @@ from lmi_core.errors import PluginError
 from lmi_core.formatter import OutputFormatter
 from lmi_core.hookspecs import hookimpl
 from lmi_core.plugins import BUILTIN_PLUGINS, Plugins, import_file, load_plugins
+from lmi_core.properties import ModelProperties
 from lmi_plugins.backends.scripted import ScriptedBackend
 from lmi_plugins.formatters.json import JsonFormatter
 
@@ -177,6 +178,24 @@ def test_wrong_argument_of_a_hook() -> None:
 @pytest.mark.parametrize("plugin", [NamelessFormatter, ScriptedBackend, OutputFormatter, LoudFormatter()])
 def test_what_is_no_formatter(plugin: object) -> None:
     assert "is no output formatter: a subclass of OutputFormatter with a `name` is" in error_of(Adds(plugin))
+
+
+class HalfABackend(Backend[ModelProperties]):
+    name = "half"
+
+    async def start(self) -> None:
+        raise AssertionError
+
+
+def test_what_a_plugin_lacks() -> None:
+    half: Any = HalfABackend
+
+    class Half:
+        @hookimpl
+        def lmi_register_backends(self, register: Callable[[type[Backend[Any]]], None]) -> None:
+            register(half)
+
+    assert error_of(Half()) == f"the backend {__name__}.HalfABackend lacks properties_type, generate, health, stop"
 
 
 def test_duplicate_name_names_the_file(tmp_path: Path) -> None:

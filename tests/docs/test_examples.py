@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from lmi_core.plugins import import_file
+from lmi_plugins.backends.scripted import Script
 from tests.conftest import SCRIPTED, ModelDirectory, Serve
 
 PAGE = Path(__file__).parents[2] / "docs" / "plugins.md"
@@ -45,11 +46,15 @@ async def test_formatter_function(
 
 
 async def test_backend(serve: Serve, model_dir: ModelDirectory, example: dict[str, object]) -> None:
-    directory = model_dir({"serving.properties": "option.rolling_batch=parrot\n"})
-    server = await serve(directory, plugins=[example["ParrotBackend"]])
-    assert (await server.post("/invocations", {"inputs": "Polly says hi"})).json() == {
-        "generated_text": "Polly says hi"
-    }
+    directory = model_dir({"serving.properties": "option.rolling_batch=parrot\noption.parrot_memory=40\n"})
+    server = await serve(directory, plugins=[example["ParrotProperties"]])
+    assert server.model.backend.max_length == 40
+    once = await server.post("/invocations", {"inputs": "Polly says hi"})
+    assert once.json() == {"generated_text": "Polly says hi"}
+    twice = await server.post("/invocations", {"inputs": " Hi", "parameters": {"repeat": 2}})
+    assert twice.json() == {"generated_text": " Hi Hi"}
+    never = await server.post("/invocations", {"inputs": " Hi", "parameters": {"repeat": 0}})
+    assert (never.status, never.json()["error"]) == (424, "`repeat` must be greater than or equal to 1. Given: 0")
 
 
 async def test_handler(serve: Serve, model_dir: ModelDirectory, example: dict[str, object]) -> None:
@@ -58,3 +63,30 @@ async def test_handler(serve: Serve, model_dir: ModelDirectory, example: dict[st
     assert answer.body == b"Deep Learning is a really cool field."
     failed = await server.post("/plain/model", data=b"")
     assert (failed.status, failed.json()) == (400, {"problem": "the body must hold the prompt"})
+
+
+async def test_handler_with_formatters(serve: Serve, model_dir: ModelDirectory, example: dict[str, object]) -> None:
+    server = await serve(model_dir({"serving.properties": SCRIPTED}), plugins=[example["Question"]])
+    whole = await server.post("/question", {"ask": "What?", "words": 2})
+    assert whole.json() == {"model": "Deep Learning"}
+    stream = await server.post("/question", {"ask": "What?", "words": 2, "stream": True})
+    assert stream.content_type == "application/x-ndjson"
+    assert stream.json_lines() == [{"model": "Deep", "done": False}, {"model": " Learning", "done": True}]
+    server.scripted.enqueue(Script("Deep", error="the engine fell over"))
+    broken = await server.post("/question", {"ask": "What?", "stream": True})
+    assert broken.json_lines() == [{"model": "Deep", "done": False}, {"problem": "the engine fell over"}]
+
+
+@pytest.mark.parametrize(
+    ("payload", "problem"),
+    [
+        ({}, "`ask` is required"),
+        ({"ask": "What?", "words": 0}, "`words` must be greater than or equal to 1. Given: 0"),
+    ],
+)
+async def test_error_of_a_handler(
+    serve: Serve, model_dir: ModelDirectory, example: dict[str, object], payload: dict[str, object], problem: str
+) -> None:
+    server = await serve(model_dir({"serving.properties": SCRIPTED}), plugins=[example["Question"]])
+    answer = await server.post("/question", payload)
+    assert (answer.status, answer.json()) == (400, {"problem": problem})

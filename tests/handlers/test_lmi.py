@@ -5,6 +5,7 @@ import gzip
 import re
 
 import pytest
+from aiohttp import ClientConnectionResetError, ClientError, web
 
 from lmi_plugins.backends.scripted import Script
 from tests.conftest import SCRIPTED, ModelDirectory, RunningServer, Serve
@@ -287,6 +288,20 @@ async def test_client_that_leaves(server: RunningServer, caplog: pytest.LogCaptu
         await asyncio.wait_for(script.closed.wait(), 1)
     assert server.dispatcher.in_flight == 0
     assert sum("/invocations ended: the client left" in line for line in caplog.messages) == 2
+
+
+async def test_client_that_has_left_when_it_is_written_to(
+    server: RunningServer, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def write(response: web.StreamResponse, data: bytes) -> None:
+        raise ClientConnectionResetError("Cannot write to closing transport")
+
+    caplog.set_level("INFO")
+    monkeypatch.setattr(web.StreamResponse, "write", write)
+    with pytest.raises(ClientError):
+        await server.post("/invocations", {"inputs": PROMPT, "stream": True})
+    assert sum("/invocations ended: the client left" in line for line in caplog.messages) == 1
+    assert [record for record in caplog.records if record.levelname == "ERROR"] == []
 
 
 async def test_request_id_is_echoed_or_made(server: RunningServer) -> None:

@@ -1,5 +1,6 @@
 """A response as an object, as vLLM's server has it: for formatters that change `response.choices[0].text`."""
 
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,9 +21,20 @@ class ResponseObject(SimpleNamespace):
         return orjson.dumps(self.model_dump()).decode()
 
 
-def as_object(value: Any) -> Any:
+class MessageObject(ResponseObject):
+    """A chat's message or delta. What it lacks reads as empty: a stream's last delta has no content."""
+
+    role: str | None = None
+    content: str | None = None
+    tool_calls: Sequence[Any] = ()
+
+
+MESSAGES = {"message": MessageObject, "delta": MessageObject}
+
+
+def as_object(value: Any, kind: type[ResponseObject] = ResponseObject) -> Any:
     if isinstance(value, dict):
-        return ResponseObject(**{str(name): as_object(item) for name, item in value.items()})
+        return kind(**{str(name): as_object(item, MESSAGES.get(name, ResponseObject)) for name, item in value.items()})
     return [as_object(item) for item in value] if isinstance(value, list) else value
 
 

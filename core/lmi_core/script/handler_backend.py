@@ -1,7 +1,7 @@
 """A model that its author's `handle` function serves: content in, content out, and no generation of ours."""
 
 import ast
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,6 +20,11 @@ from lmi_core.script.model_script import SCRIPT
 from lmi_core.script.tracebacks import own_traceback
 
 HANDLE = "handle"
+OPPOSITES = {
+    "register_adapter": "unregister_adapter",
+    "update_adapter": "update_adapter",
+    "unregister_adapter": "register_adapter",
+}
 LMI_HANDLERS = ("djl_python.huggingface", "djl_python.tensorrt_llm")  # the others run a `handle` of model.py, if any
 
 
@@ -62,6 +67,17 @@ class HandlerBackend(Backend[HandlerModelProperties]):
         properties = dict(call.headers) | {"x-request-id": call.request_id}
         return self.pool.submit(self.function, Request(properties, [("data", call.body)])).answer()
 
+    @property
+    def adapters(self) -> Collection[str]:
+        return self._load.adapters
+
+    async def load_adapter(self, name: str, directory: Path) -> None:
+        """By the script's `update_adapter`, or its `register_adapter` where the name is new. Raises LmiError."""
+        await (self.update_adapter if name in self.adapters else self.register_adapter)(name, directory)
+
+    async def unload_adapter(self, name: str) -> None:
+        await self.unregister_adapter(name)
+
     async def register_adapter(self, name: str, folder: Path) -> None:
         """For the script's function of that name, in every process, and in those that start later. Raises LmiError."""
         await self._adapter("register_adapter", name, folder)
@@ -73,15 +89,24 @@ class HandlerBackend(Backend[HandlerModelProperties]):
         await self._adapter("unregister_adapter", name, None)
 
     async def _adapter(self, function: str, name: str, folder: Path | None) -> None:
-        properties = {"name": name} | ({"src": str(folder.resolve())} if folder is not None else {})
-        await self.pool.broadcast(function, Request(properties, []))
+        source = str(folder.resolve()) if folder is not None else None
+        await self.pool.broadcast(function, _change(name, source), self._undoing(function, name))
         self._load.adapters.pop(name, None)
-        if folder is not None:
-            self._load.adapters[name] = str(folder.resolve())
+        if source is not None:
+            self._load.adapters[name] = source
+
+    def _undoing(self, function: str, name: str) -> tuple[str, Request]:
+        """The call that makes a process have what it had before a change that failed in another."""
+        source = self._load.adapters.get(name)
+        return OPPOSITES[function], _change(name, source)
 
     async def generate(self, request: ValidRequest) -> AsyncGenerator[GenerationStep, None]:
         raise GenerationFailed(f"this model is served by its own function {self.function}, which does not generate")
         yield  # a generator, as every backend's
+
+
+def _change(name: str, source: str | None) -> Request:
+    return Request({"name": name} | ({"src": source} if source is not None else {}), [])
 
 
 def find_handler(directory: Path, options: HandlerProperties) -> Path | None:

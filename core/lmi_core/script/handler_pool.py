@@ -7,7 +7,7 @@ from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from typing import Any
 
-from lmi_core.errors import BackendUnhealthy, ConfigurationError, FormatterFailed, GenerationFailed
+from lmi_core.errors import BackendUnhealthy, ConfigurationError, FormatterFailed, GenerationFailed, LmiError
 from lmi_core.script.handler_calls import HandlerBatch, HandlerCall
 from lmi_core.script.handler_process import HandlerProcess
 from lmi_core.script.handler_protocol import Head, Load, Request
@@ -78,16 +78,27 @@ class HandlerPool:
         self._queue.put_nowait(call)
         return call
 
-    async def broadcast(self, function: str, request: Request) -> None:
-        """Call a function in every process. Raises LmiError if one of them answers with an error."""
-        for process in list(self.processes):
-            call = HandlerCall(function, request)
-            self._spawn(self._run(process, HandlerBatch([call])))
-            async with aclosing(call.answer()) as replies:
-                async for reply in replies:
-                    if isinstance(reply, Head) and reply.code >= FAILED:
-                        words = b" ".join(value for _, value in reply.content).decode(errors="replace")
-                        raise FormatterFailed(f"{function} answered {reply.code}: {words}")
+    async def broadcast(self, function: str, request: Request, undo: tuple[str, Request]) -> None:
+        """Call a function in every process. Raises LmiError if one of them answers with an error, after undoing it."""
+        changed: list[HandlerProcess] = []
+        try:
+            for process in list(self.processes):
+                await self._call(process, function, request)
+                changed.append(process)
+        except LmiError:
+            for process in changed:
+                with suppress(LmiError):
+                    await self._call(process, *undo)
+            raise
+
+    async def _call(self, process: HandlerProcess, function: str, request: Request) -> None:
+        call = HandlerCall(function, request)
+        self._spawn(self._run(process, HandlerBatch([call])))
+        async with aclosing(call.answer()) as replies:
+            async for reply in replies:
+                if isinstance(reply, Head) and reply.code >= FAILED:
+                    words = b" ".join(value for _, value in reply.content).decode(errors="replace")
+                    raise FormatterFailed(f"{function} answered {reply.code}: {words}")
 
     async def _dispatch(self) -> None:
         while True:

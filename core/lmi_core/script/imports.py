@@ -5,7 +5,9 @@ import importlib
 import importlib.util
 import itertools
 import sys
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
@@ -25,6 +27,8 @@ class ScriptImporter:
         self._name = f"lmi_script_{next(_numbers)}"
         self._builtins = vars(builtins) | {"__import__": self._import}
         self._owned: dict[str, bool] = {}
+        self._unloaded: dict[str, ModuleType] | None = None
+        self._lock = threading.RLock()  # of what is imported after that
 
     def load(self, name: str) -> ModuleType:
         """Raises whatever the module's code raises; nothing of it stays loaded then."""
@@ -40,10 +44,27 @@ class ScriptImporter:
             raise
 
     def unload(self) -> None:
+        """What still runs of the modules goes on, and may still import."""
         if self in sys.meta_path:
             sys.meta_path.remove(self)
-        for name in [name for name in sys.modules if name == self._name or name.startswith(f"{self._name}.")]:
-            del sys.modules[name]
+        names = [name for name in sys.modules if name == self._name or name.startswith(f"{self._name}.")]
+        self._unloaded = (self._unloaded or {}) | {name: sys.modules.pop(name) for name in names}
+
+    @contextmanager
+    def _in_place(self) -> Iterator[None]:
+        if self._unloaded is None:
+            yield
+            return
+        with self._lock:
+            if self in sys.meta_path:  # within the import of another module
+                yield
+                return
+            sys.modules.update(self._unloaded)
+            sys.meta_path.insert(0, self)
+            try:
+                yield
+            finally:
+                self.unload()
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -67,9 +88,11 @@ class ScriptImporter:
         """What an `import` statement in the folder's modules calls."""
         top = name.partition(".")[0]
         if level > 0 or not self._owns(top):
-            return builtins.__import__(name, globals, locals, fromlist or (), level)
-        module = builtins.__import__(f"{self._name}.{name}", globals, locals, fromlist or (), 0)
-        return module if fromlist else sys.modules[f"{self._name}.{top}"]
+            with self._in_place() if level > 0 else nullcontext():
+                return builtins.__import__(name, globals, locals, fromlist or (), level)
+        with self._in_place():
+            module = builtins.__import__(f"{self._name}.{name}", globals, locals, fromlist or (), 0)
+            return module if fromlist else sys.modules[f"{self._name}.{top}"]
 
     def _owns(self, name: str) -> bool:
         if name not in self._owned:

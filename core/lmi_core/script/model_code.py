@@ -28,6 +28,14 @@ class ChosenFormatters:
     warnings: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class AdapterCode:
+    """An adapter's script, loaded, and the formatters in it."""
+
+    script: ModelScript
+    formatters: ChosenFormatters
+
+
 @dataclass
 class ModelCode:
     """The formatters of a model, and of each adapter that has a script of its own."""
@@ -35,6 +43,7 @@ class ModelCode:
     base: ChosenFormatters = field(default_factory=ChosenFormatters)
     adapters: dict[str, ChosenFormatters] = field(default_factory=dict)
     adapters_with_weights: set[str] = field(default_factory=set)
+    site_packages: Path | None = None  # of the environment that the scripts are loaded in
     _scripts: dict[str, ModelScript] = field(default_factory=dict)  # of adapters
 
     def of(self, adapter: str | None) -> ChosenFormatters:
@@ -58,16 +67,23 @@ class ModelCode:
     def _all(self) -> list[tuple[str | None, ChosenFormatters]]:
         return [(None, self.base), *self.adapters.items()]
 
-    def load_adapter(self, name: str, directory: Path, site_packages: Path | None = None) -> None:
-        """In place of what was loaded by that name. Raises ConfigurationError."""
-        script = load_script(directory / SCRIPT, site_packages)
-        chosen = choose(script, None, {})
+    def read_adapter(self, directory: Path) -> AdapterCode:
+        """Changes nothing yet. Raises ConfigurationError."""
+        script = load_script(directory / SCRIPT, self.site_packages)
+        return AdapterCode(script, choose(script, None, {}))
+
+    def set_adapter(self, name: str, code: AdapterCode | None, has_weights: bool) -> None:
+        """In place of what was loaded by that name."""
         self.unload_adapter(name)
-        self._scripts[name], self.adapters[name] = script, chosen
+        if code is not None:
+            self._scripts[name], self.adapters[name] = code.script, code.formatters
+        if has_weights:
+            self.adapters_with_weights.add(name)
 
     def unload_adapter(self, name: str) -> None:
         """Calls that already run go on with what they began with."""
         self.adapters.pop(name, None)
+        self.adapters_with_weights.discard(name)
         script = self._scripts.pop(name, None)
         if script is not None:
             script.unload()
@@ -83,10 +99,13 @@ def load_code(directory: Path, options: HandlerProperties, plugins: Plugins) -> 
     environment = model_environment(directory, options.enable_venv)
     site_packages = environment.site_packages if environment is not None else None
     script = load_script(path, site_packages) if path.is_file() else None
-    code = ModelCode(choose(script, options.output_formatter, plugins.custom_formatters(options.output_formatter)))
-    for adapter in sorted((directory / ADAPTERS).glob(f"*/{SCRIPT}")):
-        code.load_adapter(adapter.parent.name, adapter.parent, site_packages)
-    code.adapters_with_weights |= {path.parent.name for path in (directory / ADAPTERS).glob(f"*/{ADAPTER_WEIGHTS}")}
+    base = choose(script, options.output_formatter, plugins.custom_formatters(options.output_formatter))
+    code = ModelCode(base, site_packages=site_packages)
+    with_script = {path.parent for path in (directory / ADAPTERS).glob(f"*/{SCRIPT}")}
+    with_weights = {path.parent for path in (directory / ADAPTERS).glob(f"*/{ADAPTER_WEIGHTS}")}
+    for adapter in sorted(with_script | with_weights):
+        own = code.read_adapter(adapter) if adapter in with_script else None
+        code.set_adapter(adapter.name, own, adapter in with_weights)
     return code
 
 
