@@ -132,7 +132,9 @@ def engine_rows(directory: Path) -> list[Row]:
 
 
 def page(rows: list[Row], rounds: int, load: float) -> str:
-    models = "\n".join(f"- {name}: {model.description}" for name, model in MODELS.items())
+    models = "\n".join(
+        f"- {name}: {model.description}, vocabulary {model.vocabulary:,}" for name, model in MODELS.items()
+    )
     table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
     return f"""# Benchmarks
 
@@ -140,14 +142,14 @@ def page(rows: list[Row], rounds: int, load: float) -> str:
 
 Machine: {machine.description()}; load average {load:.1f} before the start.
 
-The models have random weights and a vocabulary of 32,000:
+The models have random weights:
 
 {models}
 
 Speed is that of {REQUESTS} concurrent requests with prompts of {PROMPT_LENGTH} tokens and {NEW_TOKENS} tokens to
 generate each, the median of {rounds} rounds in which all take turns. The torch engine runs in its worker and streams,
 each request by itself; `generate` gets all prompts as one static batch. The ratio is the torch engine's speed over the
-other's; of the last rows, the second number over the first.
+other's; of the first rows, which are of the small model, the second number over the first.
 
 | what | measured | ratio | must be |
 |---|---|---|---|

@@ -15,7 +15,7 @@ from typing import Any
 REQUESTS = 16
 PROMPT_LENGTH = 32
 NEW_TOKENS = 64
-VOCABULARY = 32_000
+VOCABULARY = 512  # the smallest model's
 
 Prompts = list[list[int]]
 Round = Callable[[Prompts], int]  # how many tokens it generated

@@ -8,7 +8,6 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedTokenizerFast
 
-VOCABULARY = 32_000
 CONTEXT = 2048
 
 
@@ -16,6 +15,7 @@ CONTEXT = 2048
 class RandomModel:
     description: str
     dtype: torch.dtype
+    vocabulary: int
     sizes: dict[str, int]
 
     def save(self, directory: Path) -> None:
@@ -23,7 +23,7 @@ class RandomModel:
         torch.manual_seed(0)
         llama: Any = LlamaConfig  # transformers' classes are not typed where they are called
         config = llama(
-            vocab_size=VOCABULARY,
+            vocab_size=self.vocabulary,
             max_position_embeddings=CONTEXT,
             tie_word_embeddings=False,
             bos_token_id=None,
@@ -33,28 +33,29 @@ class RandomModel:
         )
         factory: Any = AutoModelForCausalLM
         factory.from_config(config).to(self.dtype).save_pretrained(directory)
-        words = {f"w{token_id}": token_id for token_id in range(VOCABULARY)}
+        words = {f"w{token_id}": token_id for token_id in range(self.vocabulary)}
         tokenizer = Tokenizer(models.WordLevel(words, unk_token="w0"))
         tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
         pretrained: Any = PreTrainedTokenizerFast
         pretrained(tokenizer_object=tokenizer, unk_token="w0", pad_token="w0").save_pretrained(directory)
 
 
+SMALL = {
+    "hidden_size": 256,
+    "intermediate_size": 688,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+}
+SMALL_DESCRIPTION = "Llama, 4 layers, hidden 256, 8 heads, 4 KV heads, fp32"
+
 MODELS = {
-    "small": RandomModel(
-        "Llama, 4 layers, hidden 256, 8 heads, 4 KV heads, fp32",
-        torch.float32,
-        {
-            "hidden_size": 256,
-            "intermediate_size": 688,
-            "num_hidden_layers": 4,
-            "num_attention_heads": 8,
-            "num_key_value_heads": 4,
-        },
-    ),
+    "small": RandomModel(SMALL_DESCRIPTION, torch.float32, 512, SMALL),
+    "small-32k": RandomModel(SMALL_DESCRIPTION, torch.float32, 32_000, SMALL),  # half its time is the output layer's
     "150M": RandomModel(
         "Llama, 16 layers, hidden 768, 12 heads, 4 KV heads, bf16",
         torch.bfloat16,
+        32_000,
         {
             "hidden_size": 768,
             "intermediate_size": 2048,
