@@ -41,7 +41,7 @@ WORKER_ENVIRONMENT = {
     # anything else, such as the server itself, wants a core. GNU's may wait so for some microseconds, as long as it is
     # mostly until the next operation: that is a third faster than to sleep and be woken.
     "OMP_WAIT_POLICY": "PASSIVE",
-    "GOMP_SPINCOUNT": "2000",
+    "GOMP_SPINCOUNT": "1000",
     # glibc else gives logits and activations back to the system at each step, and takes them anew page by page.
     "MALLOC_MMAP_THRESHOLD_": str(64 << 20),
     "MALLOC_TRIM_THRESHOLD_": str(256 << 20),

@@ -23,7 +23,7 @@ from lmi_plugins.torch_engine.draft_model import load_draft_model
 from lmi_plugins.torch_engine.guide_queue import GuideQueue
 from lmi_plugins.torch_engine.guides import GuideCompiler
 from lmi_plugins.torch_engine.likeliest import read_likeliest
-from lmi_plugins.torch_engine.loading import context_length, end_of_sequence_ids, load_model
+from lmi_plugins.torch_engine.loading import context_length, end_of_sequence_ids, load_model, set_threads
 from lmi_plugins.torch_engine.memory import count_blocks
 from lmi_plugins.torch_engine.messages import EngineOptions, EngineRequest
 from lmi_plugins.torch_engine.model_runner import ModelRunner
@@ -55,9 +55,8 @@ class Engine:
 
     def __init__(self, options: EngineOptions, tokenizer: HuggingFaceTokenizer) -> None:
         """Loads the model; raises ConfigurationError."""
-        if options.threads is not None:
-            torch.set_num_threads(options.threads)
         model = load_model(options)
+        set_threads(model, options.threads)
         length = context_length(model, options.max_model_len)
         self._runner = choose_runner(model, length)
         draft_model = load_draft_model(options, model, self._runner.paged, length)

@@ -18,13 +18,14 @@ class PrefillBudget:
         self._decode_seconds: float | None = None  # of a step without prompt tokens
         self._token_seconds: float | None = None  # what a prompt token adds
 
-    def tokens(self, decodes: bool) -> int:
-        """`decodes`: whether streams run that would wait."""
-        if not decodes:
+    def tokens(self, decoding: int, prefilling: int) -> int:
+        """For so many streams that would wait, and so many prompts that do: where they are more, they get more."""
+        if not decoding:
             return self._most
+        share = max(1.0, prefilling / decoding)
         if self._decode_seconds is None or self._token_seconds is None:
-            return min(self._most, FIRST)
-        unnoticed = int(STRETCH * self._decode_seconds / max(self._token_seconds, 1e-9))
+            return min(self._most, int(FIRST * share))
+        unnoticed = int(STRETCH * share * self._decode_seconds / max(self._token_seconds, 1e-9))
         return min(self._most, max(LEAST, unnoticed))
 
     def record(self, chunks: Items[Chunk], seconds: float) -> None:

@@ -137,7 +137,8 @@ class Scheduler:
 
     def _cut_chunks(self) -> list[Chunk]:
         chunks: list[Chunk] = []
-        budget = self.prefill_budget.tokens(any(sequence.pending == 1 for sequence in self._running))
+        decoding = [sequence.pending for sequence in self._running].count(1)
+        budget = self.prefill_budget.tokens(decoding, len(self._running) - decoding)
         for sequence in self._running:
             count = sequence.pending
             if count > 1:

@@ -28,12 +28,12 @@ def test_all_at_once_where_nobody_waits() -> None:
     budget = PrefillBudget(MOST)
     record(budget, 0.01, 1)
     record(budget, 1.0, 1, 100)
-    assert budget.tokens(decodes=False) == MOST
+    assert budget.tokens(0, 3) == MOST
 
 
 def test_cautious_while_nothing_is_known() -> None:
-    assert PrefillBudget(MOST).tokens(decodes=True) == FIRST
-    assert PrefillBudget(10).tokens(decodes=True) == 10
+    assert PrefillBudget(MOST).tokens(4, 1) == FIRST
+    assert PrefillBudget(10).tokens(4, 1) == 10
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_a_step_takes_about_twice_as_long(decode_seconds: float, token_seconds: 
         record(budget, decode_seconds, 1, 1, 1)
         record(budget, decode_seconds + 50 * token_seconds, 1, 1, 50)
         record(budget, decode_seconds + 5 * token_seconds, 1, 5)  # too few to tell anything
-    assert budget.tokens(decodes=True) == pytest.approx(tokens, abs=1)
+    assert budget.tokens(4, 1) == pytest.approx(tokens, abs=1)
 
 
 def test_follows_what_changes() -> None:
@@ -57,4 +57,15 @@ def test_follows_what_changes() -> None:
     for _ in range(60):
         record(budget, 0.020, 1)
         record(budget, 0.070, 1, 100)
-    assert budget.tokens(decodes=True) == pytest.approx(40, abs=1)
+    assert budget.tokens(4, 1) == pytest.approx(40, abs=1)
+
+
+def test_many_prompts_that_wait_for_few_streams_get_more() -> None:
+    budget = PrefillBudget(MOST)
+    assert budget.tokens(1, 3) == 3 * FIRST
+    for _ in range(60):
+        record(budget, 0.010, 1)
+        record(budget, 0.020, 1, 100)
+    assert budget.tokens(5, 5) == pytest.approx(100, abs=1)
+    assert budget.tokens(5, 15) == pytest.approx(300, abs=3)
+    assert budget.tokens(1, 15) == MOST
