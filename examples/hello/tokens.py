@@ -1,6 +1,7 @@
 """The tokenizer of the hello model: byte-level BPE, so that any text round-trips."""
 
 import random
+from typing import Any
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
@@ -28,7 +29,8 @@ def train_tokenizer(seed: int, max_length: int) -> PreTrainedTokenizerFast:
     )
     lessons = epoch(random.Random(seed))
     bpe.train_from_iterator((_ascii(segment.text) for lesson in lessons for segment in lesson), trainer)
-    return PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
+    pretrained: Any = PreTrainedTokenizerFast  # not typed
+    tokenizer: PreTrainedTokenizerFast = pretrained(
         tokenizer_object=bpe,
         eos_token=END,
         pad_token=PAD,
@@ -39,3 +41,4 @@ def train_tokenizer(seed: int, max_length: int) -> PreTrainedTokenizerFast:
         padding_side="left",
         clean_up_tokenization_spaces=False,
     )
+    return tokenizer

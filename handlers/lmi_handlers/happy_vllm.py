@@ -17,21 +17,10 @@ from lmi_core.request import GenerationRequest
 from lmi_handlers.happy_vllm_payload import HappyVllmPayload
 from lmi_handlers.happy_vllm_tools import ROUTES as TOOL_ROUTES
 from lmi_handlers.lmi import TARGET_MODEL_HEADER
+from lmi_handlers.statuses import STATUSES
 from lmi_handlers.vocabulary import refuse_hidden_sequences
 
 INVALID_STATUS = 422
-STATUSES = {
-    "payload_too_large": 413,
-    "model_not_found": 404,
-    "adapter_not_found": 404,
-    "model_not_ready": 503,
-    "overloaded": 503,
-    "backend_unhealthy": 503,
-    "generation_failed": 500,
-    "generation_timeout": 504,
-    "formatter_failed": 424,  # what raised is the model directory's own code
-    "internal": 500,
-}
 
 
 class AbortPayload(BaseModel):

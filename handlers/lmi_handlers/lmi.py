@@ -15,22 +15,13 @@ from lmi_core.model import Model
 from lmi_core.payload import check_payload, read_object, shown
 from lmi_core.request import GenerationRequest
 from lmi_handlers.chat import ChatRequest, chat_generation
+from lmi_handlers.statuses import STATUSES
 from lmi_handlers.vocabulary import translate
 
 TARGET_MODEL_HEADER = "X-Amzn-SageMaker-Target-Model"
 
-# "If there is an issue with payload validation", and with user code: 424. The rest as HTTP has it.
-STATUSES = {
-    "payload_too_large": 413,
-    "model_not_found": 404,
-    "model_not_ready": 503,
-    "overloaded": 503,
-    "backend_unhealthy": 503,
-    "generation_failed": 500,
-    "generation_timeout": 504,
-    "internal": 500,
-}
-VALIDATION_STATUS = 424
+VALIDATION_STATUS = 424  # "If there is an issue with payload validation"
+LMI_STATUSES = STATUSES | {"adapter_not_found": VALIDATION_STATUS}
 TGI_NAMES = {"stop": "stop_sequences"}  # what TGI's clients send, those of `option.tgi_compat`
 BEFORE_DISPATCH = ("payload_too_large", "model_not_found", "model_not_ready", "overloaded")
 
@@ -99,7 +90,7 @@ class LmiHandler(Handler):
         return _dynamic(payload, model) if model.dynamic_batch is not None else _rolling(payload, model)
 
     def error(self, error: LmiError, model: Model | None, formatter: OutputFormatter | None) -> Answer:
-        status = STATUSES.get(error.kind, VALIDATION_STATUS)
+        status = LMI_STATUSES.get(error.kind, VALIDATION_STATUS)
         if isinstance(error, Overloaded) and model is not None:
             status = model.plan.server.throttle_error_http_code
         if error.kind not in BEFORE_DISPATCH:

@@ -12,20 +12,8 @@ from lmi_core.model import Model
 from lmi_core.payload import read_object
 from lmi_core.registry import did_you_mean
 from lmi_handlers.lmi import TARGET_MODEL_HEADER
+from lmi_handlers.statuses import STATUSES
 
-# OpenAI's client makes each an exception of its own, and tries again from 500 on.
-STATUSES = {
-    "payload_too_large": 413,
-    "model_not_found": 404,
-    "adapter_not_found": 404,
-    "model_not_ready": 503,
-    "overloaded": 503,
-    "backend_unhealthy": 503,
-    "generation_failed": 500,
-    "generation_timeout": 504,
-    "formatter_failed": 424,  # what raised is the model directory's own code
-    "internal": 500,
-}
 INVALID_STATUS = 400
 FIELD = re.compile(r"`([\w.]+)`")  # that a message of ours begins with
 JSON_LINES = "application/jsonlines"  # in `Accept`: the LMI schemas' streams are wanted

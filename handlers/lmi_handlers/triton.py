@@ -12,22 +12,11 @@ from lmi_core.hookspecs import hookimpl
 from lmi_core.model import Model
 from lmi_core.payload import read_payload
 from lmi_core.request import GenerationRequest
+from lmi_handlers.statuses import STATUSES
 from lmi_handlers.triton_payload import TritonParameters, TritonPayload
 
 VERSION = "1"  # a model has one version here
 INVALID_STATUS = 400
-STATUSES = {
-    "payload_too_large": 413,
-    "model_not_found": 404,
-    "adapter_not_found": 404,
-    "model_not_ready": 503,
-    "overloaded": 503,
-    "backend_unhealthy": 503,
-    "generation_failed": 500,
-    "generation_timeout": 504,
-    "formatter_failed": 424,  # what raised is the model directory's own code
-    "internal": 500,
-}
 ROUTES = tuple(
     Route(f"/v2/models/{{model}}{version}/{verb}", summary=summary, payloads=(TritonPayload,))
     for version in ("", "/versions/{version}")
