@@ -8,7 +8,7 @@ import pytest
 from lmi_core.extended_parameters import ExtendedParameters
 from lmi_plugins.backends.scripted import Script
 from tests.conftest import SCRIPTED, ModelDirectory, RunningServer, Serve
-from tests.handlers.test_openai_chat import chat, events
+from tests.handlers.openai_chats import chat, events
 
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}}
 TOOLS = [
