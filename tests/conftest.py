@@ -9,6 +9,7 @@ from lmi_handlers.testing import (
     Serve,
     golden,
     model_dir,
+    running_server,
     serve,
 )
 
@@ -21,5 +22,6 @@ __all__ = [
     "Serve",
     "golden",
     "model_dir",
+    "running_server",
     "serve",
 ]

@@ -33,7 +33,9 @@ class LmiProcess:
 
 @asynccontextmanager
 async def lmi_serve(*arguments: object) -> AsyncIterator[LmiProcess]:
-    process = await asyncio.create_subprocess_exec(LMI, "serve", *map(str, arguments), stderr=asyncio.subprocess.PIPE)
+    process = await asyncio.create_subprocess_exec(
+        LMI, "serve", *map(str, arguments), stderr=asyncio.subprocess.PIPE, start_new_session=True
+    )
     try:
         yield LmiProcess(process)
     finally:

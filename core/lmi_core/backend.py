@@ -1,13 +1,15 @@
 """The seam to an inference engine."""
 
+import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Collection, Mapping
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Generic, TypeVar
 
-from lmi_core.errors import AdapterNotFound, InvalidAdapter
+from lmi_core.errors import AdapterNotFound, InvalidAdapter, InvalidParameter
 from lmi_core.generation import GenerationStep
+from lmi_core.images import Image, ImagePrompt
 from lmi_core.parameters import GenerationParameters
 from lmi_core.properties import ModelProperties
 from lmi_core.request import ValidRequest
@@ -38,6 +40,12 @@ class Backend(ABC, Generic[P]):
     # Both are set by the time `start` returns.
     tokenizer: Tokenizer
     max_length: int  # of a prompt and what is generated from it, in tokens
+
+    # Where a backend takes less than its context holds.
+    max_input_length: int | None = None  # tokens of a prompt
+    max_output_length: int | None = None  # tokens to generate
+
+    max_images: int = 0  # that one prompt may hold, once `start` has returned; 0: the model takes only text
 
     def __init__(self, setup: BackendSetup[P]) -> None:
         self.setup = setup
@@ -76,6 +84,19 @@ class Backend(ABC, Generic[P]):
     @abstractmethod
     async def health(self) -> None:
         """Raises BackendUnhealthy."""
+
+    async def given_up(self) -> str:
+        """Waits until the engine has failed for good, if it can, and says why."""
+        never: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        return await never
+
+    def image_placeholder(self, number: int) -> str | None:
+        """What stands for the prompt's image of that number, from 1, where the chat template takes only texts."""
+        return None
+
+    async def place_images(self, prompt_ids: list[int], images: Sequence[Image]) -> ImagePrompt:
+        """Reads the images, of which there are no more than `max_images`. Raises InvalidParameter."""
+        raise InvalidParameter(f"the {self.name} backend takes no images")
 
     @abstractmethod
     def generate(self, request: ValidRequest) -> AsyncGenerator[GenerationStep, None]:

@@ -7,7 +7,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Chat:
-    """Messages and tools in transformers' form: contents are texts, the arguments of tool calls are objects."""
+    """Messages and tools in transformers' form: contents are texts or lists of parts, arguments of calls objects."""
 
     messages: list[dict[str, Any]]
     tools: list[dict[str, Any]] | None = None

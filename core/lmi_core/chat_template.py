@@ -1,9 +1,12 @@
 """`option.chat_template`: a chat template that takes the place of the model's own."""
 
+import re
 from pathlib import Path
 
 from lmi_core.errors import ConfigurationError, InvalidPayload
 from lmi_core.tokenizer import Tokenizer
+
+LOOP_OVER_CONTENT = re.compile(r"{%-?\s*for\s[^%]*?\sin\s[^%]*\bcontent\b")
 
 
 def read_chat_template(option: str | None, directory: Path) -> str | None:
@@ -27,6 +30,11 @@ def find_chat_template(configured: str | None, tokenizer: Tokenizer, with_tools:
             "Jinja template, or to a file with one in the model directory"
         )
     return template
+
+
+def takes_parts(template: str) -> bool:
+    """Whether contents may be lists of parts, as templates of models that take images have it, and not only texts."""
+    return LOOP_OVER_CONTENT.search(template) is not None
 
 
 def tool_call_format(template: str) -> str | None:

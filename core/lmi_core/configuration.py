@@ -58,9 +58,11 @@ class Configuration:
             self._know(key.key, key.aliases, key.environment)
             self._record(key.key, given.get(key.field, Given(key.key, key.default, DEFAULT)))
         try:
-            return properties_type.model_validate({field: each.value for field, each in given.items()})
+            properties = properties_type.model_validate({field: each.value for field, each in given.items()})
         except ValidationError as error:
             raise ConfigurationError(_complaints(error, keys, given)) from error
+        self.warnings += _explanations(properties, keys, given)
+        return properties
 
     def undeclared_options(self) -> set[str]:
         """The `option.*` keys that are given and that no type loaded before declares, without their prefix."""
@@ -159,6 +161,16 @@ def _bare(name: str) -> str:
     for prefix in (OPTION_PREFIX, "OPTION_", "SERVING_"):
         name = name.removeprefix(prefix)
     return name.lower()
+
+
+def _explanations(properties: Properties, keys: Iterable[DeclaredKey], given: Mapping[str, Given]) -> list[str]:
+    """Of what is given and has no effect."""
+    defaults = type(properties).model_fields
+    return [
+        f"{given[key.field].source}: {key.key} has no effect: {key.no_effect}. Given: {given[key.field].value}"
+        for key in keys
+        if key.no_effect and key.field in given and getattr(properties, key.field) != defaults[key.field].default
+    ]
 
 
 def _complaints(error: ValidationError, keys: Iterable[DeclaredKey], given: Mapping[str, Given]) -> str:

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 
-from lmi_core.errors import ModelNotFound, ModelNotReady
+from lmi_core.errors import BackendGivenUp, ModelNotFound, ModelNotReady
 from lmi_core.model import Model
 from lmi_core.registry import did_you_mean
 
@@ -74,6 +74,11 @@ class Dispatcher:
                     group.create_task(model.start())
         except ExceptionGroup as failures:
             raise failures.exceptions[0] from None
+
+    async def wait_given_up(self) -> None:
+        """Raises BackendGivenUp once every model's engine has failed for good."""
+        reasons = await asyncio.gather(*(model.backend.given_up() for model in self.models.values()))
+        raise BackendGivenUp("; ".join(f"model {name}: {why}" for name, why in zip(self.models, reasons, strict=True)))
 
     async def stop(self) -> None:
         results = await asyncio.gather(*(model.stop() for model in self.models.values()), return_exceptions=True)

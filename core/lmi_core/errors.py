@@ -97,6 +97,12 @@ class BackendUnhealthy(LmiError):
     kind = "backend_unhealthy"
 
 
+class BackendGivenUp(LmiError):
+    """No model is left that could take requests again: the server ends."""
+
+    kind = "backend_given_up"
+
+
 class GenerationFailed(LmiError):
     """The engine failed while it worked on this request."""
 
@@ -107,6 +113,12 @@ class GenerationTimeout(LmiError):
     """The next generation step did not come within `option.predict_timeout`."""
 
     kind = "generation_timeout"
+
+
+class RequestAborted(LmiError):
+    """Somebody else ended the request, and its dialect has no other way to say so."""
+
+    kind = "aborted"
 
 
 class FormatterFailed(LmiError):

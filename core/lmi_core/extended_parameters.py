@@ -83,6 +83,14 @@ class ExtendedParameters(GenerationParameters):
             raise ValueError(f"`{given[0]}` and `{given[1]}` exclude each other")
         return self
 
+    @model_validator(mode="after")
+    def _no_more_than_beams(self) -> Self:
+        given = {"n": self.n, "best_of": self.best_of or 1}
+        name = max(given, key=lambda name: given[name])
+        if given[name] > self.num_beams > 1:
+            raise ValueError(f"`{name}` must be at most `num_beams`, {self.num_beams}. Given: {given[name]}")
+        return self
+
     @property
     def num_sequences(self) -> int:
         return max(self.n, self.best_of or 1, self.num_beams)

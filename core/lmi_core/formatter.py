@@ -2,11 +2,13 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import ClassVar
 
 from lmi_core.errors import InvalidParameter, LmiError
 from lmi_core.generation import GenerationOutput
+from lmi_core.parameters import GenerationParameters
 from lmi_core.request import ValidRequest
 from lmi_core.script.decorators import output_formatter
 
@@ -31,6 +33,10 @@ class OutputFormatter(ABC):
     def format(self, output: GenerationOutput) -> bytes | list[bytes]:
         """Called once for each generation step, the latest being `output.step`."""
 
+    def reads_log_probs(self, parameters: GenerationParameters) -> bool:
+        """Of the generated tokens. An engine need not compute what nobody reads: then they are None."""
+        return True
+
     @abstractmethod
     def error(self, error: LmiError) -> bytes | list[bytes]:
         """The end of an answer that failed, also when bytes of it were already sent."""
@@ -44,6 +50,16 @@ def check_sequences(formatter: OutputFormatter, requests: Iterable[ValidRequest]
             raise InvalidParameter(
                 f"`n`, `best_of` and `num_beams` must be 1 in a stream ({formatter.name}). Given: {count}"
             )
+
+
+def without_unread(formatter: OutputFormatter, requests: Iterable[ValidRequest]) -> list[ValidRequest]:
+    """Without asking for log probs that nobody reads. They also tell which of several sequences is the best."""
+    return [
+        request
+        if request.parameters.num_sequences > 1 or formatter.reads_log_probs(request.parameters)
+        else replace(request, log_probs=False)
+        for request in requests
+    ]
 
 
 def joined(data: bytes | list[bytes]) -> bytes:

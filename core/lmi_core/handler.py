@@ -10,6 +10,7 @@ from pydantic import BaseModel
 from lmi_core.errors import LmiError
 from lmi_core.formatter import OutputFormatter
 from lmi_core.framing import Framing
+from lmi_core.inference import Inference
 from lmi_core.request import GenerationRequest
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ class Generation:
     requests: tuple[GenerationRequest, ...]
     formatter: str
     formatter_arguments: Mapping[str, Any] = field(default_factory=dict)  # what it is created with
+    timeout: float | None = None  # most seconds for the answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,7 @@ class Route:
     summary: str = ""  # for the OpenAPI document, as are the payloads: each a form that the body may have
     payloads: tuple[type[BaseModel], ...] = ()
     framing: Framing = field(default_factory=Framing)  # around an answer that is no error
+    compresses: bool = False  # whole answers, where the client's `Accept-Encoding` asks for it
 
 
 class Handler(ABC):
@@ -79,8 +82,8 @@ class Handler(ABC):
         return call
 
     @abstractmethod
-    def parse(self, call: Call, model: "Model") -> Generation:
-        """Raises InvalidPayload."""
+    def parse(self, call: Call, model: "Model") -> Generation | Inference:
+        """An inference only of a model whose backend takes tensors. Raises InvalidPayload."""
 
     @abstractmethod
     def error(self, error: LmiError, model: "Model | None", formatter: OutputFormatter | None) -> Answer:

@@ -1,13 +1,14 @@
 """One served model: its configuration, its backend and its queue."""
 
 import asyncio
+import itertools
 import time
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, aclosing, contextmanager
+from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeVar
 
 from lmi_core.adapters import ModelAdapters
 from lmi_core.backend import Backend, BackendSetup
@@ -15,19 +16,24 @@ from lmi_core.backend_choice import choose_backend
 from lmi_core.chat_template import read_chat_template
 from lmi_core.configuration import Configuration
 from lmi_core.dynamic_batch import DynamicBatch
-from lmi_core.errors import ConfigurationError, GenerationTimeout, ModelNotReady, Overloaded
+from lmi_core.errors import ConfigurationError, ModelNotReady, Overloaded, RequestAborted
 from lmi_core.formatter import OutputFormatter
 from lmi_core.formatting import FormatterNames, require_choosable, resolve, resolve_chat
+from lmi_core.generation import GenerationStep
 from lmi_core.handler import Call
 from lmi_core.merge import PromptStep, merge
 from lmi_core.plugins import Plugins
 from lmi_core.properties import OPTION_PREFIX, HandlerProperties, ServerProperties
 from lmi_core.request import GenerationRequest, ValidRequest
-from lmi_core.running import RunningCalls
+from lmi_core.request_metrics import logged
+from lmi_core.running import RunningCall, RunningCalls
 from lmi_core.script.customization import Customization, check_adapter, common_adapter, take_adapters
 from lmi_core.script.handler_backend import choose_handler, find_handler, handler_setup
 from lmi_core.script.model_code import ModelCode, load_code
-from lmi_core.validation import validate
+from lmi_core.tensors import Tensor, TensorBackend
+from lmi_core.validation import validate, with_images
+
+T = TypeVar("T")
 
 LONG_PROMPT = 20_000  # characters; about 5 ms of tokenizing
 
@@ -71,7 +77,9 @@ def read_plan(name: str, directory: Path, environment: Mapping[str, str], plugin
         require_choosable(plugins.formatters.get(formatter))
     for formatter in (chat_formatters.whole, chat_formatters.stream):
         plugins.formatters.get(formatter)
-    passed = configuration.undeclared_options() if script else backend.engine_arguments()
+    passed: Collection[str] = configuration.undeclared_options()
+    if passed and script is None:
+        passed = backend.engine_arguments()
     arguments = configuration.pass_through(passed)
     configuration.reject_unknown()
     setup: BackendSetup[Any] = BackendSetup(directory, properties, arguments, server.retry_threshold)
@@ -109,6 +117,7 @@ class Model:
         self.created = int(time.time())
         self.running = RunningCalls()
         self._in_flight = 0
+        self._inference_ids = itertools.count(1)
         self._tokenizing = asyncio.Lock()  # huge prompts take a core at most
         self.most_in_flight = plan.server.job_queue_size + plan.setup.properties.max_rolling_batch_size
         self.dynamic_batch: DynamicBatch | None = None
@@ -170,7 +179,9 @@ class Model:
         )
 
     async def validate(self, requests: Sequence[GenerationRequest], request_id: str) -> list[ValidRequest]:
-        """Raises InvalidParameter. Long prompts are tokenized beside the event loop."""
+        """Raises InvalidParameter, or InvalidPayload for images. Long prompts are tokenized beside the event loop."""
+        if any(request.images for request in requests):
+            requests = [await with_images(request, self.backend) for request in requests]
         if sum(len(request.prompt) for request in requests) > LONG_PROMPT:
             async with self._tokenizing:
                 return await asyncio.to_thread(self._validate, requests, request_id)
@@ -182,32 +193,54 @@ class Model:
         return [validate(request, self.backend, f"{request_id}-{i}") for i, request in enumerate(requests)]
 
     def generate(self, requests: Sequence[ValidRequest], request_id: str = "") -> AsyncGenerator[PromptStep, None]:
-        """The steps of a call's prompts as they come. Closing it aborts them all; so does `running.abort`."""
-        return self.running.until_aborted(request_id, requests, self._generate(requests))
+        """The steps of a call's prompts as they come. Closing it aborts them all; so does `running.abort`.
 
-    async def _generate(self, requests: Sequence[ValidRequest]) -> AsyncGenerator[PromptStep, None]:
-        async with AsyncExitStack() as stack:
-            if self.dynamic_batch is not None:
-                await stack.enter_async_context(self.dynamic_batch.member())
-            streams = [self.backend.generate(request) for request in requests]
-            steps = await stack.enter_async_context(aclosing(merge(streams)))
-            timed = await stack.enter_async_context(aclosing(self._within_predict_timeout(steps)))
-            async for item in timed:
-                yield item
+        Aborted so, each unfinished sequence ends with a step of its own.
+        """
+        steps = self._generate(requests, request_id)
+        return logged(request_id, requests, steps) if self.plan.server.log_request_metric else steps
 
-    async def _within_predict_timeout(
-        self, steps: AsyncGenerator[PromptStep, None]
-    ) -> AsyncGenerator[PromptStep, None]:
-        """Only the wait for the engine counts, not the time that the client takes to read."""
-        limit = self.plan.options.predict_timeout
-        now = asyncio.get_running_loop().time
-        try:
-            async with asyncio.timeout(limit) as deadline:
-                async for item in steps:
-                    deadline.reschedule(None)
+    async def _generate(self, requests: Sequence[ValidRequest], request_id: str) -> AsyncGenerator[PromptStep, None]:
+        unfinished = sequences(requests)
+        with self.running.call(request_id, self.plan.options.predict_timeout) as call:
+            source = self._in_batch(call, lambda: merge([self.backend.generate(request) for request in requests]))
+            async with aclosing(call.until_aborted(source)) as steps:
+                async for place, step in steps:
+                    if step.finish_reason is not None:
+                        unfinished.discard((place, step.sequence_index))
+                    yield place, step
+        if call.aborted:
+            for place, index in sorted(unfinished):
+                yield place, GenerationStep([], "abort", index)
+
+    async def infer(
+        self, inputs: Mapping[str, Tensor], request_id: str = ""
+    ) -> AsyncGenerator[Mapping[str, Tensor], None]:
+        """The responses of a backend that takes tensors. Closing it aborts the request; so does `running.abort`."""
+        backend = self.backend
+        assert isinstance(backend, TensorBackend), backend.name
+        with self.running.call(request_id, self.plan.options.predict_timeout) as call:
+            source = self._in_batch(call, lambda: backend.infer(next(self._inference_ids), inputs))
+            async with aclosing(call.until_aborted(source)) as responses:
+                async for response in responses:
+                    yield response
+        if call.aborted:
+            raise RequestAborted("the request was aborted")
+
+    def _in_batch(self, call: RunningCall, begin: Callable[[], AsyncGenerator[T, None]]) -> AsyncGenerator[T, None]:
+        return begin() if self.dynamic_batch is None else self._in_dynamic_batch(self.dynamic_batch, call, begin)
+
+    async def _in_dynamic_batch(
+        self, batch: DynamicBatch, call: RunningCall, begin: Callable[[], AsyncGenerator[T, None]]
+    ) -> AsyncGenerator[T, None]:
+        call.wait_for_place()
+        async with batch.member():
+            call.wait_for_step()
+            async with aclosing(begin()) as items:
+                async for item in items:
                     yield item
-                    deadline.reschedule(now() + limit)
-        except TimeoutError:
-            if not deadline.expired():  # the backend's own
-                raise
-            raise GenerationTimeout(f"no generation step came within option.predict_timeout={limit} seconds") from None
+
+
+def sequences(requests: Sequence[ValidRequest]) -> set[tuple[int, int]]:
+    """As steps name them: the place of the prompt, and the sequence's own."""
+    return {(place, i) for place, request in enumerate(requests) for i in range(request.parameters.num_sequences)}

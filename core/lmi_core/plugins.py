@@ -45,6 +45,7 @@ BUILTIN_PLUGINS = (
     "lmi_handlers.openai_chat",
     "lmi_handlers.openai_completions",
     "lmi_handlers.triton",
+    "lmi_handlers.triton_text",
     "lmi_handlers.happy_vllm",
     "lmi_handlers.tgi",
     "lmi_handlers.sagemaker",

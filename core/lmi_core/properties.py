@@ -1,6 +1,7 @@
 """The keys of `serving.properties`: how one is declared, and those that the core reads itself."""
 
 import json
+import re
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,6 +17,11 @@ BUILTIN_ENTRY_POINTS = (
     "djl_python.tensorrt_llm",
     "djl_python.lmi_vllm.vllm_async_service",
     "djl_python.lmi_trtllm.trtllm_async_service",
+)
+
+NO_MPI = "option.rolling_batch chooses the engine, which starts the processes that it needs without MPI"
+ALL_DEVICES = (
+    "the engine takes as many devices as it is told to; which ones, the environment variable CUDA_VISIBLE_DEVICES says"
 )
 
 _NOUNS = {
@@ -42,6 +48,13 @@ class Names:
     environment: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class NoEffect:
+    """Marks a property that is taken as LMI has it and changes nothing here. A value but the default is explained."""
+
+    reason: str
+
+
 class DeclaredKey(NamedTuple):
     """A declared property in words for a person; keys are whole, environment variables in order of precedence."""
 
@@ -52,6 +65,7 @@ class DeclaredKey(NamedTuple):
     type: str
     default: str
     help: str
+    no_effect: str | None = None  # why
 
 
 class Properties(BaseModel):
@@ -79,6 +93,7 @@ def environment_variable(key: str) -> str:
 
 def _declared_key(prefix: str, name: str, field: FieldInfo, type_in_words: str) -> DeclaredKey:
     names = next((each for each in field.metadata if isinstance(each, Names)), Names())
+    no_effect = next((each.reason for each in field.metadata if isinstance(each, NoEffect)), None)
     key, *aliases = (prefix + spelling for spelling in (names.key or name, *names.aliases))
     variables = [environment_variable(spelling) for spelling in (key, *aliases)]
     return DeclaredKey(
@@ -88,7 +103,8 @@ def _declared_key(prefix: str, name: str, field: FieldInfo, type_in_words: str) 
         environment=tuple(dict.fromkeys([*variables, *names.environment])),
         type=type_in_words,
         default="" if field.is_required() else _as_text(field.default),
-        help=field.description or "",
+        help=field.description or (f"Accepted from LMI, without effect: {no_effect}." if no_effect else ""),
+        no_effect=no_effect,
     )
 
 
@@ -124,7 +140,7 @@ class ServerProperties(Properties):
 
     prefix = ""
 
-    engine: Annotated[Literal["Python", "MPI"], Names(environment=("OPTION_ENGINE",))] = Field(
+    engine: Annotated[Literal["Python", "MPI"], Names(environment=("OPTION_ENGINE",)), NoEffect(NO_MPI)] = Field(
         default="Python",
         description="How DJLServing would start the engine: either value is served in the same way here.",
     )
@@ -146,7 +162,16 @@ class ServerProperties(Properties):
         Names(key="maxWorkers", aliases=("max_workers", "maxworkers"), environment=("SERVING_MAX_WORKERS",)),
     ] = Field(default=1, description="Most such processes; more are started when all are busy. At least minWorkers.")
     retry_threshold: NonNegativeInt = Field(
-        default=10, description="Restarts of a crashed worker after which the model is marked as failed."
+        default=10,
+        description="Restarts in a row of a crashed engine or worker, after which it is given up; with the last "
+        "model's the server ends, with exit status 1.",
+    )
+    max_idle_time: PositiveInt = Field(
+        default=60, description="Seconds after which a process beyond minWorkers that has nothing to do is ended."
+    )
+    load_on_devices: Annotated[str | None, Names(aliases=("option.load_on_devices",)), NoEffect(ALL_DEVICES)] = None
+    log_request_metric: bool = Field(
+        default=False, description="Log with each request how many tokens it took and how long."
     )
     max_request_size: PositiveInt = Field(default=6553500, description="Most bytes in the body of a request.")
     throttle_error_http_code: Annotated[int, Field(ge=400, le=599)] = Field(
@@ -183,6 +208,16 @@ class HandlerProperties(Properties):
         description="How the model writes tool calls: hermes in <tool_call> tags, llama3_json as bare JSON; read from "
         "the chat template when not given.",
     )
+    allowed_media_domains: str | None = Field(
+        default=None,
+        description="Hosts that the images of chats are fetched from, with commas between; * is any host on the "
+        "Internet; without it images must come in the request.",
+    )
+    max_images: PositiveInt = Field(
+        default=16, description="Most images in one chat, where the model does not take even less."
+    )
+    max_image_size: PositiveInt = Field(default=10 * 1024 * 1024, description="Most bytes of an image.")
+    image_fetch_timeout: PositiveInt = Field(default=5, description="Most seconds that fetching an image may take.")
     predict_timeout: PositiveInt = Field(default=120, description="Most seconds to wait for the next generation step.")
     model_loading_timeout: PositiveInt = Field(
         default=1800, description="Most seconds that loading the model may take."
@@ -202,13 +237,23 @@ class HandlerProperties(Properties):
         default=False,
         description="With option.rolling_batch=disable: rolling batch after all, as LMI's async mode has it.",
     )
-    mpi_mode: bool = Field(default=False, description="Accepted from LMI: this server needs no MPI with either value.")
+    mpi_mode: Annotated[bool, NoEffect(NO_MPI)] = False
+    parallel_loading: Annotated[bool, NoEffect("workers are always started side by side")] = False
+    max_output_size: PositiveInt = Field(
+        default=64 * 1024 * 1024, description="Most bytes that the model's own `handle` function answers with."
+    )
 
     @property
     def dynamic_batching(self) -> bool:
         """Whether requests are gathered into static batches; LMI's async mode turns only its own scheduler off."""
         asynchronous = self.async_mode or (self.entry_point or "").endswith("_async_service")
         return self.rolling_batch == "disable" and not asynchronous
+
+    @property
+    def media_domains(self) -> frozenset[str]:
+        """In lower case; vLLM's own form, a JSON array, is read too."""
+        words = re.split(r"[\s,\[\]\"']+", self.allowed_media_domains or "")
+        return frozenset(word.lower() for word in words if word)
 
     @property
     def script(self) -> str | None:

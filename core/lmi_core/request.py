@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from lmi_core.images import ImagePrompt, ImageSource
 from lmi_core.parameters import GenerationParameters
 
 
@@ -17,6 +18,8 @@ class GenerationRequest:
     names: Mapping[str, str] = field(default_factory=dict)  # LMI's (and `inputs`) to the client's own, for messages
     adapter: str | None = None  # one of the backend's; None: the model as it is
     fits_context: bool = False  # a `max_new_tokens` beyond the context ends with it instead of being refused
+    images: tuple[ImageSource, ...] = ()  # in the order in which the prompt names them
+    image_prompt: ImagePrompt | None = None  # once they are read
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,3 +31,5 @@ class ValidRequest:
     prompt_ids: list[int]
     parameters: GenerationParameters
     adapter: str | None = None
+    log_probs: bool = True  # whether anyone reads those of the generated tokens; a backend may leave them out if not
+    image_prompt: ImagePrompt | None = None  # where it holds images

@@ -1,19 +1,21 @@
 """The calls that a model works on, each of which somebody else may end."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
+import math
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing, contextmanager
+from typing import TypeVar
 
-from lmi_core.generation import GenerationStep
-from lmi_core.merge import PromptStep
-from lmi_core.request import ValidRequest
+from lmi_core.errors import GenerationTimeout
+
+T = TypeVar("T")
 
 
 class RunningCalls:
     """By request id, which clients choose: several calls may have the same."""
 
     def __init__(self) -> None:
-        self._calls: dict[str, set[_RunningCall]] = {}
+        self._calls: dict[str, set[RunningCall]] = {}
 
     def abort(self, request_id: str) -> bool:
         """Ends every call of that id; whether there was one."""
@@ -22,62 +24,79 @@ class RunningCalls:
             call.abort()
         return bool(calls)
 
-    async def until_aborted(
-        self, request_id: str, requests: Sequence[ValidRequest], steps: AsyncGenerator[PromptStep, None]
-    ) -> AsyncGenerator[PromptStep, None]:
-        """The call's steps. Once it is aborted they are closed, and each unfinished sequence ends with `abort`."""
-        call = _RunningCall()
-        unfinished = _sequences(requests)
+    @contextmanager
+    def call(self, request_id: str, predict_timeout: float) -> "Iterator[RunningCall]":
+        """One that can be aborted from here on."""
+        call = RunningCall(predict_timeout)
         self._calls.setdefault(request_id, set()).add(call)
         try:
-            async with aclosing(call.until_aborted(steps)) as until_aborted:
-                async for place, step in until_aborted:
-                    if step.finish_reason is not None:
-                        unfinished.discard((place, step.sequence_index))
-                    yield place, step
+            yield call
         finally:
-            self._remove(request_id, call)
-        if call.aborted:
-            for place, index in sorted(unfinished):
-                yield place, GenerationStep([], "abort", index)
-
-    def _remove(self, request_id: str, call: "_RunningCall") -> None:
-        calls = self._calls[request_id]
-        calls.discard(call)
-        if not calls:
-            del self._calls[request_id]
+            calls = self._calls[request_id]
+            calls.discard(call)
+            if not calls:
+                del self._calls[request_id]
 
 
-class _RunningCall:
-    def __init__(self) -> None:
+class RunningCall:
+    """What one task waits for step by step. Only its waits are cut short: while a step is being sent, they are not."""
+
+    def __init__(self, predict_timeout: float) -> None:
         self.aborted = False
-        self._waiting: asyncio.Timeout | None = None  # for the next step
+        self._limit = predict_timeout
+        self._cut = asyncio.timeout(None)
+        self._is_cut = False
+        self._waiting = False
+        self._since = math.inf  # when the wait began, as far as it counts
 
     def abort(self) -> None:
         self.aborted = True
-        if self._waiting is not None:
-            self._waiting.reschedule(0)
-            self._waiting = None
+        self._cut_short()
 
-    async def until_aborted(self, steps: AsyncGenerator[PromptStep, None]) -> AsyncGenerator[PromptStep, None]:
-        """Only the wait for a step is cut short: while a step is being sent, this task is not ours to cancel."""
-        scope = asyncio.timeout(None)
+    def wait_for_place(self) -> None:
+        """What the task waits for from now on is not the engine: the time does not count."""
+        self._since = math.inf
+
+    def wait_for_step(self) -> None:
+        self._since = asyncio.get_running_loop().time()
+
+    async def until_aborted(self, steps: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
+        """The steps, until they are over or the call is aborted. Raises GenerationTimeout."""
+        now = asyncio.get_running_loop().time
+        watch = asyncio.get_running_loop().call_later(self._limit, self._look)
+        self._watch = watch
         try:
-            async with aclosing(steps), scope:
-                self._waiting = scope
-                async for item in steps:
-                    self._waiting = None
-                    yield item
+            async with aclosing(steps), self._cut:
+                self._since, self._waiting = now(), True
+                async for step in steps:
+                    self._waiting = False
+                    if self._is_cut:  # too late: the step is here
+                        self._cut.reschedule(None)
+                    yield step
                     if self.aborted:
                         return
-                    self._waiting = scope
+                    self._since, self._waiting = now(), True
         except TimeoutError:
-            if not scope.expired():
+            if not self._cut.expired():  # the engine's own
                 raise
+            if not self.aborted:
+                raise GenerationTimeout(
+                    f"no generation step came within option.predict_timeout={self._limit} seconds"
+                ) from None
         finally:
-            self._waiting = None
+            self._waiting = False
+            self._watch.cancel()
 
+    def _look(self) -> None:
+        """Cheaper than a timer for each step: looks again when the wait of now would be too long."""
+        loop = asyncio.get_running_loop()
+        waited = loop.time() - self._since if self._waiting and self._since != math.inf else 0.0
+        if waited >= self._limit:
+            self._cut_short()
+        else:
+            self._watch = loop.call_later(self._limit - waited, self._look)
 
-def _sequences(requests: Sequence[ValidRequest]) -> set[tuple[int, int]]:
-    """As steps name them: the place of the prompt, and the sequence's own."""
-    return {(place, i) for place, request in enumerate(requests) for i in range(request.parameters.num_sequences)}
+    def _cut_short(self) -> None:
+        if self._waiting:
+            self._is_cut = True
+            self._cut.reschedule(0)

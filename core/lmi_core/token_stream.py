@@ -31,6 +31,8 @@ class TokenStream:
         self._between_special = " " if spaces_between_special_tokens else ""
         self._after_special = False
         self._held: list[Token] = []
+        self._longest_stop_ids = max(map(len, self._stop_ids), default=0)
+        self._latest_ids: list[int] = []  # as many as the longest of them has
 
     def push(self, token_id: int, log_prob: float | None, top_tokens: list[Token] | None = None) -> list[Token]:
         """The tokens that are final now, in order."""
@@ -41,6 +43,8 @@ class TokenStream:
         if not self._stop_sequences and not self._stop_ids:
             return [token]
         self._held.append(token)
+        if self._longest_stop_ids:
+            self._latest_ids = [*self._latest_ids, token_id][-self._longest_stop_ids :]
         return self._settle()
 
     def finish(self) -> list[Token]:
@@ -70,8 +74,7 @@ class TokenStream:
 
     def _stops_by_tokens(self) -> bool:
         """Takes the text of the tokens where it does."""
-        ids = [token.id for token in self._held]
-        lengths = [len(stop) for stop in self._stop_ids if ids[-len(stop) :] == stop]
+        lengths = [len(stop) for stop in self._stop_ids if self._latest_ids[-len(stop) :] == stop]
         if lengths and not self._include_stop:
             for token in self._held[-max(lengths) :]:
                 token.text = ""
@@ -103,9 +106,11 @@ class TokenStream:
         return 0
 
     def _longest_start_of_stop_ids(self) -> int:
-        """How many of the last tokens a stop sequence of ids begins with."""
+        """How many of the last tokens a stop sequence of ids begins with that would take their text."""
+        if self._include_stop:
+            return 0
         ids = [token.id for token in self._held]
-        longest = min(len(ids), max(map(len, self._stop_ids), default=0) - 1)
+        longest = min(len(ids), self._longest_stop_ids - 1)
         for length in range(longest, 0, -1):
             if any(stop[:length] == ids[-length:] and len(stop) > length for stop in self._stop_ids):
                 return length

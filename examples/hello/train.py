@@ -5,7 +5,7 @@ import math
 import random
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from pathlib import Path
 
@@ -46,7 +46,8 @@ def build_model(tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
         **special,
         dtype="float32",
     )
-    model = LlamaForCausalLM(config)
+    new_model: Callable[[LlamaConfig], LlamaForCausalLM] = LlamaForCausalLM  # untyped in some releases
+    model = new_model(config)
     model.generation_config = GenerationConfig.from_dict(special)
     return model
 

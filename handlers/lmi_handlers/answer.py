@@ -3,16 +3,19 @@
 import asyncio
 import logging
 import time
-from contextlib import aclosing
+from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager
 
 from aiohttp import web
 
 from lmi_core.dispatcher import Dispatcher
-from lmi_core.errors import LmiError
-from lmi_core.formatter import check_sequences
+from lmi_core.errors import GenerationFailed, GenerationTimeout, InvalidParameter, LmiError
+from lmi_core.formatter import check_sequences, without_unread
 from lmi_core.generation import GenerationOutput
-from lmi_core.handler import Call, Handler, Route
+from lmi_core.handler import Call, Generation, Handler, Route
+from lmi_core.inference import Inference
 from lmi_core.model import Model
+from lmi_core.script.customization import Customization
 from lmi_core.script.handler_backend import HandlerBackend
 from lmi_handlers.exchange import Exchange
 
@@ -23,7 +26,7 @@ async def answer(dispatcher: Dispatcher, handler: Handler, route: Route, request
     """Admit, read, parse, validate, generate, format, write. What goes wrong becomes the dialect's own error."""
     begun = time.perf_counter()
     path = request.rel_url.raw_path  # as it came: what is decoded may hold line breaks
-    exchange = Exchange(handler, route.framing, request)
+    exchange = Exchange(handler, route, request)
     try:
         if route.answer is None:
             response = await _admit(dispatcher, exchange)
@@ -48,7 +51,7 @@ async def _admit(dispatcher: Dispatcher, exchange: Exchange) -> web.StreamRespon
     with dispatcher.admit(model):
         if isinstance(model.backend, HandlerBackend):
             return await _relay(exchange, model, model.backend)
-        return await _generate(exchange, model)
+        return await _parse(exchange, model)
 
 
 async def _find_model(dispatcher: Dispatcher, exchange: Exchange) -> Model:
@@ -72,18 +75,56 @@ async def _relay(exchange: Exchange, model: Model, backend: HandlerBackend) -> w
     return await exchange.finish()
 
 
-async def _generate(exchange: Exchange, model: Model) -> web.StreamResponse:
+async def _parse(exchange: Exchange, model: Model) -> web.StreamResponse:
     call = await _receive(exchange, model)
     call, custom = model.customize(call)
     call = await custom.read(call)
-    generation = exchange.handler.parse(call, model)
+    parsed = exchange.handler.parse(call, model)
+    async with _within(parsed.timeout):
+        if isinstance(parsed, Inference):
+            if custom.adapters:
+                raise InvalidParameter("a request of tensors cannot name one of the model's `adapters`")
+            return await _infer(exchange, model, parsed)
+        return await _generate(exchange, model, parsed, custom)
+
+
+async def _generate(
+    exchange: Exchange, model: Model, generation: Generation, custom: Customization
+) -> web.StreamResponse:
     base = model.new_formatter(generation.formatter, **generation.formatter_arguments)
     formatter = exchange.formatter = custom.formatter(base)
     requests = await model.validate(custom.adapted(generation.requests), exchange.request_id)
     check_sequences(base, requests)
+    requests = without_unread(formatter, requests)
     output = GenerationOutput(requests)
     async with aclosing(model.generate(requests, exchange.request_id)) as steps:
         async for prompt_index, step in steps:
             output.add(prompt_index, step)
             await exchange.write(output, formatter)
     return await exchange.finish()
+
+
+async def _infer(exchange: Exchange, model: Model, inference: Inference) -> web.StreamResponse:
+    writer = exchange.formatter = inference.writer
+    async with aclosing(model.infer(inference.inputs, exchange.request_id)) as responses:
+        if writer.streams:
+            async for response in responses:
+                await exchange.respond(response, writer)
+            return await exchange.finish()
+        whole = [response async for response in responses]
+    if len(whole) != 1:
+        raise GenerationFailed(f"the model gave {len(whole)} responses where one was expected")
+    await exchange.respond(whole[0], writer)
+    return await exchange.finish()
+
+
+@asynccontextmanager
+async def _within(seconds: float | None) -> AsyncIterator[None]:
+    """Raises GenerationTimeout."""
+    try:
+        async with asyncio.timeout(seconds) as deadline:
+            yield
+    except TimeoutError:
+        if not deadline.expired():  # the backend's own
+            raise
+        raise GenerationTimeout(f"the answer took longer than the request's `timeout` of {seconds} seconds") from None

@@ -1,6 +1,7 @@
 """Chat completions: the request, which OpenAI's dialect and LMI's have in common."""
 
 import logging
+from dataclasses import replace
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
@@ -11,6 +12,7 @@ from lmi_core.errors import InvalidPayload
 from lmi_core.handler import Call, Generation
 from lmi_core.model import Model
 from lmi_core.request import GenerationRequest
+from lmi_handlers.chat_images import image_sources
 from lmi_handlers.chat_messages import Message, template_messages
 from lmi_handlers.chat_tools import ANY_OBJECT, GivenToolChoice, Tool, ToolUse, use_tools
 from lmi_handlers.sampling_fields import CallFields
@@ -97,10 +99,11 @@ def chat_generation(payload: ChatRequest, call: Call, model: Model, formatter: s
         template,
         model.plan.options.tool_call_parser,
     )
-    messages = template_messages(payload.messages, template, model.backend.name)
+    images = image_sources(payload.messages, model)
+    messages = template_messages(payload.messages, template, model.backend)
     prompt = tokenizer.render_chat(Chat(messages, tools.definitions, payload.chat_template_kwargs or {}), template)
     arguments = _formatter_arguments(payload, call, model, tools) if formatter in FORMATTERS else {}
-    return Generation((_request(payload, prompt, tools),), formatter, arguments)
+    return Generation((replace(_request(payload, prompt, tools), images=images),), formatter, arguments)
 
 
 def _request(payload: ChatRequest, prompt: str, tools: ToolUse) -> GenerationRequest:

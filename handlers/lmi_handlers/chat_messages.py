@@ -1,12 +1,14 @@
 """The messages of a chat request, and what a chat template gets of them."""
 
-from collections.abc import Iterable
+import itertools
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, Literal
 
 import orjson
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
-from lmi_core.errors import InvalidPayload
+from lmi_core.backend import Backend
+from lmi_core.chat_template import takes_parts
 
 
 class ImageUrl(BaseModel):
@@ -25,8 +27,9 @@ class ContentPart(BaseModel):
 
     @model_validator(mode="after")
     def _has_what_its_type_says(self) -> "ContentPart":
-        if getattr(self, self.type) is None:
-            raise ValueError(f"must have `{self.type}`")
+        given = [name for name in ("text", "image_url") if getattr(self, name) is not None]
+        if given != [self.type]:
+            raise ValueError(f"must have `{self.type}`, and no other content")
         return self
 
 
@@ -80,17 +83,36 @@ class Message(BaseModel):
         return content
 
 
-def template_messages(messages: Iterable[Message], template: str, backend: str) -> list[dict[str, Any]]:
-    """Raises InvalidPayload for images: no backend takes them."""
-    return [_template_message(place, message, template, backend) for place, message in enumerate(messages)]
+def template_messages(messages: Iterable[Message], template: str, backend: Backend[Any]) -> list[dict[str, Any]]:
+    """Of a model that takes images the contents are lists of parts, if its template takes those."""
+    contents = PartsWriter() if backend.max_images and takes_parts(template) else TextWriter(backend)
+    return [_template_message(message, template, contents) for message in messages]
 
 
-def _template_message(place: int, message: Message, template: str, backend: str) -> dict[str, Any]:
+class PartsWriter:
+    """Lists of parts; what is to be put in an image's place, the template knows."""
+
+    def write(self, parts: Sequence[ContentPart]) -> list[dict[str, str]]:
+        return [{"type": "text", "text": part.text} if part.text is not None else {"type": "image"} for part in parts]
+
+
+class TextWriter:
+    """Texts, which begin with what stands for the images, numbered through the chat."""
+
+    def __init__(self, backend: Backend[Any]) -> None:
+        self._placeholder = backend.image_placeholder
+        self._numbers = itertools.count(1)
+
+    def write(self, parts: Sequence[ContentPart]) -> str:
+        images = [self._placeholder(next(self._numbers)) for part in parts if part.image_url is not None]
+        texts = [part.text for part in parts]
+        return "\n".join(text for text in (*images, *texts) if text is not None)
+
+
+def _template_message(message: Message, template: str, contents: PartsWriter | TextWriter) -> dict[str, Any]:
     parts = message.content or []
-    if any(part.type == "image_url" for part in parts):
-        raise InvalidPayload(f"`messages.{place}.content` holds an image, and the {backend} backend takes only text")
     further = {name: value for name, value in (message.model_extra or {}).items() if value is not None}
-    rendered = {"role": message.role, "content": "\n".join(part.text or "" for part in parts), **further}
+    rendered = {"role": message.role, "content": contents.write(parts), **further}
     if message.role == "developer" and "developer" not in template:  # newer clients' name for the system
         rendered["role"] = "system"
     if message.tool_calls:

@@ -11,8 +11,9 @@ from typing import Annotated
 
 import typer
 
-from lmi_core.errors import ConfigurationError
+from lmi_core.errors import BackendGivenUp, ConfigurationError
 
+EXIT_GIVEN_UP = 1
 EXIT_CONFIGURATION = 2
 
 app = typer.Typer(
@@ -73,6 +74,9 @@ def _one_line_errors() -> Iterator[None]:
     except ConfigurationError as error:
         print(f"lmi: {error.message}", file=sys.stderr)
         raise typer.Exit(EXIT_CONFIGURATION) from None
+    except BackendGivenUp as error:
+        print(f"lmi: {error.message}", file=sys.stderr)
+        raise typer.Exit(EXIT_GIVEN_UP) from None
 
 
 @app.command()
@@ -88,7 +92,8 @@ def serve(
 ) -> None:
     """Serve the model directory DIR over HTTP until Ctrl-C.
 
-    GET /ping answers 200 once the model is loaded. Exit status 2 and one line say what is wrong with DIR.
+    GET /ping answers 200 once the model is loaded. Exit status 2 and one line say what is wrong with DIR; exit status 1
+    that an engine crashed again and again (retry_threshold).
     """
     from lmi_handlers.serving import run
 

@@ -9,12 +9,13 @@ from aiohttp import web
 
 from lmi_core.errors import FormatterFailed, InvalidPayload, LmiError, Overloaded, PayloadTooLarge
 from lmi_core.formatter import OutputFormatter
-from lmi_core.framing import Framing
 from lmi_core.generation import GenerationOutput
-from lmi_core.handler import Answer, Call, Handler
+from lmi_core.handler import Answer, Call, Handler, Route
+from lmi_core.inference import ResponseWriter
 from lmi_core.model import Model
 from lmi_core.script.handler_answers import StreamErrors
 from lmi_core.script.handler_protocol import Chunk, Head
+from lmi_core.tensors import Tensor
 
 logger = logging.getLogger(__name__)
 
@@ -23,17 +24,20 @@ LONGEST_REQUEST_ID = 128
 RETRY_AFTER_SECONDS = "1"
 FAILED = 400  # and statuses above
 
+Writer = OutputFormatter | ResponseWriter
+
 
 class Exchange:
     """Reads the call and writes the answer; `model` and `formatter` are set once they are known."""
 
-    def __init__(self, handler: Handler, framing: Framing, request: web.Request) -> None:
+    def __init__(self, handler: Handler, route: Route, request: web.Request) -> None:
         self.handler = handler
-        self.framing = framing
+        self.framing = route.framing
+        self.compresses = route.compresses
         self.request = request
         self.request_id = _request_id(request)
         self.model: Model | None = None
-        self.formatter: OutputFormatter | None = None
+        self.formatter: Writer | None = None
         self._body: bytes | None = None
         self._response: web.StreamResponse | None = None
 
@@ -57,13 +61,11 @@ class Exchange:
 
     async def write(self, output: GenerationOutput, formatter: OutputFormatter) -> None:
         """What the formatter makes of a step. An answer that is whole at the first write has a Content-Length."""
-        data = self._guarded(lambda: formatter.format(output))
-        if self._response is None and output.finished and isinstance(data, bytes):
-            self._response = await self._send_framed(Answer(200, formatter.content_type, data), formatter.headers)
-        elif data:
-            if self._response is None:
-                self._response = await self._begin(formatter)
-            await self._write(self._response, data)
+        await self._put(self._guarded(lambda: formatter.format(output)), formatter, whole=output.finished)
+
+    async def respond(self, response: Mapping[str, Tensor], writer: ResponseWriter) -> None:
+        """What the writer makes of a backend's response."""
+        await self._put(writer.write(response), writer, whole=not writer.streams)
 
     async def relay(self, reply: Head | Chunk) -> None:
         """What the model's own function answers. A stream's errors are objects of its own content type."""
@@ -91,6 +93,8 @@ class Exchange:
             body=answer.body,
             headers=self._headers(answer.content_type, headers),
         )
+        if self.compresses and answer.status < FAILED:
+            response.enable_compression()
         await response.prepare(self.request)
         return response
 
@@ -106,7 +110,15 @@ class Exchange:
         await self._response.write_eof()
         return self._response
 
-    def _last_words(self, formatter: OutputFormatter, error: LmiError) -> bytes | list[bytes]:
+    async def _put(self, data: bytes | list[bytes], writer: Writer, *, whole: bool) -> None:
+        if self._response is None and whole and isinstance(data, bytes):
+            self._response = await self._send_framed(Answer(200, writer.content_type, data), writer.headers)
+        elif data:
+            if self._response is None:
+                self._response = await self._begin(writer)
+            await self._write(self._response, data)
+
+    def _last_words(self, formatter: Writer, error: LmiError) -> bytes | list[bytes]:
         try:
             return formatter.error(error)
         except (Exception, SystemExit):  # a formatter of the user's that raises on errors too
@@ -142,7 +154,7 @@ class Exchange:
             raise InvalidPayload(f"the body cannot be read: {reason}") from error
         return bytes(body)
 
-    async def _begin(self, formatter: OutputFormatter, status: int = 200) -> web.StreamResponse:
+    async def _begin(self, formatter: Writer, status: int = 200) -> web.StreamResponse:
         headers = self._headers(formatter.content_type, {"Cache-Control": "no-cache", **formatter.headers})
         response = web.StreamResponse(status=status, headers=self.framing.headers(headers))
         await response.prepare(self.request)
@@ -158,8 +170,9 @@ class Exchange:
             raise FormatterFailed(f"the output formatter raised {type(error).__name__}: {error}") from error
 
     def _error_answer(self, error: LmiError) -> Answer:
+        formatter = self.formatter if isinstance(self.formatter, OutputFormatter) else None
         try:
-            return self.handler.error(error, self.model, self.formatter)
+            return self.handler.error(error, self.model, formatter)
         except (Exception, SystemExit):  # a formatter of the user's that raises on errors too
             logger.exception("request %s: the formatter could not write the error", self.request_id)
             return self.handler.error(error, self.model, None)

@@ -7,8 +7,10 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from lmi_core.chat import Chat
 from lmi_core.chat_template import find_chat_template
+from lmi_core.errors import InvalidPayload
 from lmi_core.model import Model
 from lmi_core.tokenizer import Tokenizer
+from lmi_handlers.chat_images import image_parts
 from lmi_handlers.chat_messages import Message, template_messages
 
 SEPARATORS = [".", "!", "?", "|", " .", " !", " ?", " |"]
@@ -46,7 +48,9 @@ class TokenizePayload(ToolPayload):
             return self.prompt or ""
         tokenizer = model.backend.tokenizer
         template = find_chat_template(model.plan.chat_template, tokenizer, with_tools=False)
-        messages = template_messages(self.messages, template, model.backend.name)
+        for place in image_parts(self.messages):
+            raise InvalidPayload(f"`{place}` is an image, and only text is split into tokens here")
+        messages = template_messages(self.messages, template, model.backend)
         arguments = {"add_generation_prompt": self.add_generation_prompt}
         return tokenizer.render_chat(Chat(messages, template_arguments=arguments), template)
 

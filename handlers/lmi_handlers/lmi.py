@@ -125,7 +125,8 @@ def _dynamic(body: Mapping[str, Any], model: Model) -> Generation:
 
 
 def _request(prompt: str, payload: Payload) -> GenerationRequest:
-    parameters, names = translate(payload.parameters, TGI_NAMES)
+    is_flag = isinstance(payload.parameters.get("stop"), bool)  # TensorRT-LLM's parameter
+    parameters, names = translate(payload.parameters, {} if is_flag else TGI_NAMES)
     return GenerationRequest(prompt, parameters, names=names)
 
 

@@ -70,14 +70,17 @@ class Server:
 
 
 async def serve(server: Server, drain_seconds: float, on_ready: Callable[[], None]) -> None:
-    """Serve until SIGTERM or SIGINT; then let requests finish for `drain_seconds`, or until a second signal."""
+    """Serve until SIGTERM or SIGINT; then let requests finish for `drain_seconds`, or until a second signal.
+
+    Raises BackendGivenUp.
+    """
     signals = Signals()
     try:
         await server.listen()
         if not await signals.interrupt(server.dispatcher.start()):
             return
         on_ready()
-        await signals.next()
+        await signals.interrupt(server.dispatcher.wait_given_up())
         logger.info("shutting down: %d requests may finish for %g s", server.dispatcher.in_flight, drain_seconds)
         await signals.interrupt(server.dispatcher.drain(drain_seconds))
     finally:

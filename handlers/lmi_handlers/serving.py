@@ -1,6 +1,7 @@
 """`lmi serve`: from a path to a running server."""
 
 import asyncio
+import gc
 import logging
 import os
 import shlex
@@ -57,7 +58,13 @@ def _read_plan(
 async def _serve(plans: list[ModelPlan], plugins: Plugins, host: str, port: int, drain_seconds: float) -> None:
     dispatcher = Dispatcher({plan.name: Model(plan, plugins) for plan in plans})
     server = Server(dispatcher, plugins, host, port)
-    await serve(server, drain_seconds, on_ready=lambda: logger.info("%s", ready_message(server)))
+
+    def on_ready() -> None:
+        gc.collect()
+        gc.freeze()  # engines load hundreds of thousands of objects: none of them is to be looked through again
+        logger.info("%s", ready_message(server))
+
+    await serve(server, drain_seconds, on_ready)
 
 
 def ready_message(server: Server) -> str:

@@ -9,6 +9,7 @@ STATUSES = {
     "backend_unhealthy": 503,
     "generation_failed": 500,
     "generation_timeout": 504,
+    "aborted": 499,  # nobody's number but nginx's, and Triton's
     "formatter_failed": 424,  # what raised is the model directory's own code
     "internal": 500,
 }

@@ -7,7 +7,7 @@
 import difflib
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, Protocol, cast
 
@@ -125,20 +125,28 @@ def model_dir(tmp_path: Path) -> ModelDirectory:
     return write
 
 
+@asynccontextmanager
+async def running_server(directory: Path, plugins: list[object] | None = None) -> AsyncIterator[RunningServer]:
+    """A server of the directory on a free port, for a fixture with a scope of its own; `serve` is for one test."""
+    loaded = load_plugins(modules=plugins or [])
+    plans = read_plans(directory, {}, loaded)
+    server = Server(Dispatcher({plan.name: Model(plan, loaded) for plan in plans}), loaded, "127.0.0.1", 0)
+    await server.listen()
+    try:
+        await server.dispatcher.start()
+        async with aiohttp.ClientSession(server.url) as client:
+            yield RunningServer(server, client)
+    finally:
+        await server.stop()
+
+
 @pytest_asyncio.fixture
 async def serve() -> AsyncIterator[Serve]:
     """`await serve(directory, plugins=[...])` starts a server on a free port; it stops when the test ends."""
     async with AsyncExitStack() as stack:
 
         async def start(directory: Path, plugins: list[object] | None = None) -> RunningServer:
-            loaded = load_plugins(modules=plugins or [])
-            plans = read_plans(directory, {}, loaded)
-            server = Server(Dispatcher({plan.name: Model(plan, loaded) for plan in plans}), loaded, "127.0.0.1", 0)
-            await server.listen()
-            stack.push_async_callback(server.stop)
-            await server.dispatcher.start()
-            client = await stack.enter_async_context(aiohttp.ClientSession(server.url))
-            return RunningServer(server, client)
+            return await stack.enter_async_context(running_server(directory, plugins))
 
         yield start
 

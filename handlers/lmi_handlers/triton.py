@@ -1,71 +1,65 @@
-"""Triton's generate extension."""
+"""Triton's HTTP API: KServe's inference protocol (v2), and the generate extension."""
 
 from collections.abc import Callable, Mapping
 from typing import ClassVar
 
 import orjson
 
-from lmi_core.errors import InvalidPayload, LmiError, ModelNotFound
+from lmi_core.errors import LmiError
 from lmi_core.formatter import OutputFormatter
 from lmi_core.handler import Answer, Call, Generation, Handler, Route
 from lmi_core.hookspecs import hookimpl
+from lmi_core.inference import Inference
 from lmi_core.model import Model
-from lmi_core.payload import read_payload
-from lmi_core.request import GenerationRequest
+from lmi_handlers.infer_payload import InferPayload
 from lmi_handlers.statuses import STATUSES
-from lmi_handlers.triton_payload import TritonParameters, TritonPayload
-
-VERSION = "1"  # a model has one version here
-INVALID_STATUS = 400
-ROUTES = tuple(
-    Route(f"/v2/models/{{model}}{version}/{verb}", summary=summary, payloads=(TritonPayload,))
-    for version in ("", "/versions/{version}")
-    for verb, summary in (("generate", "Generate text"), ("generate_stream", "Generate text, step by step"))
+from lmi_handlers.triton_generate import generate
+from lmi_handlers.triton_infer import infer
+from lmi_handlers.triton_metadata import (
+    check_version,
+    live,
+    model_configuration,
+    model_metadata,
+    model_ready,
+    ready,
+    server_metadata,
 )
+from lmi_handlers.triton_payload import TritonPayload
+
+INVALID_STATUS = 400
+
+
+def _model_routes(model: str) -> tuple[Route, ...]:
+    return (
+        Route(f"{model}/generate", summary="Generate text", payloads=(TritonPayload,)),
+        Route(f"{model}/generate_stream", summary="Generate text, step by step", payloads=(TritonPayload,)),
+        Route(f"{model}/infer", summary="Infer from tensors", payloads=(InferPayload,), compresses=True),
+        Route(model, "GET", model_metadata, "The tensors that the model takes and gives"),
+        Route(f"{model}/config", "GET", model_configuration, "The same, as a model configuration"),
+        Route(f"{model}/ready", "GET", model_ready, "Whether the model takes requests"),
+    )
 
 
 class TritonHandler(Handler):
     name: ClassVar[str] = "triton"
-    routes: ClassVar[tuple[Route, ...]] = ROUTES
+    routes: ClassVar[tuple[Route, ...]] = (
+        *_model_routes("/v2/models/{model}"),
+        *_model_routes("/v2/models/{model}/versions/{version}"),
+        Route("/v2", "GET", server_metadata, "What this server is"),
+        Route("/v2/health/live", "GET", live, "Whether the server runs"),
+        Route("/v2/health/ready", "GET", ready, "Whether every model takes requests"),
+    )
 
     def model_name(self, path_parameters: Mapping[str, str], headers: Mapping[str, str]) -> str | None:
         return path_parameters["model"]
 
-    def parse(self, call: Call, model: Model) -> Generation:
-        version = call.path_parameters.get("version", VERSION)
-        if version != VERSION:
-            raise ModelNotFound(f"model `{model.name}` has only version {VERSION}. Given: {version}")
-        payload = read_payload(call.body, TritonPayload)
-        parameters = TritonParameters(payload)
-        formatter = _formatter(call.path.endswith("/generate_stream"), parameters)
-        request = GenerationRequest(
-            payload.text_input,
-            parameters.values,
-            names=parameters.spellings | {"inputs": "text_input"},
-            fits_context=True,
-        )
-        head = {} if payload.id is None else {"id": payload.id}
-        arguments = {
-            "head": head | {"model_name": model.name, "model_version": version},
-            "outputs": parameters.outputs,
-            "count": parameters.num_answers,
-        }
-        return Generation((request,), formatter, arguments)
+    def parse(self, call: Call, model: Model) -> Generation | Inference:
+        check_version(call, model)
+        return infer(call, model) if call.path.endswith("/infer") else generate(call, model)
 
     def error(self, error: LmiError, model: Model | None, formatter: OutputFormatter | None) -> Answer:
         status = STATUSES.get(error.kind, INVALID_STATUS)
         return Answer(status, "application/json", orjson.dumps({"error": error.message}))
-
-
-def _formatter(event_stream: bool, parameters: TritonParameters) -> str:
-    if not event_stream:
-        if parameters.stream:
-            raise InvalidPayload("`stream` must be false here: generate_stream is the route of streams. Given: True")
-        return "triton"
-    if parameters.stream is False:
-        return "triton_event"
-    parameters.refuse_hidden_sequences()
-    return "triton_stream"
 
 
 @hookimpl

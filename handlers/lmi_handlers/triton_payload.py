@@ -24,6 +24,8 @@ NAMES = {
 }
 LISTS = frozenset({"stop_sequences", "bad_sequences", "stop_token_ids", "guided_choice"})
 OUTPUTS = ("finish_reason", "cumulative_logprob", "logprobs", "num_input_tokens", "num_output_tokens")
+LOG_PROBS = ("cum_log_probs", "output_log_probs")  # TensorRT-LLM's, both for one `return_log_probs`
+TENSORS_ONLY = ("return_context_logits", "return_generation_logits")  # no answer in text has them
 SAMPLING_PARAMETERS = "sampling_parameters"  # vLLM's: an object of parameters, or one written as a string
 
 
@@ -62,6 +64,11 @@ class TritonParameters:
         given = _merge(_inner(payload.parameters), _inner(payload.model_extra or {}))
         self.stream = _flag(given, "stream", None)
         self.outputs = frozenset(name for name in OUTPUTS if _flag(given, f"return_{name}", False))
+        if _flag(given, "return_log_probs", False):
+            self.outputs |= {*LOG_PROBS}
+        for name in TENSORS_ONLY:
+            if _flag(given, name, False):
+                raise InvalidPayload(f"`{name}` must be false where the answer is text. Given: True")
         exclude_input = _flag(given, "exclude_input_in_output", None)
         given.pop("pad_id", None)  # fills up TensorRT-LLM's batches: no text depends on it
         self.values, self.spellings = translate({name: _scalar(value) for name, value in given.items()}, NAMES)

@@ -46,6 +46,14 @@ def triton(prompt: str) -> dict[str, Any]:
     return {"text_input": prompt, "max_tokens": TOKENS}
 
 
+def kserve(prompt: str) -> dict[str, Any]:
+    inputs = [
+        {"name": "text_input", "datatype": "BYTES", "shape": [1], "data": [prompt]},
+        {"name": "max_tokens", "datatype": "INT32", "shape": [1], "data": [TOKENS]},
+    ]
+    return {"inputs": inputs}
+
+
 def vllm(prompt: str) -> dict[str, Any]:
     return {"prompt": prompt, "max_tokens": TOKENS, "temperature": 0}
 
@@ -87,6 +95,7 @@ DIALECTS = {
     "triton stream": Dialect(
         "/v2/models/hello/generate_stream", triton, lambda a: "".join(event["text_output"] for event in events(a))
     ),
+    "kserve": Dialect("/v2/models/hello/infer", kserve, lambda a: str(a.json()["outputs"][0]["data"][0])),
     "tgi": Dialect("/generate", lmi, lambda a: str(a.json()["generated_text"])),
     "tgi stream": Dialect("/generate_stream", lmi, lambda a: str(events(a)[-1]["generated_text"])),
     "sagemaker": Dialect("/endpoints/any/invocations", lmi, lambda a: str(a.json()["generated_text"])),

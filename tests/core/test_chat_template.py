@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from lmi_core.chat_template import find_chat_template, read_chat_template, tool_call_format
+from lmi_core.chat_template import find_chat_template, read_chat_template, takes_parts, tool_call_format
 from lmi_core.errors import ConfigurationError, InvalidPayload
 from lmi_plugins.backends.scripted import CHAT_TEMPLATE, WordTokenizer
 
@@ -49,3 +49,21 @@ def test_configured_template_goes_before_the_models_own() -> None:
 )
 def test_tool_call_format(template: str, name: str | None) -> None:
     assert tool_call_format(template) == name
+
+
+@pytest.mark.parametrize(
+    "loop",
+    [
+        "{% for part in message['content'] %}",
+        "{%- for part in message.content -%}",
+        "{% for content in message['content'] | selectattr('type', 'equalto', 'image') %}",
+        "{%- for item in content %}",
+    ],
+)
+def test_takes_parts(loop: str) -> None:
+    assert takes_parts("{% for message in messages %}" + loop + "{% endfor %}{% endfor %}")
+
+
+def test_takes_texts() -> None:
+    assert not takes_parts(TEMPLATE)
+    assert not takes_parts(CHAT_TEMPLATE)

@@ -1,13 +1,22 @@
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import pytest
 from pydantic import Field, PositiveInt, model_validator
 
 from lmi_core.configuration import Configuration, EffectiveValue
 from lmi_core.errors import ConfigurationError
-from lmi_core.properties import HandlerProperties, JsonObject, ModelProperties, Properties, ServerProperties
+from lmi_core.properties import (
+    NO_MPI,
+    HandlerProperties,
+    JsonObject,
+    ModelProperties,
+    NoEffect,
+    Properties,
+    ServerProperties,
+    declared,
+)
 
 
 class BackendProperties(ModelProperties):
@@ -76,7 +85,46 @@ job_queue_size: 20
         speculative_config={"model": "draft", "num_speculative_tokens": 5},
     )
     configuration.reject_unknown()
-    assert configuration.warnings == []
+    assert configuration.warnings == [f"serving.properties:1: engine has no effect: {NO_MPI}. Given: MPI"]
+
+
+class Explained(Properties):
+    wheels: Annotated[int, NoEffect("it has none")] = 4
+
+
+@pytest.mark.parametrize(
+    ("text", "environment", "warnings"),
+    [
+        ("", {}, []),
+        ("option.wheels=4", {}, []),
+        ("option.wheels=3", {}, ["serving.properties:1: option.wheels has no effect: it has none. Given: 3"]),
+        ("", {"OPTION_WHEELS": "3"}, ["environment OPTION_WHEELS: option.wheels has no effect: it has none. Given: 3"]),
+    ],
+)
+def test_what_has_no_effect_is_explained(
+    directory: Directory, text: str, environment: Mapping[str, str], warnings: list[str]
+) -> None:
+    configuration = directory.read(text, environment)
+    configuration.load(Explained)
+    assert configuration.warnings == warnings
+    assert declared(Explained)[0].help == "Accepted from LMI, without effect: it has none."
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ("engine=MPI", "engine"),
+        ("option.mpi_mode=true", "option.mpi_mode"),
+        ("option.parallel_loading=true", "option.parallel_loading"),
+        ("load_on_devices=0;1", "load_on_devices"),
+        ("option.load_on_devices=*", "load_on_devices"),
+    ],
+)
+def test_keys_of_lmi_that_have_no_effect(directory: Directory, text: str, key: str) -> None:
+    configuration = directory.read(text)
+    load_all(configuration, ServerProperties, HandlerProperties)
+    (warning,) = configuration.warnings
+    assert warning.startswith(f"serving.properties:1: {key} has no effect: ")
 
 
 @pytest.mark.parametrize(

@@ -250,3 +250,24 @@ def test_messages_use_the_names_of_the_client(parameters: dict[str, Any], prompt
 def test_request_that_ends_with_the_context() -> None:
     request = GenerationRequest(" x" * 90, {"max_new_tokens": 91}, fits_context=True)
     assert validate(request, scripted_backend(), "request-1").parameters.max_new_tokens == 10
+
+
+def limited_error(parameters: dict[str, Any], prompt: str = "one two three") -> str:
+    backend = scripted_backend()
+    backend.max_input_length, backend.max_output_length = 4, 10
+    with pytest.raises(ContextLengthExceeded) as refused:
+        validate(GenerationRequest(prompt, parameters), backend, "request-1")
+    return refused.value.message
+
+
+def test_a_backend_may_take_less_than_its_context_holds() -> None:
+    assert limited_error({}, "one two three four five") == "`inputs` must be at most 4 tokens long. Given: 5"
+    assert limited_error({"max_new_tokens": 11}) == "`max_new_tokens` must be at most 10. Given: 11"
+
+
+@pytest.mark.parametrize(("parameters", "fits_context"), [({}, False), ({"max_new_tokens": 99}, True)])
+def test_a_default_gives_way_to_what_a_backend_generates(parameters: dict[str, Any], fits_context: bool) -> None:
+    backend = scripted_backend()
+    backend.max_output_length = 10
+    request = GenerationRequest("one two three", parameters, fits_context=fits_context)
+    assert validate(request, backend, "request-1").parameters.max_new_tokens == 10

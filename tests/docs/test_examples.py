@@ -57,6 +57,13 @@ async def test_backend(serve: Serve, model_dir: ModelDirectory, example: dict[st
     assert (never.status, never.json()["error"]) == (424, "`repeat` must be greater than or equal to 1. Given: 0")
 
 
+async def test_backend_that_takes_tensors(serve: Serve, model_dir: ModelDirectory, example: dict[str, object]) -> None:
+    directory = model_dir({"serving.properties": "option.rolling_batch=doubling\n"})
+    server = await serve(directory, plugins=[example["DoublingBackend"]])
+    answer = await server.post("/v2/models/model/generate", {"numbers": [1, 2]})
+    assert answer.json()["doubled"] == [2, 4]
+
+
 async def test_handler(serve: Serve, model_dir: ModelDirectory, example: dict[str, object]) -> None:
     server = await serve(model_dir({"serving.properties": SCRIPTED}), plugins=[example["PlainHandler"]])
     answer = await server.post("/plain/model", data=b"hello")

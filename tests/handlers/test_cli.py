@@ -133,7 +133,7 @@ def test_script_that_is_not_there(model_dir: ModelDirectory, properties: str, me
 @pytest.mark.parametrize(
     ("properties", "message"),
     [
-        ("option.rolling_batch=vlm\n", "there is no backend `vlm`. Known: scheduler, scripted, torch"),
+        ("option.rolling_batch=vlm\n", "there is no backend `vlm`. Did you mean `vllm`? Known: "),
         (
             SCRIPTED + "option.output_formatter=jsonline\n",
             "there is no output formatter `jsonline`. Did you mean `jsonlines`? Known: dynamic_json, ",

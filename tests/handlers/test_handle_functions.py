@@ -162,6 +162,31 @@ async def test_further_workers_are_started_when_all_are_busy(serve_script: Serve
     assert len(pids) == len(handler_backend(server).pool.processes) == 2
 
 
+async def test_further_workers_end_when_they_are_idle(serve_script: ServeScript, tmp_path: Path) -> None:
+    server = await serve_script("echo_handler", "minWorkers=1\nmaxWorkers=2\nmax_idle_time=1\n")
+    pool = handler_backend(server).pool
+    for _ in range(2):
+        answers = [ask(server, "slow", started=str(tmp_path / str(number))) for number in range(40)]
+        assert len({answer.body for answer in await asyncio.gather(*answers)}) == len(pool.processes) == 2
+        deaths = [asyncio.create_task(process.died.wait()) for process in pool.processes]
+        await asyncio.wait(deaths, return_when=asyncio.FIRST_COMPLETED)
+        (kept,) = pool.processes
+        assert not kept.died.is_set()
+        assert (await ask(server, "loaded")).json()["pid"] == kept.process_id
+        for death in deaths:
+            death.cancel()
+
+
+async def test_answers_of_at_most_max_output_size(serve_script: ServeScript) -> None:
+    server = await serve_script("echo_handler", "option.max_output_size=20\n")
+    assert (await ask(server, "echo", text="x" * 20)).body == b"x" * 20
+    error = "the handler answered with more than option.max_output_size=20 bytes"
+    large = await ask(server, "echo", text="x" * 21)
+    assert (large.status, large.json()["error"]) == (424, error)
+    stream = await ask(server, "stream", text="one two")
+    assert (stream.status, stream.json_lines()) == (200, [{"word": "one"}, {"error": error, "code": 424}])
+
+
 async def test_async_handler_works_on_several_requests(serve_script: ServeScript) -> None:
     server = await serve_script("async_handler")
     waiting = asyncio.create_task(server.post("/invocations", {"text": "first", "wait": True}))

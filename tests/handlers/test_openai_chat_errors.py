@@ -39,8 +39,8 @@ def bad_message(**message: Any) -> dict[str, Any]:
         ),
         (
             bad_message(role="user", content=[{"type": "image_url", "image_url": {"url": "https://host/cat.png"}}]),
-            "messages.1.content",
-            "holds an image, and the scripted backend takes only text",
+            "messages.1.content.0",
+            "is an image, and this model takes only text on the scripted backend",
         ),
         ({"temperature": 3}, "temperature", "must be less than or equal to 2. Given: 3"),
         ({"temperature": "hot"}, "temperature", "must be a valid number. Given: 'hot'"),

@@ -66,6 +66,16 @@ async def test_drain_seconds_bound_the_wait(model_dir: ModelDirectory) -> None:
             await response.read()
 
 
+async def test_a_server_whose_last_model_is_given_up_ends(model_dir: ModelDirectory) -> None:
+    script = "import os\n\ndef handle(inputs):\n    return None if inputs.is_empty() else os._exit(3)\n"
+    directory = model_dir({"serving.properties": "retry_threshold=0\n", "model.py": script})
+    async with lmi_serve(directory, "--port", 0) as server:
+        async with aiohttp.ClientSession(await server.ready()) as client, client.post("/invocations") as response:
+            assert response.status == 500
+        await server.line_with("lmi: model model: the handler's worker died, and is given up after 0 restarts")
+        assert await server.process.wait() == 1
+
+
 async def test_a_port_that_is_taken(model_dir: ModelDirectory) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

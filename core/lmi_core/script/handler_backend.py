@@ -2,12 +2,13 @@
 
 import ast
 from collections.abc import AsyncGenerator, Collection
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from lmi_core.backend import Backend, BackendSetup
 from lmi_core.configuration import DEFAULT, Configuration
-from lmi_core.errors import ConfigurationError, GenerationFailed
+from lmi_core.errors import ConfigurationError, FormatterFailed, GenerationFailed
 from lmi_core.generation import GenerationStep
 from lmi_core.handler import Call
 from lmi_core.properties import OPTION_PREFIX, HandlerProperties, ModelProperties, ServerProperties
@@ -38,6 +39,7 @@ class HandlerSetup(BackendSetup[HandlerModelProperties]):
 
     load: Load = field(kw_only=True)
     pool: PoolSettings = field(kw_only=True)
+    max_output_size: int = field(kw_only=True)
 
 
 class HandlerBackend(Backend[HandlerModelProperties]):
@@ -51,6 +53,7 @@ class HandlerBackend(Backend[HandlerModelProperties]):
         assert isinstance(setup, HandlerSetup)
         self.function = setup.load.function
         self._load = setup.load
+        self._max_output_size = setup.max_output_size
         self.pool = HandlerPool(setup.load, setup.pool)
 
     async def start(self) -> None:
@@ -62,10 +65,14 @@ class HandlerBackend(Backend[HandlerModelProperties]):
     async def health(self) -> None:
         self.pool.check_health()
 
+    async def given_up(self) -> str:
+        return await self.pool.wait_given_up()
+
     def answer(self, call: Call) -> AsyncGenerator[Head | Chunk, None]:
         """The head of the answer, and, if it streams, its chunks. Raises LmiError; closing it cancels the call."""
         properties = dict(call.headers) | {"x-request-id": call.request_id}
-        return self.pool.submit(self.function, Request(properties, [("data", call.body)])).answer()
+        replies = self.pool.submit(self.function, Request(properties, [("data", call.body)])).answer()
+        return _no_larger(replies, self._max_output_size)
 
     @property
     def adapters(self) -> Collection[str]:
@@ -103,6 +110,19 @@ class HandlerBackend(Backend[HandlerModelProperties]):
     async def generate(self, request: ValidRequest) -> AsyncGenerator[GenerationStep, None]:
         raise GenerationFailed(f"this model is served by its own function {self.function}, which does not generate")
         yield  # a generator, as every backend's
+
+
+async def _no_larger(
+    replies: AsyncGenerator[Head | Chunk, None], most_bytes: int
+) -> AsyncGenerator[Head | Chunk, None]:
+    """Raises FormatterFailed where the whole is larger."""
+    size = 0
+    async with aclosing(replies):
+        async for reply in replies:
+            size += len(reply.data) if isinstance(reply, Chunk) else sum(len(value) for _, value in reply.content)
+            if size > most_bytes:
+                raise FormatterFailed(f"the handler answered with more than option.max_output_size={most_bytes} bytes")
+            yield reply
 
 
 def _change(name: str, source: str | None) -> Request:
@@ -147,6 +167,7 @@ def handler_setup(
         max_batch_delay=server.max_batch_delay / 1000,
         predict_timeout=options.predict_timeout,
         retry_threshold=server.retry_threshold,
+        max_idle_time=server.max_idle_time,
         python=str(environment.python) if environment is not None else None,
     )
     folders = sorted((setup.directory / "adapters").glob("*/"))
@@ -157,7 +178,13 @@ def handler_setup(
         adapters={folder.name: str(folder.resolve()) for folder in folders},
     )
     return HandlerSetup(
-        setup.directory, setup.properties, setup.engine_arguments, setup.retry_threshold, load=load, pool=pool
+        setup.directory,
+        setup.properties,
+        setup.engine_arguments,
+        setup.retry_threshold,
+        load=load,
+        pool=pool,
+        max_output_size=options.max_output_size,
     )
 
 

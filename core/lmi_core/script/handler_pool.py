@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lmi_core.errors import BackendUnhealthy, ConfigurationError, FormatterFailed, GenerationFailed, LmiError
+from lmi_core.restarts import FIRST_DELAY, LONGEST_DELAY
 from lmi_core.script.handler_calls import HandlerBatch, HandlerCall
 from lmi_core.script.handler_process import HandlerProcess
 from lmi_core.script.handler_protocol import Head, Load, Request
@@ -15,8 +16,6 @@ from lmi_core.script.handler_protocol import Head, Load, Request
 logger = logging.getLogger(__name__)
 
 FAILED = 400  # and codes above
-FIRST_RESTART_DELAY = 0.5  # seconds; doubled with each restart in a row
-LONGEST_RESTART_DELAY = 30.0
 
 
 @dataclass(frozen=True)
@@ -27,11 +26,12 @@ class PoolSettings:
     max_batch_delay: float  # seconds
     predict_timeout: float  # seconds
     retry_threshold: int  # restarts in a row of a process that dies
+    max_idle_time: float  # seconds, after which one of those beyond `min_workers` ends
     python: str | None = None  # the interpreter; None: this one's
 
 
 class HandlerPool:
-    """Starts with `min_workers` processes; further ones when a request finds all of them busy."""
+    """Starts with `min_workers` processes; further ones come when a request finds all of them busy, and end again."""
 
     def __init__(self, load: Load, settings: PoolSettings) -> None:
         self.processes: list[HandlerProcess] = []
@@ -42,7 +42,7 @@ class HandlerPool:
         self._tasks: set[asyncio.Task[None]] = set()
         self._starting = 0
         self._retries_left = settings.retry_threshold
-        self._given_up = False
+        self.given_up = asyncio.Event()
         self._why_unhealthy: str | None = "the handler is being loaded"
 
     async def start(self) -> None:
@@ -70,6 +70,10 @@ class HandlerPool:
         """Raises BackendUnhealthy while there is no process."""
         if self._why_unhealthy is not None:
             raise BackendUnhealthy(self._why_unhealthy)
+
+    async def wait_given_up(self) -> str:
+        await self.given_up.wait()
+        return str(self._why_unhealthy)
 
     def submit(self, function: str, request: Request) -> HandlerCall:
         """Raises BackendUnhealthy."""
@@ -112,6 +116,8 @@ class HandlerPool:
             if calls:
                 self._spawn(self._run(process, HandlerBatch(calls)))
                 await asyncio.sleep(0)  # so that the process counts as busy
+            else:
+                self._end_once_idle(process)
 
     async def _gather(self, first: HandlerCall, deadline: float) -> list[HandlerCall]:
         calls = [first]
@@ -126,8 +132,10 @@ class HandlerPool:
         while True:
             free = [process for process in self.processes if process.free]
             if free:
-                return min(free, key=lambda process: process.calls)
-            if self._given_up:
+                chosen = min(free, key=lambda process: process.calls)
+                chosen.idle_since = None
+                return chosen
+            if self.given_up.is_set():
                 return None
             if len(self.processes) + self._starting < self._settings.max_workers:
                 self._spawn(self._add_process())
@@ -139,6 +147,22 @@ class HandlerPool:
         if not process.died.is_set():
             self._retries_left = self._settings.retry_threshold
         self._changed.set()
+        self._end_once_idle(process)
+
+    def _end_once_idle(self, process: HandlerProcess) -> None:
+        loop = asyncio.get_running_loop()
+        if self._spare > 0 and process.calls == 0:
+            process.idle_since = loop.time()
+            loop.call_later(self._settings.max_idle_time, self._end_if_idle, process, process.idle_since)
+
+    def _end_if_idle(self, process: HandlerProcess, since: float) -> None:
+        if self._spare > 0 and process in self.processes and process.calls == 0 and process.idle_since == since:
+            self.processes.remove(process)
+            self._spawn(process.stop())
+
+    @property
+    def _spare(self) -> int:
+        return len(self.processes) - self._settings.min_workers
 
     async def _start_process(self) -> None:
         process = HandlerProcess(self._settings.predict_timeout, self._settings.python)
@@ -151,6 +175,7 @@ class HandlerPool:
         self._why_unhealthy = None
         self._changed.set()
         self._spawn(self._supervise(process))
+        self._end_once_idle(process)  # if whoever it was started for is served by another
 
     async def _add_process(self) -> None:
         try:
@@ -160,6 +185,8 @@ class HandlerPool:
 
     async def _supervise(self, process: HandlerProcess) -> None:
         await process.died.wait()
+        if process not in self.processes:
+            return  # it was ended
         self.processes.remove(process)
         if not self.processes:
             self._why_unhealthy = "the handler's worker died and is being restarted"
@@ -167,7 +194,7 @@ class HandlerPool:
 
     async def _restart(self) -> None:
         """At once, and then after pauses, unless as many restarts as are allowed came to nothing."""
-        delay = FIRST_RESTART_DELAY
+        delay = FIRST_DELAY
         while self._retries_left > 0:
             self._retries_left -= 1
             try:
@@ -178,10 +205,11 @@ class HandlerPool:
                 logger.warning("a worker was restarted")
                 return
             await asyncio.sleep(delay)
-            delay = min(2 * delay, LONGEST_RESTART_DELAY)
+            delay = min(2 * delay, LONGEST_DELAY)
         if not self.processes:
-            self._given_up = True
-            self._why_unhealthy = f"the handler's worker died {self._settings.retry_threshold} times and is given up"
+            self.given_up.set()
+            restarts = f"{self._settings.retry_threshold} restarts in a row (retry_threshold)"
+            self._why_unhealthy = f"the handler's worker died, and is given up after {restarts}"
             logger.critical(self._why_unhealthy)
             self._changed.set()
 

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Collection
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, PositiveInt, field_validator
 
@@ -13,7 +13,7 @@ from lmi_core.generation import GenerationStep
 from lmi_core.hookspecs import hookimpl
 from lmi_core.huggingface_tokenizer import HuggingFaceTokenizer
 from lmi_core.model_source import model_source
-from lmi_core.properties import ModelProperties, Names
+from lmi_core.properties import ModelProperties, Names, NoEffect
 from lmi_core.request import ValidRequest
 from lmi_core.script.model_code import ADAPTER_WEIGHTS, ADAPTERS
 from lmi_plugins.backends.torch_parameters import sampling_parameters
@@ -33,7 +33,7 @@ class TorchProperties(ModelProperties):
         512, description="Most prompt tokens computed in one step; longer prompts take several, between decode steps."
     )
     kv_cache_memory: PositiveInt | None = Field(
-        None, description="Bytes for keys and values of running requests; a share of what is free when not given."
+        None, description="Bytes for keys and values, taken at the start; a share of what is free when not given."
     )
     enable_prefix_caching: bool = Field(
         True, description="Compute prompts that begin alike once, for as long as there is room to keep them."
@@ -53,6 +53,19 @@ class TorchProperties(ModelProperties):
         None, description="Most LoRA adapters kept in main memory; max_loras when not given."
     )
     max_lora_rank: PositiveInt = Field(16, description="Highest rank of a LoRA adapter.")
+    gpu_memory_utilization: float | None = Field(
+        None,
+        gt=0,
+        le=1,
+        description="Share of a GPU's memory that the model and its keys and values may take together.",
+    )
+    enforce_eager: Annotated[bool, NoEffect("the torch engine captures no graphs")] = False
+    load_format: Annotated[str, NoEffect("the torch engine reads what there is, safetensors or PyTorch's own")] = "auto"
+    quantize: Annotated[
+        str | None,
+        Names(aliases=("quantization",)),
+        NoEffect("the torch engine quantizes nothing; weights that are quantized say so in the model's configuration"),
+    ] = None
     tensor_parallel_degree: Annotated[PositiveInt | Literal["max"], Names(environment=("TENSOR_PARALLEL_DEGREE",))] = (
         Field(1, description="Devices that one model is spread over; the torch engine uses one.")
     )
@@ -68,13 +81,13 @@ class TorchProperties(ModelProperties):
 class TorchBackend(Backend[TorchProperties]):
     name = "torch"
     aliases = ("scheduler",)  # what LMI called continuous batching on transformers
-    auto_priority = 0
-    properties_type = TorchProperties
+    auto_priority: ClassVar[int | None] = 0
+    properties_type: ClassVar[type[ModelProperties]] = TorchProperties
     parameters_type = ExtendedParameters
 
     def __init__(self, setup: BackendSetup[TorchProperties]) -> None:
         super().__init__(setup)
-        self.options = _engine_options(setup)
+        self.options = engine_options(setup.directory, setup.properties)
         self.engine = EngineClient(self.options, setup.retry_threshold)
 
     async def start(self) -> None:
@@ -99,6 +112,10 @@ class TorchBackend(Backend[TorchProperties]):
     async def health(self) -> None:
         self.engine.check_health()
 
+    async def given_up(self) -> str:
+        await self.engine.restarts.given_up.wait()
+        return self.engine.restarts.reason
+
     @property
     def adapters(self) -> Collection[str]:
         return self.engine.adapters
@@ -115,10 +132,9 @@ class TorchBackend(Backend[TorchProperties]):
         return self.engine.generate(request.prompt_ids, parameters, request.adapter)
 
 
-def _engine_options(setup: BackendSetup[TorchProperties]) -> EngineOptions:
-    properties = setup.properties
+def engine_options(directory: Path, properties: TorchProperties) -> EngineOptions:
     return EngineOptions(
-        model=model_source(setup.directory, properties),
+        model=model_source(directory, properties),
         revision=properties.revision,
         trust_remote_code=properties.trust_remote_code,
         dtype=properties.dtype,
@@ -127,22 +143,22 @@ def _engine_options(setup: BackendSetup[TorchProperties]) -> EngineOptions:
         max_prefill_tokens=properties.max_rolling_batch_prefill_tokens,
         max_model_len=properties.max_model_len,
         kv_cache_memory=properties.kv_cache_memory,
+        gpu_memory_utilization=properties.gpu_memory_utilization,
         enable_lora=properties.enable_lora,
         max_loras=properties.max_loras,
         max_cpu_loras=properties.max_cpu_loras,
         max_lora_rank=properties.max_lora_rank,
-        adapters=_adapters(setup.directory) if properties.enable_lora else {},
+        adapters=_adapters(directory) if properties.enable_lora else {},
         enable_prefix_caching=properties.enable_prefix_caching,
-        speculative_draft_model=_draft_model(setup),
+        speculative_draft_model=_draft_model(directory, properties.speculative_draft_model),
         speculative_length=properties.speculative_length,
         record_acceptance_rate=properties.record_acceptance_rate,
     )
 
 
-def _draft_model(setup: BackendSetup[TorchProperties]) -> str | None:
+def _draft_model(directory: Path, name: str | None) -> str | None:
     """A folder may be named from within the model directory."""
-    name = setup.properties.speculative_draft_model
-    return str(setup.directory / name) if name is not None and (setup.directory / name).is_dir() else name
+    return str(directory / name) if name is not None and (directory / name).is_dir() else name
 
 
 def _adapters(directory: Path) -> dict[str, str]:

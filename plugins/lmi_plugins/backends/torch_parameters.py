@@ -4,18 +4,13 @@ from collections.abc import Iterator
 
 import orjson
 
-from lmi_core.errors import InvalidParameter
 from lmi_core.extended_parameters import ExtendedParameters
 from lmi_core.tokenizer import Tokenizer
 from lmi_plugins.torch_engine.messages import Guide, SamplingParameters
 
 
 def sampling_parameters(parameters: ExtendedParameters, tokenizer: Tokenizer) -> SamplingParameters:
-    """Without `do_sample` decoding is greedy, whatever the sampling parameters say. Raises InvalidParameter."""
-    samples = max(parameters.n, parameters.best_of or 1)
-    if samples > parameters.num_beams > 1:
-        name = "n" if parameters.n == samples else "best_of"
-        raise InvalidParameter(f"`{name}` must be at most `num_beams`, {parameters.num_beams}. Given: {samples}")
+    """Without `do_sample` decoding is greedy, whatever the sampling parameters say."""
     return SamplingParameters(
         temperature=parameters.temperature if parameters.do_sample else 0.0,
         top_k=parameters.top_k,
@@ -31,7 +26,7 @@ def sampling_parameters(parameters: ExtendedParameters, tokenizer: Tokenizer) ->
         frequency_penalty=parameters.frequency_penalty,
         no_repeat_ngram_size=parameters.no_repeat_ngram_size,
         logit_bias={int(token_id): bias for token_id, bias in (parameters.logit_bias or {}).items()},
-        bad_sequences=[ids for text in parameters.bad_sequences or () for ids in _spellings(text, tokenizer)],
+        bad_sequences=[ids for text in parameters.bad_sequences or () for ids in spellings(text, tokenizer)],
         min_length=parameters.min_length,
         ignore_end=parameters.ignore_eos_token,
         stop_token_sequences=[[token_id] for token_id in parameters.stop_token_ids or ()],
@@ -40,7 +35,7 @@ def sampling_parameters(parameters: ExtendedParameters, tokenizer: Tokenizer) ->
         spaces_between_special_tokens=parameters.spaces_between_special_tokens,
         num_top_tokens=parameters.num_top_tokens,
         num_prompt_top_tokens=parameters.num_prompt_top_tokens,
-        num_samples=samples if parameters.num_beams == 1 else 1,
+        num_samples=parameters.num_sequences if parameters.num_beams == 1 else 1,
         guide=_guide(parameters),
         num_beams=parameters.num_beams,
         length_penalty=parameters.length_penalty,
@@ -48,7 +43,7 @@ def sampling_parameters(parameters: ExtendedParameters, tokenizer: Tokenizer) ->
     )
 
 
-def _spellings(text: str, tokenizer: Tokenizer) -> Iterator[list[int]]:
+def spellings(text: str, tokenizer: Tokenizer) -> Iterator[list[int]]:
     """A text's tokens at the beginning of a text and within one, where a blank may be part of its first token."""
     bare = text.lstrip()
     for spelling in dict.fromkeys([text, bare, " " + bare] if bare else [text]):

@@ -8,6 +8,7 @@ from uuid import uuid4
 
 from lmi_core.formatter import OutputFormatter
 from lmi_core.generation import GeneratedSequence, GenerationOutput, Token
+from lmi_core.parameters import GenerationParameters
 from lmi_core.tokenizer import Tokenizer
 from lmi_core.tool_calls import CallArguments, CallBegun, Content, Piece, ToolCallParser
 
@@ -35,6 +36,9 @@ class ChatFormatter(OutputFormatter):
         self.include_usage = include_usage  # at the end of a stream
         self._response_id = response_id
         self._created = int(time.time())
+
+    def reads_log_probs(self, parameters: GenerationParameters) -> bool:
+        return self.log_probs
 
     def response(self, kind: str, choices: list[JsonObject]) -> JsonObject:
         return {"id": self._response_id, "object": kind, "created": self._created, "choices": choices}

@@ -9,6 +9,7 @@ from lmi_core.errors import LmiError
 from lmi_core.formatter import OutputFormatter
 from lmi_core.generation import GeneratedSequence, GenerationOutput
 from lmi_core.hookspecs import hookimpl
+from lmi_core.parameters import GenerationParameters
 from lmi_plugins.formatters import vllm_schema
 
 
@@ -27,6 +28,9 @@ class HappyVllmFormatter(OutputFormatter):
 
     def error(self, error: LmiError) -> bytes:
         return orjson.dumps({"detail": error.message})
+
+    def reads_log_probs(self, parameters: GenerationParameters) -> bool:
+        return self._logprobs
 
     def answer(self, output: GenerationOutput) -> dict[str, Any]:
         """All that is there so far."""

@@ -9,6 +9,7 @@ from lmi_core.errors import LmiError
 from lmi_core.formatter import OutputFormatter
 from lmi_core.generation import GenerationOutput
 from lmi_core.hookspecs import hookimpl
+from lmi_core.parameters import GenerationParameters
 from lmi_plugins.formatters import lmi_schema
 
 
@@ -18,6 +19,9 @@ class JsonFormatter(OutputFormatter):
 
     def format(self, output: GenerationOutput) -> bytes:
         return orjson.dumps(self.whole(output)) if output.finished else b""
+
+    def reads_log_probs(self, parameters: GenerationParameters) -> bool:
+        return parameters.details
 
     def error(self, error: LmiError) -> bytes:
         return orjson.dumps(lmi_schema.error_object(error))

@@ -10,6 +10,7 @@ from lmi_core.errors import LmiError
 from lmi_core.formatter import OutputFormatter
 from lmi_core.generation import FinishReason, GeneratedSequence, GenerationOutput, Token
 from lmi_core.hookspecs import hookimpl
+from lmi_core.parameters import GenerationParameters
 from lmi_core.tokenizer import Tokenizer
 from lmi_plugins.formatters.chat_schema import JsonObject, token_text, usage
 from lmi_plugins.formatters.openai_schema import DONE, FINISH_REASONS, error_events, error_object, event
@@ -36,6 +37,9 @@ class CompletionsFormatter(OutputFormatter):
         self.include_usage = include_usage  # at the end of a stream
         self._tokenizer = tokenizer
         self._head = {"id": response_id, "object": "text_completion", "created": int(time.time()), "model": model}
+
+    def reads_log_probs(self, parameters: GenerationParameters) -> bool:
+        return self.log_probs is not None
 
     def response(self, choices: list[JsonObject]) -> JsonObject:
         return {**self._head, "choices": choices}

@@ -23,12 +23,14 @@ class Part:
         self.text = text
 
 
-# By the names that Triton's vLLM backend gives to what a request can ask for with `return_...`.
+# By the names of Triton's vLLM backend; the last two are TensorRT-LLM's.
 ADDITIONAL_OUTPUTS: Mapping[str, Callable[[Part], Any]] = {
     "finish_reason": lambda part: vllm_schema.FINISH_REASONS[part.finish_reason],
     "cumulative_logprob": lambda part: part.cumulative_log_prob,
     "logprobs": lambda part: orjson.dumps(vllm_schema.logprobs(part.tokens)).decode(),
     "num_output_tokens": lambda part: len(part.tokens),
+    "cum_log_probs": lambda part: part.cumulative_log_prob,
+    "output_log_probs": lambda part: [token.log_prob for token in part.tokens],
 }
 
 

@@ -38,6 +38,11 @@ class AdapterStore:
     def names(self) -> list[str]:
         return list(self._by_name)
 
+    @property
+    def modules(self) -> dict[str, tuple[int, int]]:
+        """Those that can be adapted, by name: how many numbers each takes and gives."""
+        return self._layers.modules
+
     def read(self, source: Source) -> AdapterWeights:
         """Raises InvalidAdapter also where the weights do not fit the model."""
         weights = read_directory(source) if isinstance(source, Path) else read_tensors(source)

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import torch
 
 from lmi_core.generation import FinishReason, GenerationStep, Token
+from lmi_core.hypotheses import Hypotheses
 from lmi_plugins.torch_engine.block_pool import BlockPool, blocks_for
 from lmi_plugins.torch_engine.raw_logits import joined_logits
 from lmi_plugins.torch_engine.sequence import Chunk, Likeliest, Sequence
@@ -26,7 +27,6 @@ class Choice(NamedTuple):
 class Hypothesis:
     """A finished beam."""
 
-    score: float  # the sum of its log probs over its length to the power of the length penalty
     choices: list[Choice]
     reason: FinishReason
     logits: bytes | None  # of each choice, where they are asked for
@@ -51,8 +51,6 @@ class BeamSearch:
         self._pool = pool
         self._texts = texts
         self._width = parameters.num_beams
-        self._length_penalty = parameters.length_penalty
-        self._early_stopping = parameters.early_stopping
         # So many that as many as there are beams remain if all that can end by a token do.
         ends = len(root.end_ids) + len(parameters.stop_token_sequences)
         self._num_candidates = max(2, 1 + ends) * self._width
@@ -65,14 +63,19 @@ class BeamSearch:
     def restart(self) -> Sequence:
         """Begin anew, with the prompt alone: it comes to the same beams."""
         self.beams = [self._root.fork([])]
-        self.finished: list[Hypothesis] = []
+        self._finished = self._no_hypotheses()
         self._scores = [0.0]
         self._choices: list[list[Choice]] = [[]]  # of each beam
         return self.beams[0]
 
+    def _no_hypotheses(self) -> Hypotheses[Hypothesis]:
+        root, parameters = self._root, self._root.parameters
+        longest = root.end - root.prompt_length
+        return Hypotheses(self._width, parameters.length_penalty, parameters.early_stopping, longest)
+
     def steps(self) -> list[GenerationStep]:
         """What the finished search found, best first, each all at once."""
-        return [self._step(place, hypothesis) for place, hypothesis in enumerate(self.finished)]
+        return [self._step(place, hypothesis) for place, hypothesis in enumerate(self._finished.best)]
 
     def _step(self, place: int, hypothesis: Hypothesis) -> GenerationStep:
         stream, tokens = self._texts.stream(self._root.prompt_ids, self._root.parameters), list[Token]()
@@ -94,7 +97,7 @@ class BeamSearch:
             if candidate.reason is not None:
                 self._finish(candidate, candidate.reason, length)
         going_on = [candidate for candidate in candidates if candidate.reason is None][: self._width]
-        if not going_on or not self._may_improve(going_on[0].score, length):
+        if not going_on or not self._finished.may_improve(going_on[0].score, length):
             return False
         self._go_on(going_on)
         return True
@@ -134,22 +137,7 @@ class BeamSearch:
     def _finish(self, candidate: Candidate, reason: FinishReason, length: int) -> None:
         choices = [*self._choices[candidate.parent], candidate.choice]
         logits = joined_logits(self.beams[candidate.parent].generation_logits)
-        hypothesis = Hypothesis(self._normalized(candidate.score, length), choices, reason, logits)
-        ranked = sorted([*self.finished, hypothesis], key=lambda each: -each.score)
-        self.finished = ranked[: self._width]
-
-    def _may_improve(self, best_score: float, length: int) -> bool:
-        if len(self.finished) < self._width:
-            return True
-        if self._early_stopping is True:
-            return False
-        if self._early_stopping == "never" and self._length_penalty > 0:
-            length = self._root.end - self._root.prompt_length
-        return self._normalized(best_score, length) > self.finished[-1].score
-
-    def _normalized(self, score: float, length: int) -> float:
-        # In float32, as transformers does it, so that the same scores are equal here and there.
-        return float(torch.tensor(score, dtype=torch.float32) / length**self._length_penalty)
+        self._finished.add(Hypothesis(choices, reason, logits), candidate.score, length)
 
     def _go_on(self, candidates: list[Candidate]) -> None:
         beams: list[Sequence] = []

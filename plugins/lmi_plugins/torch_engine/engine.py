@@ -23,7 +23,7 @@ from lmi_plugins.torch_engine.draft_model import load_draft_model
 from lmi_plugins.torch_engine.guide_queue import GuideQueue
 from lmi_plugins.torch_engine.guides import GuideCompiler
 from lmi_plugins.torch_engine.likeliest import read_likeliest
-from lmi_plugins.torch_engine.loading import context_length, end_of_sequence_ids, load_model, set_threads
+from lmi_plugins.torch_engine.loading import context_length, end_of_sequence_ids, load_model
 from lmi_plugins.torch_engine.memory import count_blocks
 from lmi_plugins.torch_engine.messages import EngineOptions, EngineRequest
 from lmi_plugins.torch_engine.model_runner import ModelRunner
@@ -39,6 +39,7 @@ from lmi_plugins.torch_engine.scheduler import Scheduler
 from lmi_plugins.torch_engine.sequence import Chunk, Sequence
 from lmi_plugins.torch_engine.soft_prompt import with_soft_prompt
 from lmi_plugins.torch_engine.speculation import Speculation
+from lmi_plugins.torch_engine.threads import Threads
 from lmi_plugins.torch_engine.token_texts import TokenTexts
 from lmi_plugins.torch_engine.verification import Check, begin_checks, merged, verify
 
@@ -56,7 +57,7 @@ class Engine:
     def __init__(self, options: EngineOptions, tokenizer: HuggingFaceTokenizer) -> None:
         """Loads the model; raises ConfigurationError."""
         model = load_model(options)
-        set_threads(model, options.threads)
+        self._threads = Threads(model, options.threads)
         length = context_length(model, options.max_model_len)
         self._runner = choose_runner(model, length)
         draft_model = load_draft_model(options, model, self._runner.paged, length)
@@ -73,7 +74,7 @@ class Engine:
         self.pool = BlockPool(blocks)
         self.cache_bytes = blocks * block_bytes  # what keys and values take at most
         self.max_length = min(length, blocks * BLOCK_SIZE)  # of a prompt and what is generated from it, in tokens
-        self._vocabulary = model.config.get_text_config().vocab_size
+        self.vocabulary = model.config.get_text_config().vocab_size
         caches = options.enable_prefix_caching and self._runner.paged
         self.prefix_cache = PrefixCache(self.pool, draft_model is not None) if caches else None
         self._scheduler = Scheduler(
@@ -83,18 +84,26 @@ class Engine:
             options.max_loras,
             self.prefix_cache,
         )
-        self._max_batch_size = options.max_batch_size
+        self.max_batch_size = options.max_batch_size
         self._sampler = Sampler()
-        self._end_ids = end_of_sequence_ids(model)
-        self._texts = TokenTexts(tokenizer, self._end_ids, self._vocabulary)
-        self._guided = GuideQueue(GuideCompiler(tokenizer, self._vocabulary, self._end_ids))
+        self.end_ids = end_of_sequence_ids(model)
+        self._texts = TokenTexts(tokenizer, self.end_ids, self.vocabulary)
+        self._guided = GuideQueue(GuideCompiler(tokenizer, self.vocabulary, self.end_ids))
         self._sequences: dict[str, list[Sequence]] = {}  # by request, those that have not ended
+        self.latest_chunks: list[Chunk] = []  # what the latest step computed
         logger.info(
             "Cache of %d tokens (at most %.1f MB), sequences of up to %d",
             blocks * BLOCK_SIZE,
             self.cache_bytes / 1e6,
             self.max_length,
         )
+
+    @property
+    def hidden_size(self) -> int:
+        """Of the embeddings."""
+        weight = self._model.get_input_embeddings().weight
+        assert isinstance(weight, torch.Tensor)
+        return weight.shape[1]
 
     @property
     def adapters(self) -> AdapterStore:
@@ -121,13 +130,13 @@ class Engine:
         self._check(request, 0 if soft_prompt is None else len(soft_prompt))
         adapter = None if request.adapter is None else self.adapters.get(request.adapter)
         sequences = [self._new_sequence(request, index) for index in range(request.parameters.num_samples)]
-        draft = read_draft(request, self._vocabulary, self._runner.paged)
+        draft = read_draft(request, self.vocabulary, self._runner.paged)
         self._speculates |= draft is not None
         for sequence in sequences:
             condition(sequence, adapter, soft_prompt)
             sequence.draft = draft
         if request.parameters.num_beams > 1:
-            check_beams(sequences[0], self.pool.size, self._max_batch_size, self._runner.paged)
+            check_beams(sequences[0], self.pool.size, self.max_batch_size, self._runner.paged)
             sequences = [BeamSearch(sequences[0], self.pool, self._texts).beams[0]]
         self._sequences[request.request_id] = sequences
         if request.parameters.guide is not None:
@@ -137,7 +146,8 @@ class Engine:
 
     def _new_sequence(self, request: EngineRequest, index: int) -> Sequence:
         sequence = Sequence.of(request, self.max_length, self._new_stream(request), index)
-        sequence.end_ids = self._end_ids
+        own = request.parameters.end_ids
+        sequence.end_ids = self.end_ids if own is None else frozenset(own)
         sequence.started = index > 0  # what is told of the prompt comes once
         return sequence
 
@@ -179,6 +189,7 @@ class Engine:
         """Run the model once; the tokens that became final, by request."""
         refused = self._admit_guided() if self._guided else []
         chunks, ended = self._with_adapters(self._scheduler.schedule())
+        self.latest_chunks = chunks
         ended += refused
         if not chunks:
             return ended
@@ -187,6 +198,7 @@ class Engine:
             if self._speculates:
                 self.speculation.extend(chunks, self._scheduler, self._sampler)
             begun = time.perf_counter()
+            self._threads.use(sum(map(len, chunks)))
             if self._scheduler.copies:
                 self._runner.copy(self._scheduler.copies)
             logits = self._runner.run(chunks, self._scheduler.new_blocks)
@@ -304,12 +316,12 @@ class Engine:
             raise ContextLengthExceeded(
                 f"the prompt has {length} tokens, but the context holds {self.max_length}, those generated included"
             )
-        known = self._vocabulary + virtual_tokens
+        known = self.vocabulary + virtual_tokens
         if max(request.prompt_ids) >= known or min(request.prompt_ids) < 0:
             raise InvalidParameter(f"the prompt has token ids outside the vocabulary of {known}")
         if request.request_id in self._sequences:
             raise InvalidParameter(f"request id {request.request_id!r} is taken")
-        check_parameters(request.parameters, self._vocabulary)
+        check_parameters(request.parameters, self.vocabulary)
 
 
 def _finish_reason(sequence: Sequence) -> FinishReason | None:

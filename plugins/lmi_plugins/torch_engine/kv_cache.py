@@ -22,14 +22,14 @@ class LayerShape:
 
 
 class PagedCache:
-    """The cache's memory. It is not touched before it is used, so that what is never used takes none on the CPU."""
+    """The cache's memory. All of it is touched at once: what a server takes is seen at its start, and never grows."""
 
     def __init__(self, shapes: dict[int, LayerShape], blocks: int, dtype: torch.dtype, device: torch.device) -> None:
         self._shapes = shapes
         # One tensor for all that has the same width, so that clearing blocks is one operation.
         widths = Counter(width for shape in shapes.values() for width in shape.widths)
         self._storage = {
-            width: torch.empty(count, blocks + 1, BLOCK_SIZE * width, dtype=dtype, device=device)
+            width: torch.empty(count, blocks + 1, BLOCK_SIZE * width, dtype=dtype, device=device).zero_()
             for width, count in widths.items()
         }
         parts = {width: iter(storage) for width, storage in self._storage.items()}
@@ -40,7 +40,6 @@ class PagedCache:
             for layer, shape in shapes.items()
         }
         self._gathered = [torch.empty(0, dtype=dtype, device=device) for _ in range(2)]  # keys and values
-        self.clear(torch.zeros(1, dtype=torch.long, device=device))
 
     @staticmethod
     def block_bytes(shapes: dict[int, LayerShape], dtype: torch.dtype) -> int:

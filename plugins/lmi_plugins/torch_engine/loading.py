@@ -21,7 +21,6 @@ DATA_TYPES = {
     "bfloat16": torch.bfloat16,
 }
 LENGTH_KEYS = ("max_position_embeddings", "n_positions", "max_seq_len", "max_sequence_length", "seq_length")
-FEW_PARAMETERS = 8_000_000  # of a model whose operations are done before a second thread could help
 UNKNOWN_LENGTH = 2048  # tokens, for models that name no limit
 
 
@@ -43,14 +42,6 @@ def load_model(options: EngineOptions) -> PreTrainedModel:
         raise ConfigurationError(f"{options.model}: the model cannot be loaded: {reason}") from error
     torch.nn.Module.to(model, device)  # transformers' own override is not typed
     return model  # in evaluation mode, as transformers loads it
-
-
-def set_threads(model: PreTrainedModel, asked_for: int | None) -> None:
-    """How many compute at once on the CPU: one for a small model, else as many as torch takes by itself."""
-    if asked_for is not None:
-        torch.set_num_threads(asked_for)
-    elif sum(parameter.numel() for parameter in model.parameters()) < FEW_PARAMETERS:
-        torch.set_num_threads(1)
 
 
 def choose_device(name: str) -> torch.device:

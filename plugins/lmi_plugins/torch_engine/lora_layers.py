@@ -62,6 +62,11 @@ class LoraLayers:
         self._columns = slice(0)
         self._mask: torch.Tensor | None = None
 
+    @property
+    def modules(self) -> dict[str, tuple[int, int]]:
+        """By name: how many numbers each takes and gives for a token."""
+        return {name: module_shape(module) for name, module in self._modules.items()}
+
     def check(self, weights: AdapterWeights) -> None:
         """Raises InvalidAdapter where they do not fit the model."""
         for name, pair in weights.items():

@@ -49,12 +49,14 @@ class SamplingParameters(msgspec.Struct, array_like=True, frozen=True):
     typical_p: float = 1.0
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
+    penalize_prompt: bool = False  # presence and frequency penalties count the tokens of the prompt too
     no_repeat_ngram_size: int = 0
     logit_bias: dict[int, float] = {}
     embedding_bias: bytes | None = None  # float32, little-endian: what is added to each of the vocabulary's logits
     bad_sequences: list[list[int]] = []  # token ids that never follow each other so; one alone never comes
     min_length: int = 0  # of generated tokens, before one that ends the generation by itself
     ignore_end: bool = False  # go on after the end-of-sequence token
+    end_ids: list[int] | None = None  # of end-of-sequence tokens; None: the model's own
     stop_token_sequences: list[list[int]] = []
     include_stop: bool = False  # in the text
     skip_special_tokens: bool = True  # in the text
@@ -104,6 +106,8 @@ class EngineOptions(msgspec.Struct, array_like=True, frozen=True):
     max_prefill_tokens: int = 512  # prompt tokens in one step, over all sequences
     max_model_len: int | None = None  # None: what the model's configuration says
     kv_cache_memory: int | None = None  # bytes
+    kv_cache_share: float | None = None  # of the memory that is free once the model is loaded
+    gpu_memory_utilization: float | None = None  # share of a GPU's memory that the weights and the cache may take
     threads: int | None = None  # on the CPU; None: torch's choice
     enable_lora: bool = True
     max_loras: int = 4  # adapters in the sequences that run at once, and on the device

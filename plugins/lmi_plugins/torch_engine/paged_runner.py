@@ -6,12 +6,15 @@ import torch
 from transformers import AttentionInterface, PreTrainedModel
 
 from lmi_plugins.torch_engine import attention
-from lmi_plugins.torch_engine.attention import AttentionStep, LayoutProbe, PagedStep, UnsupportedAttention
+from lmi_plugins.torch_engine.attention import AttentionStep, LayoutProbe, UnsupportedAttention
 from lmi_plugins.torch_engine.kv_cache import LayerShape, PagedCache
 from lmi_plugins.torch_engine.model_runner import ModelRunner
+from lmi_plugins.torch_engine.packed_linear import pack_linears
+from lmi_plugins.torch_engine.paged_step import PagedStep
 from lmi_plugins.torch_engine.paged_support import check_model, check_windows
 from lmi_plugins.torch_engine.sequence import Chunk
 from lmi_plugins.torch_engine.soft_prompt import embed
+from lmi_plugins.torch_engine.working_copy import WorkingCopy
 
 
 class PagedRunner(ModelRunner):
@@ -32,9 +35,12 @@ class PagedRunner(ModelRunner):
             model.set_attn_implementation(before)
             raise UnsupportedAttention(f"trying it gave: {error}") from error
         self.block_bytes = PagedCache.block_bytes(self._shapes, model.dtype)
+        pack_linears(model, lambda: self.run_tokens(2))
 
     def allocate(self, blocks: int) -> None:
         self._cache = PagedCache(self._shapes, blocks, self._model.dtype, self._model.device)
+        # As much memory, at most, as one layer's share of the cache: more blocks than there are may be read together.
+        self._copy = WorkingCopy(self._cache, blocks // len(self._shapes), self._model.device)
 
     def copy(self, copies: dict[int, int]) -> None:
         self._cache.copy(copies)
@@ -51,7 +57,7 @@ class PagedRunner(ModelRunner):
             torch.tensor([ids], device=device),
             torch.tensor([positions], device=device),
             _wanted(chunks),
-            PagedStep(chunks, self._cache, self._model.dtype, device),
+            PagedStep(chunks, self._cache, self._copy, self._model.dtype, device),
             self._embed(chunks),
         )
 

@@ -18,6 +18,7 @@ def check_parameters(parameters: SamplingParameters, vocabulary: int) -> None:
         if not all(sequences):
             raise InvalidParameter(f"{name} must hold at least one token id each")
         _check_ids(name, (token_id for sequence in sequences for token_id in sequence), vocabulary)
+    _check_ids("the end-of-sequence tokens", parameters.end_ids or (), vocabulary)
     bias = parameters.embedding_bias
     if bias is not None and len(bias) != vocabulary * FLOAT32:
         raise InvalidParameter(

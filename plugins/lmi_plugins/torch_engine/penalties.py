@@ -33,13 +33,16 @@ class RepetitionPenalty(LogitsProcessor):
 
 
 class FrequencyPenalty(LogitsProcessor):
-    """Of the tokens that were generated: once, and each time that they were, as OpenAI and vLLM have it."""
+    """Of the tokens that were generated: once, and each time that they were, as OpenAI and vLLM have it.
+
+    TensorRT-LLM counts those of the prompt too.
+    """
 
     def applies(self, parameters: SamplingParameters) -> bool:
         return parameters.frequency_penalty != 0 or parameters.presence_penalty != 0
 
     def process(self, scores: torch.Tensor, sequences: Items[Sequence]) -> torch.Tensor:
-        counts = torch.stack([_generated_counts(sequence, scores) for sequence in sequences])
+        counts = torch.stack([_penalized_counts(sequence, scores) for sequence in sequences])
         frequency = column([sequence.parameters.frequency_penalty for sequence in sequences], scores)
         presence = column([sequence.parameters.presence_penalty for sequence in sequences], scores)
         return scores - frequency * counts - presence * (counts > 0)
@@ -67,6 +70,11 @@ def _token_counts(sequence: Sequence, scores: torch.Tensor) -> torch.Tensor:
     if state.token_counts is None:
         state.token_counts = TokenCounts(0, scores.shape[1], scores.device)
     return state.token_counts.of(sequence.token_ids)
+
+
+def _penalized_counts(sequence: Sequence, scores: torch.Tensor) -> torch.Tensor:
+    counts = _token_counts if sequence.parameters.penalize_prompt else _generated_counts
+    return counts(sequence, scores)
 
 
 def _generated_counts(sequence: Sequence, scores: torch.Tensor) -> torch.Tensor:

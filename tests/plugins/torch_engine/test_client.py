@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from lmi_core import restarts
 from lmi_core.errors import BackendUnhealthy, ConfigurationError, GenerationFailed, InvalidParameter
 from lmi_core.generation import GenerationStep
-from lmi_plugins.torch_engine import client as client_module
 from lmi_plugins.torch_engine.client import EngineClient
 from lmi_plugins.torch_engine.engine import Engine
 from lmi_plugins.torch_engine.messages import EngineOptions, SamplingParameters
@@ -90,7 +90,7 @@ async def until_healthy(client: EngineClient) -> None:
 async def test_a_worker_that_cannot_be_replaced_is_given_up(
     model_directory: ModelDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client_module, "FIRST_RESTART_DELAY", 0.01)
+    monkeypatch.setattr(restarts, "FIRST_DELAY", 0.01)
     directory = tmp_path / "model"
     directory.symlink_to(model_directory("llama"))
     client = EngineClient(EngineOptions(str(directory)), retry_threshold=1)
@@ -102,7 +102,7 @@ async def test_a_worker_that_cannot_be_replaced_is_given_up(
         async with asyncio.timeout(60):
             while "is given up" not in client.why_unhealthy:
                 await asyncio.sleep(0.05)
-        with pytest.raises(BackendUnhealthy, match="the engine was restarted 1 times in a row and is given up"):
+        with pytest.raises(BackendUnhealthy, match="the engine died, and is given up after 1 restarts in a row"):
             client.check_health()
     finally:
         await client.stop()

@@ -69,6 +69,30 @@ def test_ends_at_an_end_of_sequence_token(as_list: bool, greedy_ids: list[int], 
     assert (last.text, last.special) == ("", True)
 
 
+def test_a_request_may_have_end_tokens_of_its_own(greedy_ids: list[int], tmp_path: Path) -> None:
+    """In the place of the model's; none at all is a choice too."""
+    model_end, own_end = greedy_ids[6], greedy_ids[3]
+    save_tokenizer(tmp_path)
+    save_model(tmp_path, "llama", model_end)
+    own: list[tuple[list[int] | None, int]] = [(None, model_end), ([own_end], own_end), ([], -1)]
+    requests = [request(str(end), PROMPT, max_new_tokens=20, end_ids=end_ids) for end_ids, end in own]
+    results = run(make_engine(tmp_path), *requests)
+    for _, end in own:
+        expected = greedy_ids[: greedy_ids.index(end) + 1] if end in greedy_ids else greedy_ids
+        assert ids(results[str(end)]) == expected
+        assert finish_reasons(results[str(end)])[-1] == ("length" if end == -1 else "eos_token")
+
+
+def test_the_latest_step_can_be_looked_at(engine: Engine) -> None:
+    engine.add(request("a", PROMPT, max_new_tokens=2))
+    engine.add(request("b", [1], max_new_tokens=1))
+    seen = []
+    while engine.has_work:
+        engine.step()
+        seen.append({chunk.sequence.request_id: (chunk.start, chunk.end) for chunk in engine.latest_chunks})
+    assert seen == [{"a": (0, len(PROMPT)), "b": (0, 1)}, {"a": (len(PROMPT), len(PROMPT) + 1)}]
+
+
 def test_ends_at_a_stop_sequence_that_straddles_tokens(engine: Engine) -> None:
     whole = run(engine, request("a", PROMPT, max_new_tokens=20))["a"]
     texts = [token.text for token in tokens(whole)]

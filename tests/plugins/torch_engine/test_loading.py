@@ -7,13 +7,11 @@ import torch
 from transformers import T5Config
 
 from lmi_core.errors import ConfigurationError
-from lmi_plugins.torch_engine import loading
 from lmi_plugins.torch_engine.loading import (
     choose_device,
     context_length,
     end_of_sequence_ids,
     load_model,
-    set_threads,
 )
 from lmi_plugins.torch_engine.messages import EngineOptions
 from tests.plugins.torch_engine.conftest import ModelDirectory, ReferenceModel
@@ -42,22 +40,6 @@ def test_devices() -> None:
     assert choose_device("auto").type in ("cpu", "cuda", "mps")
     with pytest.raises(ConfigurationError, match="device 'tpu' cannot be used"):
         choose_device("tpu")
-
-
-def test_a_small_model_takes_one_thread(reference: ReferenceModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    before, model = torch.get_num_threads(), reference("llama")
-    try:
-        torch.set_num_threads(2)
-        set_threads(model, 3)
-        assert torch.get_num_threads() == 3
-        set_threads(model, None)
-        assert torch.get_num_threads() == 1
-        torch.set_num_threads(2)
-        monkeypatch.setattr(loading, "FEW_PARAMETERS", 0)
-        set_threads(model, None)
-        assert torch.get_num_threads() == 2
-    finally:
-        torch.set_num_threads(before)
 
 
 def test_context_length(reference: ReferenceModel) -> None:

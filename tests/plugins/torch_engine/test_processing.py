@@ -145,6 +145,13 @@ def test_frequency_and_presence_count_generated_tokens() -> None:
     assert {i: scores[2, i].item() for i in (0, 3, 4, 20, 21)} == {0: 8, 3: 4, 4: 1, 20: 0, 21: 1}
 
 
+def test_frequency_and_presence_may_count_the_prompt() -> None:
+    given = asked({"frequency_penalty": 1.0, "presence_penalty": 2.0, "penalize_prompt": True})
+    scores = process(torch.zeros(1, VOCABULARY), [given])[0]
+    # 4 is twice in the prompt, and was generated once.
+    assert {i: scores[i].item() for i in (0, 3, 4, 9, 20, 21)} == {0: 0, 3: -3, 4: -5, 9: -3, 20: -4, 21: -3}
+
+
 def test_a_bias_over_the_vocabulary_adds_to_the_bias_of_single_tokens() -> None:
     bias = logits(1, seed=5)[0]
     biased = sequence(embedding_bias=bias.numpy().astype("<f4").tobytes(), logit_bias={3: 2.0})

@@ -1,0 +1,44 @@
+"""The finished sequences of a beam search, ranked as transformers ranks them."""
+
+from ctypes import c_float
+from typing import Generic, Literal, TypeVar
+
+T = TypeVar("T")
+
+
+class Hypotheses(Generic[T]):
+    """The best so far, no more than there are beams."""
+
+    def __init__(
+        self, num_beams: int, length_penalty: float, early_stopping: bool | Literal["never"], longest: int
+    ) -> None:
+        """`longest`: how many tokens a sequence can have at most."""
+        self._num_beams = num_beams
+        self._length_penalty = length_penalty
+        self._early_stopping = early_stopping
+        self._longest = longest
+        self._ranked: list[tuple[float, T]] = []
+
+    @property
+    def best(self) -> list[T]:
+        """The best first."""
+        return [hypothesis for _, hypothesis in self._ranked]
+
+    def add(self, hypothesis: T, score: float, length: int) -> None:
+        """`score`: the sum of its tokens' log probs."""
+        ranked = [*self._ranked, (self._normalized(score, length), hypothesis)]
+        self._ranked = sorted(ranked, key=lambda item: -item[0])[: self._num_beams]
+
+    def may_improve(self, score: float, length: int) -> bool:
+        """Whether the search is to go on, whose best unfinished beam has so many tokens and this score."""
+        if len(self._ranked) < self._num_beams:
+            return True
+        if self._early_stopping is True:
+            return False
+        if self._early_stopping == "never" and self._length_penalty > 0:
+            length = self._longest
+        return self._normalized(score, length) > self._ranked[-1][0]
+
+    def _normalized(self, score: float, length: int) -> float:
+        # In float32, as transformers does it, so that the same scores are equal here and there.
+        return c_float(score / c_float(length**self._length_penalty).value).value

@@ -1,0 +1,142 @@
+"""Named tensors, for backends that take requests as such. numpy is imported when arrays are asked for."""
+
+import math
+import struct
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+
+if TYPE_CHECKING:
+    import numpy
+
+TensorType = Literal[
+    "BOOL",
+    "UINT8",
+    "UINT16",
+    "UINT32",
+    "UINT64",
+    "INT8",
+    "INT16",
+    "INT32",
+    "INT64",
+    "FP16",
+    "FP32",
+    "FP64",
+    "BF16",
+    "BYTES",
+]
+"""KServe's names of types (v2), https://kserve.github.io/website/docs/concepts/architecture/data-plane/v2-protocol."""
+
+NUMPY_TYPES: dict[TensorType, str] = {  # numpy's codes, each with its size in bytes; there is none for the other two
+    "BOOL": "b1",
+    "UINT8": "u1",
+    "UINT16": "u2",
+    "UINT32": "u4",
+    "UINT64": "u8",
+    "INT8": "i1",
+    "INT16": "i2",
+    "INT32": "i4",
+    "INT64": "i8",
+    "FP16": "f2",
+    "FP32": "f4",
+    "FP64": "f8",
+}
+ELEMENT_SIZES: dict[TensorType, int] = {dtype: int(code[1:]) for dtype, code in NUMPY_TYPES.items()} | {"BF16": 2}
+_BY_CODE = {code: dtype for dtype, code in NUMPY_TYPES.items()}
+LENGTH_SIZE = 4  # of the number before each element of BYTES
+STRUCT_FORMATS: dict[TensorType, str] = {
+    "BOOL": "?",
+    "UINT8": "B",
+    "UINT16": "H",
+    "UINT32": "I",
+    "UINT64": "Q",
+    "INT8": "b",
+    "INT16": "h",
+    "INT32": "i",
+    "INT64": "q",
+    "FP16": "e",
+    "FP32": "f",
+    "FP64": "d",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """Raises ValueError where `data` is not as long as type and shape say."""
+
+    dtype: TensorType
+    shape: tuple[int, ...]
+    data: bytes  # row-major, little-endian; before each element of BYTES its length, in 4 bytes
+
+    def __post_init__(self) -> None:
+        count = math.prod(self.shape)
+        if self.dtype == "BYTES":
+            unit, expected, given = "elements", count, sum(1 for _ in _elements(self.data))
+        else:
+            unit, expected, given = "bytes", count * ELEMENT_SIZES[self.dtype], len(self.data)
+        if given != expected:
+            raise ValueError(f"{self.dtype} of shape {list(self.shape)} must have {expected} {unit}. Given: {given}")
+
+    @classmethod
+    def from_array(cls, array: "numpy.ndarray[Any, Any]") -> Self:
+        """Texts and bytes become BYTES. Raises ValueError for types that KServe has no name for."""
+        if array.dtype.kind in "OSU":
+            return cls("BYTES", array.shape, b"".join(_prefixed(element) for element in array.ravel().tolist()))
+        dtype = _BY_CODE.get(array.dtype.str[1:])
+        if dtype is not None:
+            little_endian = array.astype(f"<{array.dtype.str[1:]}", copy=False)
+            return cls(dtype, array.shape, little_endian.tobytes())
+        raise ValueError(f"arrays of type {array.dtype} are no tensors of KServe's")
+
+    @classmethod
+    def of(cls, dtype: TensorType, shape: tuple[int, ...], numbers: Sequence[float]) -> Self:
+        """Without numpy; not for BF16 and BYTES. Raises struct.error for numbers beyond the type."""
+        return cls(dtype, shape, struct.pack(f"<{len(numbers)}{STRUCT_FORMATS[dtype]}", *numbers))
+
+    def array(self) -> "numpy.ndarray[Any, Any]":
+        """BF16 as float32, of the same values; BYTES as bytes."""
+        import numpy
+
+        if self.dtype == "BYTES":
+            return numpy.array([*_elements(self.data), None], dtype=object)[:-1].reshape(self.shape)
+        if self.dtype == "BF16":  # the upper half of a float32
+            bits = numpy.frombuffer(self.data, "<u2").astype("<u4") << 16
+            return bits.view("<f4").reshape(self.shape)
+        return numpy.frombuffer(self.data, f"<{NUMPY_TYPES[self.dtype]}").reshape(self.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpecification:
+    """One named tensor that a backend takes or gives."""
+
+    name: str
+    dtype: TensorType
+    shape: tuple[int, ...]  # -1: any size
+    optional: bool = False
+
+
+class TensorBackend(ABC):
+    """What a backend is besides, if it takes requests as named tensors."""
+
+    tensor_inputs: ClassVar[tuple[TensorSpecification, ...]]
+    tensor_outputs: ClassVar[tuple[TensorSpecification, ...]]
+
+    @abstractmethod
+    def infer(self, request_id: int, inputs: Mapping[str, Tensor]) -> AsyncGenerator[Mapping[str, Tensor], None]:
+        """Responses until the last; raises LmiError. Closing it stops the request."""
+
+
+def _elements(data: bytes) -> Iterator[bytes]:
+    place = 0
+    while place < len(data):
+        start = place + LENGTH_SIZE
+        place = start + int.from_bytes(data[place:start], "little")
+        if start > len(data) or place > len(data):
+            raise ValueError("the data of a BYTES tensor end within an element")
+        yield data[start:place]
+
+
+def _prefixed(element: object) -> bytes:
+    data = element if isinstance(element, bytes) else str(element).encode()
+    return len(data).to_bytes(LENGTH_SIZE, "little") + data
