@@ -1,0 +1,116 @@
+"""The trtllm backend: TensorRT-LLM's requests and parameters, on the torch engine."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing
+from typing import Any
+
+import msgspec
+
+from lmi_core.backend import Backend, BackendSetup
+from lmi_core.generation import GenerationStep
+from lmi_core.hookspecs import hookimpl
+from lmi_core.huggingface_tokenizer import HuggingFaceTokenizer
+from lmi_core.request import ValidRequest
+from lmi_core.tensors import Tensor, TensorBackend
+from lmi_core.token_writer import TokenWriter
+from lmi_plugins.backends.torch import engine_options
+from lmi_plugins.backends.trtllm_properties import TrtllmProperties
+from lmi_plugins.torch_engine.messages import EngineOptions
+from lmi_plugins.trtllm.client import ManagerClient
+from lmi_plugins.trtllm.parameters import TrtllmParameters
+from lmi_plugins.trtllm.tensor_table import INPUTS, OUTPUTS
+from lmi_plugins.trtllm.text_request import request_tensors
+from lmi_plugins.trtllm.text_steps import generation_steps
+from lmi_plugins.trtllm.triton_inputs import from_triton
+
+
+class TrtllmBackend(Backend[TrtllmProperties], TensorBackend):
+    """A GptManager in a worker process; text is asked for by tensors too."""
+
+    name = "trtllm"
+    aliases = ("trt-llm", "tensorrt-llm", "tensorrt_llm")
+    properties_type = TrtllmProperties
+    parameters_type = TrtllmParameters
+    tensor_inputs = INPUTS
+    tensor_outputs = OUTPUTS
+
+    def __init__(self, setup: BackendSetup[TrtllmProperties]) -> None:
+        super().__init__(setup)
+        self.options = _options(setup)
+        limits = setup.properties.limits
+        self.max_input_length, self.max_output_length = limits.longest_input, limits.max_output_len
+        self.manager = ManagerClient(self.options, limits, setup.retry_threshold)
+        self._running: dict[str, set[int]] = {}  # the manager's ids of requests for text, by the client's
+
+    async def start(self) -> None:
+        loading = asyncio.create_task(self.manager.worker.start())
+        try:
+            tokenizer = await asyncio.to_thread(
+                HuggingFaceTokenizer.load, self.options.model, self.options.revision, self.options.trust_remote_code
+            )
+            await loading
+        except BaseException:
+            loading.cancel()
+            await asyncio.gather(loading, return_exceptions=True)
+            await self.stop()
+            raise
+        self.tokenizer, self.max_length = tokenizer, self.manager.loaded.max_length
+        self._writer = TokenWriter(tokenizer, frozenset(self.manager.loaded.end_ids))
+
+    async def stop(self) -> None:
+        await self.manager.worker.stop()
+
+    async def health(self) -> None:
+        self.manager.worker.check_health()
+
+    async def given_up(self) -> str:
+        restarts = self.manager.worker.restarts
+        await restarts.given_up.wait()
+        return restarts.reason
+
+    async def infer(self, request_id: int, inputs: Mapping[str, Tensor]) -> AsyncGenerator[Mapping[str, Tensor], None]:
+        async with aclosing(self.manager.infer(self.manager.new_id(), from_triton(inputs))) as responses:
+            async for response in responses:
+                yield response
+
+    async def generate(self, request: ValidRequest) -> AsyncGenerator[GenerationStep, None]:
+        assert isinstance(request.parameters, TrtllmParameters), request.parameters
+        if request.parameters.stop:
+            self._stop(request.request_id)
+            for index in range(request.parameters.num_sequences):
+                yield GenerationStep([], "abort", index)
+            return
+        end_ids, own_id = self.manager.loaded.end_ids, self.manager.new_id()
+        running = self._running.setdefault(request.request_id, set())
+        running.add(own_id)
+        responses = self.manager.infer(own_id, request_tensors(request, self.tokenizer, end_ids))
+        try:
+            async with aclosing(generation_steps(responses, request, self._writer, end_ids)) as steps:
+                async for step in steps:
+                    yield step
+        finally:
+            running.discard(own_id)
+            if not running:
+                self._running.pop(request.request_id, None)
+
+    def _stop(self, request_id: str) -> None:
+        for own_id in self._running.get(request_id, ()):
+            self.manager.stop(own_id)
+
+
+def _options(setup: BackendSetup[TrtllmProperties]) -> EngineOptions:
+    properties = setup.properties
+    options = engine_options(setup.directory, properties)
+    return msgspec.structs.replace(
+        options,
+        max_batch_size=properties.max_num_sequences or options.max_batch_size,
+        max_prefill_tokens=min(properties.max_num_tokens, options.max_prefill_tokens),
+        kv_cache_share=properties.kv_cache_free_gpu_mem_fraction,
+        adapters={},  # they come by `lora_task_id`
+    )
+
+
+@hookimpl
+def lmi_register_backends(register: Callable[[type[Backend[Any]]], None]) -> None:
+    register(TrtllmBackend)

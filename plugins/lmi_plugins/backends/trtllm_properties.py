@@ -1,0 +1,75 @@
+"""The keys of TensorRT-LLM's model directories: those that count here, and those that built NVIDIA's engine."""
+
+from typing import Annotated
+
+from pydantic import Field, PositiveInt
+
+from lmi_core.properties import Names, NoEffect
+from lmi_plugins.backends.torch import TorchProperties
+from lmi_plugins.trtllm.limits import RequestLimits
+
+Given = str | None  # whatever it is
+
+OWN_KERNELS = NoEffect("it chooses TensorRT's kernels, and the torch engine has its own")
+OWN_CONFIGURATION = NoEffect("the model's own configuration says it")
+NOTHING_BUILT = NoEffect("it says how TensorRT's engine is built, and nothing is built here")
+PAGED = NoEffect("the cache is paged and nothing is padded wherever the model allows it")
+NOT_QUANTIZED = NoEffect("the torch engine quantizes nothing")
+
+
+class EngineBuildProperties(TorchProperties):
+    """What TensorRT-LLM builds its engine by, and how it schedules: nothing that a client sees here."""
+
+    tokens_per_block: Annotated[Given, NoEffect("the cache has blocks of 16 tokens")] = None
+    batch_scheduler_policy: Annotated[
+        Given, NoEffect("as many requests run as memory has room for, and one that is paused goes on where it was")
+    ] = "max_utilization"
+    enable_chunked_context: Annotated[Given, NoEffect("prompts are computed in parts wherever others generate")] = None
+    enable_trt_overlap: Annotated[Given, OWN_KERNELS] = None
+    use_custom_all_reduce: Annotated[Given, OWN_KERNELS] = None
+    use_fused_mlp: Annotated[Given, OWN_KERNELS] = None
+    multi_block_mode: Annotated[Given, OWN_KERNELS] = None
+    gemm_plugin: Annotated[Given, OWN_KERNELS] = None
+    gpt_attention_plugin: Annotated[Given, OWN_KERNELS] = None
+    context_fmha: Annotated[Given, OWN_KERNELS] = None
+    paged_kv_cache: Annotated[Given, PAGED] = None
+    remove_input_padding: Annotated[Given, PAGED] = None
+    baichuan_model_version: Annotated[Given, OWN_CONFIGURATION] = None
+    chatglm_model_version: Annotated[Given, OWN_CONFIGURATION] = None
+    gpt_model_version: Annotated[Given, OWN_CONFIGURATION] = None
+    load_by_shard: Annotated[Given, NOTHING_BUILT] = None
+    trtllm_checkpoint_path: Annotated[Given, NOTHING_BUILT] = None
+    num_checkpoint_workers: Annotated[Given, NOTHING_BUILT] = None
+    num_engine_workers: Annotated[Given, NOTHING_BUILT] = None
+    smoothquant_alpha: Annotated[Given, NOT_QUANTIZED] = None
+    smoothquant_per_token: Annotated[Given, NOT_QUANTIZED] = None
+    smoothquant_per_channel: Annotated[Given, NOT_QUANTIZED] = None
+    multi_query_mode: Annotated[Given, NOT_QUANTIZED] = None
+    q_format: Annotated[Given, NOT_QUANTIZED] = None
+    calib_size: Annotated[Given, NOT_QUANTIZED] = None
+
+
+class TrtllmProperties(EngineBuildProperties):
+    """What TensorRT-LLM's directories say of requests and memory."""
+
+    max_input_len: PositiveInt = Field(1024, description="Most tokens of a prompt; a longer one is refused.")
+    max_output_len: PositiveInt = Field(512, description="Most tokens to generate; a request for more is refused.")
+    max_num_tokens: PositiveInt = Field(
+        16384, description="Most tokens computed in one step; a prompt that is longer is refused."
+    )
+    max_beam_width: PositiveInt | None = Field(
+        None, description="Widest beam search; max_rolling_batch_size when not given."
+    )
+    max_num_sequences: PositiveInt | None = Field(
+        None, description="Most requests that generate at the same time; max_rolling_batch_size when not given."
+    )
+    enable_prefix_caching: Annotated[bool, Names(aliases=("enable_kv_cache_reuse",))] = Field(
+        True, description="Compute prompts that begin alike once, for as long as there is room to keep them."
+    )
+    kv_cache_free_gpu_mem_fraction: float | None = Field(
+        None, gt=0, lt=1, description="Share of the memory that is free once the model is loaded, for keys and values."
+    )
+
+    @property
+    def limits(self) -> RequestLimits:
+        return RequestLimits(self.max_input_len, self.max_output_len, self.max_num_tokens, self.max_beam_width)

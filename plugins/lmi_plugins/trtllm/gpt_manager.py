@@ -1,0 +1,178 @@
+"""TensorRT-LLM's batch manager, in Python: requests come and go by callbacks while others generate."""
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy
+
+from lmi_core.errors import GenerationFailed, InvalidParameter, LmiError
+from lmi_core.huggingface_tokenizer import HuggingFaceTokenizer
+from lmi_plugins.torch_engine.engine import Engine
+from lmi_plugins.torch_engine.messages import EngineOptions
+from lmi_plugins.trtllm.inference_request import InferenceRequest
+from lmi_plugins.trtllm.limits import NO_LIMITS, RequestLimits
+from lmi_plugins.trtllm.lora_cache import LoraCache
+from lmi_plugins.trtllm.model_checks import check_model
+from lmi_plugins.trtllm.responses import Answer, Response
+from lmi_plugins.trtllm.statistics import statistics
+from lmi_plugins.trtllm.translation import by_tensor_names, engine_request
+
+logger = logging.getLogger(__name__)
+
+IDLE_SECONDS = 0.01  # between two looks for requests while there are none, unless somebody wakes the manager
+
+Tensors = Mapping[str, "numpy.ndarray[Any, Any]"]
+GetInferenceRequests = Callable[[int], Iterable[InferenceRequest]]  # at most so many
+SendResponse = Callable[[int, Tensors, bool, str], None]  # request id, tensors, whether it is the last, error
+PollStopSignals = Callable[[], Iterable[int]]  # request ids
+ReturnStatistics = Callable[[str], None]  # a JSON object
+
+
+class ErrorMessage(str):
+    """Empty where all is well."""
+
+    kind: str
+
+    @classmethod
+    def of(cls, error: LmiError) -> Self:
+        message = cls(error.message)
+        message.kind = error.kind
+        return message
+
+
+NO_ERROR = ErrorMessage()
+
+
+class GptManager:
+    """Owns a model and a thread, which calls every callback.
+
+    The model is in this process, so that the tensors need not travel; the backend has the manager in a worker process.
+    """
+
+    def __init__(
+        self,
+        model: str | Path | EngineOptions,
+        get_inference_requests: GetInferenceRequests,
+        send_response: SendResponse,
+        poll_stop_signals: PollStopSignals | None = None,
+        return_statistics: ReturnStatistics | None = None,
+        limits: RequestLimits = NO_LIMITS,
+    ) -> None:
+        """Loads the model; raises ConfigurationError. `model`: a directory, an id on the hub, or one with options."""
+        options = model if isinstance(model, EngineOptions) else EngineOptions(str(model))
+        tokenizer = HuggingFaceTokenizer.load(options.model, options.revision, options.trust_remote_code)
+        self.engine = Engine(options, tokenizer)
+        self._get_inference_requests = get_inference_requests
+        self._send_response = send_response
+        self._poll_stop_signals = poll_stop_signals
+        self._return_statistics = return_statistics
+        self._limits = limits
+        self._loras = LoraCache(self.engine)
+        self._active: dict[int, Answer] = {}  # by request
+        self._iteration = 0
+        self._failure: BaseException | None = None
+        self._shut_down = threading.Event()
+        self._woken = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="gpt-manager", daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.shutdown()
+
+    def wake(self) -> None:
+        """There are requests: have them fetched at once. Without it that takes a few milliseconds."""
+        self._woken.set()
+
+    def shutdown(self) -> None:
+        """Ends the thread; requests in flight get an error. Raises what a callback or the device has ended it with."""
+        self._shut_down.set()
+        self.wake()
+        if threading.current_thread() is not self._thread:
+            self.join()
+
+    def join(self) -> None:
+        """Until the thread has ended; raises as `shutdown` does."""
+        self._thread.join()
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+
+    def _run(self) -> None:
+        try:
+            while not self._shut_down.is_set():
+                self._iterate()
+        except BaseException as failure:
+            logger.exception("The manager ends")
+            self._failure = failure
+        reason = "the manager was shut down" if self._failure is None else f"the manager ended: {self._failure}"
+        try:
+            for request_id in list(self._active):
+                self._fail(request_id, GenerationFailed(f"the request was lost: {reason}"))
+        except Exception as failure:
+            self._failure = self._failure or failure
+
+    def _iterate(self) -> None:
+        self._fetch()
+        if not self.engine.has_work:
+            self._woken.wait(IDLE_SECONDS)
+            self._woken.clear()
+            return
+        active = len(self._active)
+        for request_id, result in self.engine.step():
+            if isinstance(result, LmiError):
+                self._fail(int(request_id), result)
+            else:
+                self._respond(int(request_id), self._active[int(request_id)].add(result))
+        if self._poll_stop_signals is not None:
+            self._stop(self._poll_stop_signals())
+        if self._return_statistics is not None:
+            self._return_statistics(statistics(self.engine, self._iteration, active))
+        self._iteration += 1
+
+    def _fetch(self) -> None:
+        room = self.engine.max_batch_size - len(self._active)
+        for request in self._get_inference_requests(room) if room else ():
+            try:
+                self._admit(request)
+            except LmiError as error:
+                self._send_response(request.request_id, {}, True, ErrorMessage.of(error))
+
+    def _admit(self, request: InferenceRequest) -> None:
+        if request.request_id in self._active:
+            raise InvalidParameter(f"`request_id` {request.request_id} is that of a request that still runs")
+        engine = self.engine
+        self._limits.check(request)
+        check_model(request, engine.vocabulary, engine.hidden_size, engine.max_length)
+        adapter = self._loras.adapter(request)
+        try:
+            engine.add(engine_request(request, adapter))
+        except InvalidParameter as error:
+            raise type(error)(by_tensor_names(error.message)) from None
+        self._active[request.request_id] = Answer(request, engine.vocabulary)
+
+    def _respond(self, request_id: int, responses: Iterable[Response]) -> None:
+        for response in responses:
+            if response.is_final:
+                del self._active[request_id]
+            self._send_response(request_id, response.tensors, response.is_final, NO_ERROR)
+
+    def _fail(self, request_id: int, error: LmiError) -> None:
+        del self._active[request_id]
+        self.engine.abort(str(request_id))
+        self._send_response(request_id, {}, True, ErrorMessage.of(error))
+
+    def _stop(self, request_ids: Iterable[int]) -> None:
+        """Each is answered once more, with what it had not sent yet."""
+        for request_id in request_ids:
+            if request_id in self._active:
+                self.engine.abort(str(request_id))
+                self._respond(request_id, [self._active[request_id].stop()])

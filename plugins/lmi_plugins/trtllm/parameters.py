@@ -1,0 +1,69 @@
+"""The generation parameters of LMI's TensorRT-LLM backend, with LMI's names and defaults."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import Field, model_validator
+
+from lmi_core.parameters import GenerationParameters, StopSequence
+
+INT32_MAX = 2**31 - 1  # what the tensors hold
+GREEDY_DEFAULTS: Mapping[str, Any] = {"temperature": 0.8, "top_k": 0, "top_p": 0.0}
+SAMPLING_DEFAULTS: Mapping[str, Any] = {"temperature": 1.0, "top_k": 5, "top_p": 0.85}
+
+
+class TrtllmParameters(GenerationParameters):
+    """TensorRT-LLM has no `do_sample`: it samples where `top_k` or `top_p` is above 0."""
+
+    do_sample: bool = Field(
+        False, description="Which defaults temperature, top_k and top_p have; given as false, decoding is greedy."
+    )
+    temperature: float = Field(
+        0.8, ge=0, le=100, description="Divides the logits before sampling; 0 is greedy. With do_sample: 1.0."
+    )
+    top_k: int = Field(
+        0, ge=-1, le=INT32_MAX, description="Sample from the k most likely tokens; 0: all. With do_sample: 5."
+    )
+    top_p: float = Field(
+        0.0, ge=0, le=1, description="Sample from the tokens of this probability; 0: all. With do_sample: 0.85."
+    )
+    min_length: int = Field(
+        1, ge=0, le=INT32_MAX, description="The fewest tokens to generate before the end-of-sequence token."
+    )
+    bad_sequences: list[StopSequence] | None = Field(None, max_length=64, description="Texts whose tokens never come.")
+    stop: bool = Field(False, description="Generate nothing, but stop the requests of the same x-request-id.")
+    presence_penalty: float = Field(
+        0.0, ge=-100, le=100, description="Above 0: tokens are less likely once they have come."
+    )
+    frequency_penalty: float = Field(
+        0.0, ge=-100, le=100, description="Above 0: tokens get less likely each time they come."
+    )
+    length_penalty: float = Field(0.0, ge=-10, le=10, description="Beam search: above 0 favours longer sequences.")
+    num_beams: int = Field(1, ge=1, le=64, description="Above 1: beam search; only without streaming.")
+    no_repeat_ngram_size: int = Field(
+        0, ge=0, le=INT32_MAX, description="No run of this many tokens comes twice; 0: any may."
+    )
+    stop_token_ids: list[Annotated[int, Field(ge=0, le=INT32_MAX)]] | None = Field(
+        None, max_length=64, description="Token ids that end the generation."
+    )
+    ignore_eos_token: bool = Field(False, description="Go on after the end-of-sequence token.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _defaults(cls, given: Any) -> Any:
+        if not isinstance(given, dict):
+            return given
+        return {**(SAMPLING_DEFAULTS if given.get("do_sample") is True else GREEDY_DEFAULTS), **given}
+
+    @property
+    def samples(self) -> bool:
+        refused = "do_sample" in self.model_fields_set and not self.do_sample
+        return not refused and self.num_beams == 1 and (self.top_k > 0 or self.top_p > 0)
+
+    @property
+    def num_sequences(self) -> int:
+        return self.num_beams
+
+    @property
+    def best_first(self) -> bool:
+        return self.num_beams > 1

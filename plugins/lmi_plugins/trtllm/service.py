@@ -1,0 +1,100 @@
+"""The worker's side of the trtllm backend: a GptManager whose callbacks read and write messages."""
+
+import threading
+from collections import deque
+
+from lmi_core.errors import ConfigurationError, LmiError
+from lmi_core.tensors import Tensor
+from lmi_core.worker import Channel
+from lmi_plugins.torch_engine.protocol import Failure
+from lmi_plugins.trtllm.gpt_manager import GptManager, Tensors
+from lmi_plugins.trtllm.inference_request import InferenceRequest
+from lmi_plugins.trtllm.protocol import (
+    Infer,
+    Load,
+    Loaded,
+    LoadFailed,
+    ResponseMessage,
+    Responses,
+    Started,
+    Stop,
+    decode_to_worker,
+    encode,
+)
+
+
+def run(channel: Channel) -> None:
+    """The worker's `target`: load what the first message says, then serve for ever."""
+    channel.send(encode(Started()))
+    first = decode_to_worker(channel.receive())
+    assert isinstance(first, Load), first
+    callbacks = Callbacks(channel, first.options.max_batch_size)
+    try:
+        manager = GptManager(
+            first.options,
+            callbacks.get_inference_requests,
+            callbacks.send_response,
+            callbacks.poll_stop_signals,
+            limits=first.limits,
+        )
+    except ConfigurationError as error:
+        channel.send(encode(LoadFailed(error.message)))
+        return
+    engine = manager.engine
+    channel.send(encode(Loaded(engine.max_length, engine.vocabulary, sorted(engine.end_ids))))
+    callbacks.loaded.set()
+    manager.join()
+
+
+class Callbacks:
+    """All are called by the manager's thread, which alone uses the channel from then on."""
+
+    def __init__(self, channel: Channel, max_batch_size: int) -> None:
+        self._channel = channel
+        self._max_batch_size = max_batch_size
+        self._waiting: deque[InferenceRequest] = deque()
+        self._stopped: set[int] = set()
+        self._responses: list[ResponseMessage] = []  # of this iteration
+        self.loaded = threading.Event()  # was said, so that the channel is free
+
+    def get_inference_requests(self, room: int) -> list[InferenceRequest]:
+        """Waits where the manager has nothing else to do."""
+        self.loaded.wait()
+        self._send()
+        self._read(wait=room == self._max_batch_size and not self._waiting)
+        return [self._waiting.popleft() for _ in range(min(room, len(self._waiting)))]
+
+    def send_response(self, request_id: int, tensors: Tensors, is_final: bool, error: str) -> None:
+        failure = Failure(str(request_id), getattr(error, "kind", "internal"), str(error)) if error else None
+        written = {name: Tensor.from_array(array) for name, array in tensors.items()}
+        self._responses.append(ResponseMessage(request_id, written, is_final, failure))
+
+    def poll_stop_signals(self) -> set[int]:
+        self._send()
+        self._read(wait=False)
+        stopped, self._stopped = self._stopped, set()
+        return stopped
+
+    def _send(self) -> None:
+        if self._responses:
+            self._channel.send(encode(Responses(self._responses)))
+            self._responses = []
+
+    def _read(self, wait: bool) -> None:
+        message = self._channel.receive() if wait else self._channel.pending()
+        while message is not None:
+            self._handle(message)
+            message = self._channel.pending()
+        self._send()
+
+    def _handle(self, message: bytes) -> None:
+        match decode_to_worker(message):
+            case Infer(request_id, tensors):
+                try:
+                    self._waiting.append(InferenceRequest(request_id, tensors))
+                except LmiError as error:
+                    failure = Failure(str(request_id), error.kind, error.message)
+                    self._responses.append(ResponseMessage(request_id, {}, True, failure))
+            case Stop(request_id):
+                self._stopped.add(request_id)
+                self._waiting = deque(each for each in self._waiting if each.request_id != request_id)

@@ -1,0 +1,36 @@
+"""Words as TensorRT-LLM takes them: [1, 2, n], a row of all their token ids and one of where each word ends."""
+
+from collections.abc import Sequence
+from itertools import accumulate
+
+from lmi_core.errors import InvalidParameter
+from lmi_core.tensors import Tensor
+
+PADDING = -1
+
+
+def read_words(name: str, tensor: Tensor) -> list[list[int]]:
+    """Raises InvalidParameter."""
+    ids, ends = tensor.array()[0].tolist()
+    words: list[list[int]] = []
+    begin = 0
+    for place, end in enumerate(ends):
+        if end == PADDING:
+            break
+        if not begin < end <= len(ids):
+            raise InvalidParameter(
+                f"`{name}` must have in its second row where each word ends: numbers that rise, from 1 to {len(ids)},"
+                f" then {PADDING}. Given: {end} at place {place} of {ends}"
+            )
+        words.append(ids[begin:end])
+        begin = end
+    if any(end != PADDING for end in ends[len(words) :]):
+        raise InvalidParameter(f"`{name}` must have nothing but {PADDING} after the last word's end. Given: {ends}")
+    return words
+
+
+def write_words(words: Sequence[Sequence[int]]) -> Tensor:
+    """For no words at all: [1, 2, 0]."""
+    ids = [token_id for word in words for token_id in word]
+    ends = list(accumulate(len(word) for word in words))
+    return Tensor.of("INT32", (1, 2, len(ids)), [*ids, *ends, *[PADDING] * (len(ids) - len(ends))])

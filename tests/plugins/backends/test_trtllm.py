@@ -1,0 +1,102 @@
+"""What the trtllm backend makes of a model directory. Its requests have tests of their own."""
+
+from pathlib import Path
+
+import pytest
+
+from lmi_core.backend import BackendSetup
+from lmi_core.configuration import Configuration
+from lmi_core.errors import ConfigurationError
+from lmi_core.plugins import load_plugins
+from lmi_core.tensors import TensorBackend
+from lmi_plugins.backends.trtllm import TrtllmBackend
+from lmi_plugins.backends.trtllm_properties import TrtllmProperties
+from lmi_plugins.trtllm.limits import RequestLimits
+from tests.conftest import ModelDirectory
+
+
+def backend(directory: Path) -> TrtllmBackend:
+    configuration = Configuration.read(directory, {})
+    properties = configuration.load(TrtllmProperties)
+    configuration.reject_unknown()
+    return TrtllmBackend(BackendSetup(directory, properties, {}, retry_threshold=3))
+
+
+def properties(*options: str) -> dict[str, str]:
+    return {"serving.properties": "".join(f"option.{option}\n" for option in options), "config.json": "{}"}
+
+
+@pytest.mark.parametrize("name", ["trtllm", "trt-llm", "tensorrt-llm", "tensorrt_llm"])
+def test_names(name: str) -> None:
+    assert load_plugins().backends.get(name) is TrtllmBackend
+    assert issubclass(TrtllmBackend, TensorBackend)
+
+
+def test_defaults(model_dir: ModelDirectory) -> None:
+    made = backend(model_dir(properties()))
+    assert made.setup.properties.limits == RequestLimits(1024, 512, 16384, None)
+    assert (made.max_input_length, made.max_output_length) == (1024, 512)
+    assert (made.options.max_batch_size, made.options.max_prefill_tokens) == (32, 512)
+    assert made.options.enable_prefix_caching
+
+
+def test_options_reach_the_engine(model_dir: ModelDirectory) -> None:
+    made = backend(
+        model_dir(
+            properties(
+                "max_input_len=300",
+                "max_output_len=70",
+                "max_num_tokens=200",
+                "max_beam_width=4",
+                "max_num_sequences=9",
+                "max_rolling_batch_size=7",
+                "enable_kv_cache_reuse=false",
+                "kv_cache_free_gpu_mem_fraction=0.5",
+                "max_loras=3",
+                "max_lora_rank=64",
+                "dtype=bf16",
+            )
+        )
+    )
+    assert made.setup.properties.limits == RequestLimits(300, 70, 200, 4)
+    assert (made.max_input_length, made.max_output_length) == (200, 70)
+    options = made.options
+    assert (options.max_batch_size, options.max_prefill_tokens, options.dtype) == (9, 200, "bf16")
+    assert (options.enable_prefix_caching, options.kv_cache_share) == (False, 0.5)
+    assert (options.max_loras, options.max_lora_rank) == (3, 64)
+
+
+def test_a_directory_as_they_are_found(model_dir: ModelDirectory) -> None:
+    """What changes nothing here is explained where it is more than a default."""
+    files = properties(
+        "model_id=some/model",
+        "tensor_parallel_degree=max",
+        "max_rolling_batch_size=128",
+        "max_num_tokens=50000",
+        "batch_scheduler_policy=max_utilization",
+        "tokens_per_block=64",
+        "quantize=awq",
+    )
+    configuration = Configuration.read(model_dir(files), {})
+    made = configuration.load(TrtllmProperties)
+    configuration.reject_unknown()
+    assert (made.max_rolling_batch_size, made.max_num_tokens) == (128, 50000)
+    assert configuration.warnings == [
+        "serving.properties:7: option.quantize has no effect: the torch engine quantizes nothing; weights that are"
+        " quantized say so in the model's configuration. Given: awq",
+        "serving.properties:6: option.tokens_per_block has no effect: the cache has blocks of 16 tokens. Given: 64",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ("tensor_parallel_degree=4", r"option\.rolling_batch=vllm spreads a model over devices"),
+        ("max_input_len=0", r"option\.max_input_len must be an integer greater than 0\. Given: 0"),
+        ("kv_cache_free_gpu_mem_fraction=1.5", r"option\.kv_cache_free_gpu_mem_fraction must be a number"),
+        ("max_input_length=3", r"did you mean option\.max_input_len\?"),
+    ],
+)
+def test_what_is_refused(model_dir: ModelDirectory, option: str, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        backend(model_dir(properties(option)))

@@ -1,0 +1,128 @@
+"""The manager in its worker process, from the server's side."""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Mapping
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from lmi_core.errors import BackendUnhealthy, ConfigurationError, GenerationFailed, InvalidParameter, RequestAborted
+from lmi_core.tensors import Tensor
+from lmi_plugins.torch_engine.messages import EngineOptions
+from lmi_plugins.trtllm.client import ManagerClient
+from lmi_plugins.trtllm.inference_request import InferenceRequest
+from lmi_plugins.trtllm.limits import NO_LIMITS, RequestLimits
+from tests.plugins.torch_engine.conftest import ModelDirectory, ReferenceModel
+from tests.plugins.torch_engine.tiny_models import CONTEXT, VOCABULARY, reference_ids
+from tests.plugins.trtllm.asking import PROMPT
+from tests.plugins.trtllm.lora_rows import task_id
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+LIMITS = RequestLimits(max_input_len=20)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def client(model_directory: ModelDirectory) -> AsyncIterator[ManagerClient]:
+    client = ManagerClient(EngineOptions(str(model_directory("llama")), max_batch_size=4), LIMITS, retry_threshold=3)
+    await client.worker.start()
+    assert (client.loaded.max_length, client.loaded.vocabulary, client.loaded.end_ids) == (CONTEXT, VOCABULARY, [])
+    yield client
+    process_id = client.worker.process_id
+    assert process_id is not None
+    await client.worker.stop()
+    with pytest.raises(ProcessLookupError):
+        os.kill(process_id, 0)
+
+
+def tensors(count: int = 6, **others: Any) -> Mapping[str, Tensor]:
+    return InferenceRequest(0, {"input_ids": [PROMPT], "request_output_len": [[count]]} | others).tensors
+
+
+async def generated(client: ManagerClient, given: Mapping[str, Tensor]) -> list[int]:
+    responses = [response async for response in client.infer(client.new_id(), given)]
+    return [token_id for response in responses for token_id in response["output_ids"].array()[0].tolist()]
+
+
+async def test_the_same_as_without_a_worker(client: ManagerClient, reference: ReferenceModel) -> None:
+    expected = reference_ids(reference("llama"), PROMPT, 20)
+    assert await generated(client, tensors(20)) == expected
+    assert await generated(client, tensors(20, streaming=[True])) == expected
+
+
+async def test_more_requests_than_fit_in_a_batch(client: ManagerClient, reference: ReferenceModel) -> None:
+    answers = await asyncio.gather(*(generated(client, tensors(count)) for count in range(1, 20)))
+    whole = reference_ids(reference("llama"), PROMPT, 19)
+    assert answers == [whole[:count] for count in range(1, 20)]
+
+
+async def test_requests_are_refused_one_by_one(client: ManagerClient) -> None:
+    """By the tensors' own checks, by the limits, by the model, and by what is cached."""
+    going = asyncio.create_task(generated(client, tensors(100)))
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"input_ids": Tensor("INT32", (1, 0), b"")}, "`input_ids` must not be empty"),
+        ({"top_k": Tensor("INT32", (1,), bytes(4))}, "`top_k` is no input tensor"),
+        ({"input_ids": Tensor.of("INT32", (1, 21), [1] * 21)}, "`input_ids` must have at most 20 tokens"),
+        ({"end_id": Tensor.of("INT32", (1,), [VOCABULARY])}, "`end_id` must hold token ids"),
+        ({"lora_task_id": Tensor.from_array(task_id(4))}, "`lora_task_id` must be one that is cached"),
+    ]
+    for given, message in wrong:
+        with pytest.raises(InvalidParameter, match=f"^{message}"):
+            await generated(client, {**tensors(), **given})
+    assert len(await going) == 100
+    assert client.in_flight == 0
+
+
+async def test_closing_stops(client: ManagerClient) -> None:
+    """Four that run for ever fill the batch; a fifth waits until one is closed."""
+    endless = [client.infer(client.new_id(), tensors(CONTEXT - 3, streaming=[True])) for _ in range(4)]
+    for stream in endless:
+        await anext(stream)
+    last = asyncio.create_task(generated(client, tensors(2)))
+    for stream in endless:
+        await stream.aclose()
+    assert len(await last) == 2
+    assert client.in_flight == 0
+
+
+async def test_stopping_ends_whoever_waits(client: ManagerClient) -> None:
+    request_id = client.new_id()
+    async with aclosing(client.infer(request_id, tensors(CONTEXT - 3, streaming=[True]))) as responses:
+        await anext(responses)
+        client.stop(request_id)
+        with pytest.raises(RequestAborted):
+            async for _ in responses:
+                pass
+    client.stop(request_id)  # again, which changes nothing
+    assert len(await generated(client, tensors())) == 6
+
+
+async def test_a_killed_worker_fails_its_requests_and_is_replaced(client: ManagerClient) -> None:
+    killed = client.worker.process_id
+    assert killed is not None
+    responses = client.infer(client.new_id(), tensors(CONTEXT - 3, streaming=[True]))
+    await anext(responses)
+    os.kill(killed, signal.SIGSTOP)  # so that it does not finish before it is killed
+    os.kill(killed, signal.SIGKILL)
+    with pytest.raises(GenerationFailed, match="the request was lost: the worker ended with exit code -9"):
+        async for _ in responses:
+            pass
+    with pytest.raises(BackendUnhealthy, match="is being restarted"):
+        await generated(client, tensors())
+    async with asyncio.timeout(60):
+        while client.worker.process_id is None:
+            await asyncio.sleep(0.05)
+    assert client.worker.process_id != killed
+    assert len(await generated(client, tensors())) == 6
+
+
+async def test_a_directory_that_cannot_be_loaded(tmp_path: Path) -> None:
+    client = ManagerClient(EngineOptions(str(tmp_path)), NO_LIMITS, retry_threshold=1)
+    with pytest.raises(ConfigurationError, match=r"^.*cannot be loaded"):
+        await client.worker.start()
+    await client.worker.stop()
