@@ -28,6 +28,9 @@ HOOKS = tuple(name for name in vars(hookspecs) if name.startswith("lmi_register_
 
 BUILTIN_PLUGINS = (
     "lmi_plugins.backends.torch",
+    "lmi_plugins.backends.trtllm",
+    "lmi_plugins.backends.vllm",
+    "lmi_plugins.backends.lmi_dist",
     "lmi_plugins.backends.scripted",
     "lmi_plugins.formatters.json",
     "lmi_plugins.formatters.jsonlines",

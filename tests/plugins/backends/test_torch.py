@@ -25,7 +25,7 @@ def test_options_reach_the_engine(model_dir: ModelDirectory) -> None:
             "option.kv_cache_memory=1000000\noption.revision=main\noption.trust_remote_code=True\n"
             "option.max_loras=3\noption.max_cpu_loras=5\noption.max_lora_rank=64\n"
             "option.enable_prefix_caching=false\noption.speculative_draft_model=draft\noption.speculative_length=3\n"
-            "option.record_acceptance_rate=true\n",
+            "option.record_acceptance_rate=true\noption.gpu_memory_utilization=0.5\n",
             "config.json": "{}",
             "adapters/french/adapter_config.json": "{}",
             "adapters/only-code/model.py": "",
@@ -42,6 +42,7 @@ def test_options_reach_the_engine(model_dir: ModelDirectory) -> None:
         max_prefill_tokens=64,
         max_model_len=99,
         kv_cache_memory=1000000,
+        gpu_memory_utilization=0.5,
         max_loras=3,
         max_cpu_loras=5,
         max_lora_rank=64,
@@ -51,6 +52,23 @@ def test_options_reach_the_engine(model_dir: ModelDirectory) -> None:
         speculative_length=3,
         record_acceptance_rate=True,
     )
+
+
+@pytest.mark.parametrize("line", ["enforce_eager=true", "load_format=pt", "quantize=awq", "quantization=fp8"])
+def test_arguments_of_vllm_that_have_no_effect(model_dir: ModelDirectory, line: str) -> None:
+    configuration = Configuration.read(model_dir({"serving.properties": f"option.{line}\n"}), {})
+    configuration.load(TorchProperties)
+    key = f"option.{line.partition('=')[0]}".replace("quantization", "quantize")
+    (warning,) = configuration.warnings
+    assert warning.startswith(f"serving.properties:1: {key} has no effect: the torch engine ")
+
+
+def test_arguments_of_vllm_with_their_defaults_are_nothing_to_explain(model_dir: ModelDirectory) -> None:
+    properties = "option.enforce_eager=False\noption.load_format=auto\noption.quantize=\n"
+    configuration = Configuration.read(model_dir({"serving.properties": properties}), {})
+    configuration.load(TorchProperties)
+    configuration.reject_unknown()
+    assert configuration.warnings == []
 
 
 def test_a_draft_model_may_be_one_of_the_hub(model_dir: ModelDirectory) -> None:

@@ -4,7 +4,6 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from lmi_core.errors import InvalidParameter
 from lmi_core.extended_parameters import ExtendedParameters
 from lmi_plugins.backends.scripted import WordTokenizer
 from lmi_plugins.backends.torch_parameters import sampling_parameters
@@ -80,8 +79,8 @@ def test_bad_texts_are_bad_within_a_text_too() -> None:
 
 @pytest.mark.parametrize("name", ["n", "best_of"])
 def test_beams_are_no_fewer_than_what_is_asked_for(name: str) -> None:
-    with pytest.raises(InvalidParameter, match=f"`{name}` must be at most `num_beams`, 2. Given: 3"):
-        converted({"num_beams": 2, name: 3})
+    with pytest.raises(ValidationError, match=f"`{name}` must be at most `num_beams`, 2. Given: 3"):
+        ExtendedParameters.model_validate({"num_beams": 2, name: 3})
 
 
 def test_the_likeliest_tokens_of_a_prompt_are_details() -> None:

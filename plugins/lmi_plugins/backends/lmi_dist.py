@@ -1,0 +1,120 @@
+"""The lmi-dist backend: what LMI-Dist's model directories ask for, on vLLM, or where that is missing on torch."""
+
+import logging
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from importlib.util import find_spec
+from typing import Annotated, Any
+
+from pydantic import Field, ValidationError
+
+from lmi_core.backend import Backend, BackendSetup
+from lmi_core.errors import ConfigurationError
+from lmi_core.hookspecs import hookimpl
+from lmi_core.properties import Names, NoEffect, declared
+from lmi_plugins.backends.torch import TorchBackend, TorchProperties
+from lmi_plugins.backends.vllm import HOW_TO_INSTALL, VllmBackend, VllmParameters
+from lmi_plugins.backends.vllm_properties import VllmProperties
+
+logger = logging.getLogger(__name__)
+
+ONE_DEVICE = "the torch engine runs on one device"
+
+# What vLLM takes, or LMI-Dist took, that changes nothing on the torch engine, beside what that declares itself.
+WITHOUT_EFFECT_ON_TORCH: Mapping[str, str] = {
+    "cpu_offload_gb_per_gpu": ONE_DEVICE,
+    "disable_custom_all_reduce": ONE_DEVICE,
+    "disable_sliding_window": "the torch engine keeps to the windows that the model has",
+    "draft_model_tp_size": ONE_DEVICE,
+    "enable_chunked_prefill": "the torch engine computes long prompts in several steps anyway",
+    "fully_sharded_loras": ONE_DEVICE,
+    "tokenizer_mode": "transformers chooses the tokenizer",
+}
+
+
+class LmiDistProperties(VllmProperties):
+    """As vLLM's, and what LMI-Dist has beside."""
+
+    cpu_offload_gb_per_gpu: Annotated[float | None, Names(aliases=("cpu_offload_gb",))] = Field(
+        None, ge=0, description="GiB of the weights, for each GPU, that are kept in main memory."
+    )
+    lora_extra_vocab_size: Annotated[
+        int | None, NoEffect("LoRA adapters that bring tokens of their own are not taken, whatever it is")
+    ] = None
+
+
+class LmiDistBackend(VllmBackend):
+    name = "lmi-dist"
+    aliases = ("lmi_dist",)
+    auto_priority = None
+    properties_type = LmiDistProperties
+
+    def __init__(self, setup: BackendSetup[VllmProperties]) -> None:
+        super().__init__(setup)
+        assert isinstance(setup.properties, LmiDistProperties), setup.properties
+        if setup.properties.cpu_offload_gb_per_gpu is not None:
+            self.arguments["cpu_offload_gb"] = str(setup.properties.cpu_offload_gb_per_gpu)
+
+    async def start(self) -> None:
+        logger.info("lmi-dist runs on vLLM, as that is installed")
+        await super().start()
+
+
+class TorchLmiDistBackend(TorchBackend):
+    """The same without vLLM."""
+
+    name = LmiDistBackend.name
+    aliases = LmiDistBackend.aliases
+    auto_priority = None
+    properties_type = LmiDistProperties
+    parameters_type = VllmParameters
+
+    def __init__(self, setup: BackendSetup[Any]) -> None:
+        """Raises ConfigurationError."""
+        given = _given(setup)
+        properties = _torch_properties(given)
+        super().__init__(replace(setup, properties=properties))
+        self.explanations = _explanations(given, properties)
+
+    @classmethod
+    def engine_arguments(cls) -> Collection[str]:
+        return TorchProperties.model_fields.keys() | WITHOUT_EFFECT_ON_TORCH.keys()
+
+    async def start(self) -> None:
+        logger.warning("lmi-dist runs on the torch engine, as vLLM is not installed: %s", HOW_TO_INSTALL)
+        for explanation in self.explanations:
+            logger.warning("%s", explanation)
+        await super().start()
+
+
+def _given(setup: BackendSetup[Any]) -> dict[str, object]:
+    """By name; what is not declared here is text."""
+    properties: LmiDistProperties = setup.properties
+    return {**properties.model_dump(exclude_unset=True), **setup.engine_arguments}
+
+
+def _torch_properties(given: Mapping[str, object]) -> TorchProperties:
+    own = {name: value for name, value in given.items() if name in TorchProperties.model_fields}
+    try:
+        return TorchProperties.model_validate(own)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        reason = first["msg"].removeprefix("Value error, ")
+        raise ConfigurationError(
+            f"option.{first['loc'][0]} {reason}. Given: {first['input']}"
+            f" (lmi-dist runs on the torch engine, as vLLM is not installed: {HOW_TO_INSTALL})"
+        ) from None
+
+
+def _explanations(given: Mapping[str, object], properties: TorchProperties) -> list[str]:
+    """Of what is given and has no effect."""
+    reasons = dict(WITHOUT_EFFECT_ON_TORCH)
+    for key in declared(TorchProperties):
+        if key.no_effect and getattr(properties, key.field) != TorchProperties.model_fields[key.field].default:
+            reasons[key.field] = key.no_effect
+    return [f"option.{name}={given[name]} has no effect: {reasons[name]}" for name in given if name in reasons]
+
+
+@hookimpl
+def lmi_register_backends(register: Callable[[type[Backend[Any]]], None]) -> None:
+    register(LmiDistBackend if find_spec("vllm") is not None else TorchLmiDistBackend)

@@ -1,0 +1,130 @@
+"""LMI's options of the vLLM backend, and the engine arguments of vLLM's that they stand for."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, PositiveInt
+
+from lmi_core.backend import BackendSetup
+from lmi_core.errors import ConfigurationError
+from lmi_core.model_source import model_source
+from lmi_core.properties import ModelProperties, Names
+from lmi_core.script.model_code import ADAPTER_WEIGHTS, ADAPTERS
+
+DataType = Literal["auto", "fp32", "fp16", "bf16", "float32", "float16", "bfloat16", "half", "float"]
+DATA_TYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
+MAX = "max"  # as `option.tensor_parallel_degree`: every device
+
+# What these arguments hold follows from the declared options, or from the model directory.
+NOT_PASSED_THROUGH = frozenset({"model"})
+
+
+class VllmProperties(ModelProperties):
+    """Whatever is not declared here passes through: every engine argument of the installed vLLM is an option."""
+
+    max_rolling_batch_size: Annotated[
+        PositiveInt, Names(aliases=("max_num_seqs",), environment=("MAX_BATCH_SIZE",))
+    ] = Field(default=32, description="Most requests that generate at the same time.")
+    max_rolling_batch_prefill_tokens: Annotated[PositiveInt | None, Names(aliases=("max_num_batched_tokens",))] = Field(
+        None, description="Most tokens computed in one step, prompts' and others; vLLM's choice when not given."
+    )
+    dtype: DataType = Field("auto", description="Type of the weights and of the computation; auto is the model's own.")
+    tensor_parallel_degree: Annotated[
+        PositiveInt | Literal["max"],
+        Names(aliases=("tensor_parallel_size",), environment=("TENSOR_PARALLEL_DEGREE",)),
+    ] = Field(1, description="Devices that one model is spread over; max takes all.")
+    max_model_len: PositiveInt | None = Field(
+        None, description="Longest prompt and answer together, in tokens; the model's own limit when not given."
+    )
+    quantize: Annotated[str | None, Names(aliases=("quantization",))] = Field(
+        None, description="How the weights are quantized, in vLLM's words (awq, gptq, fp8, ...); as the model says."
+    )
+    enable_lora: bool | None = Field(
+        None, description="Take LoRA adapters; when not given, if the model directory holds some."
+    )
+    max_loras: PositiveInt = Field(4, description="Most LoRA adapters that run at the same time.")
+    max_lora_rank: PositiveInt = Field(16, description="Highest rank of a LoRA adapter.")
+    max_cpu_loras: PositiveInt | None = Field(
+        None, description="Most LoRA adapters kept in main memory; max_loras when not given."
+    )
+    speculative_draft_model: str | None = Field(
+        None,
+        description="A folder or a Hugging Face hub id with a smaller model of the same vocabulary, whose guesses the"
+        " model checks several at a time.",
+    )
+    speculative_length: PositiveInt = Field(5, description="Tokens that the draft model guesses at a time.")
+    draft_model_tp_size: PositiveInt | None = Field(
+        None, description="Devices that the draft model is spread over; vLLM's choice when not given."
+    )
+    record_acceptance_rate: bool = Field(
+        False, description="Log with each request how many of the draft model's guesses were right."
+    )
+
+
+def vllm_arguments(setup: BackendSetup[Any], passed: Mapping[str, str]) -> dict[str, str]:
+    """Engine arguments as text, by vLLM's names; `passed` are those that pass through. Raises ConfigurationError."""
+    properties: VllmProperties = setup.properties
+    arguments: dict[str, object] = {
+        "model": model_source(setup.directory, properties),
+        "revision": properties.revision,
+        "trust_remote_code": properties.trust_remote_code,
+        "dtype": DATA_TYPES.get(properties.dtype, properties.dtype),
+        "max_num_seqs": properties.max_rolling_batch_size,
+        "max_num_batched_tokens": properties.max_rolling_batch_prefill_tokens,
+        "tensor_parallel_size": properties.tensor_parallel_degree,
+        "max_model_len": properties.max_model_len,
+        "quantization": properties.quantize,
+        "disable_log_stats": True,  # they cost as much again for each token as the rest of what the server does
+        "max_logprobs": -1,  # the bound on what requests ask for is LMI's; beam search needs more
+        **_lora_arguments(setup.directory, properties),
+        **_speculative_arguments(setup.directory, properties, passed),
+    }
+    given = {name: _as_text(value) for name, value in arguments.items() if value is not None}
+    return given | dict(passed)
+
+
+def adapter_folders(directory: Path) -> dict[str, Path]:
+    """Those of the model directory, by name."""
+    found = sorted((directory / ADAPTERS).glob(f"*/{ADAPTER_WEIGHTS}"))
+    return {path.parent.name: path.parent for path in found}
+
+
+def lora_enabled(directory: Path, properties: VllmProperties) -> bool:
+    return bool(adapter_folders(directory)) if properties.enable_lora is None else properties.enable_lora
+
+
+def _lora_arguments(directory: Path, properties: VllmProperties) -> dict[str, object]:
+    if not lora_enabled(directory, properties):
+        return {}
+    return {
+        "enable_lora": True,
+        "max_loras": properties.max_loras,
+        "max_lora_rank": properties.max_lora_rank,
+        "max_cpu_loras": properties.max_cpu_loras,
+    }
+
+
+def _speculative_arguments(directory: Path, properties: VllmProperties, passed: Mapping[str, str]) -> dict[str, object]:
+    model = properties.speculative_draft_model
+    recording: dict[str, object] = (
+        {"per_request_spec_decode_metrics": "summary"} if properties.record_acceptance_rate else {}
+    )
+    if model is None:
+        return recording if "speculative_config" in passed else {}
+    if "speculative_config" in passed:
+        raise ConfigurationError(
+            "option.speculative_draft_model and option.speculative_config exclude each other: give one of them"
+        )
+    config: dict[str, object] = {
+        "model": str(directory / model) if (directory / model).is_dir() else model,
+        "num_speculative_tokens": properties.speculative_length,
+    }
+    if properties.draft_model_tp_size is not None:
+        config["draft_tensor_parallel_size"] = properties.draft_model_tp_size
+    return {"speculative_config": config, **recording}
+
+
+def _as_text(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value)

@@ -1,0 +1,48 @@
+"""The LoRA adapters of a vLLM engine, by name."""
+
+import itertools
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+from lmi_core.errors import AdapterNotFound, ConfigurationError, InvalidAdapter
+from lmi_plugins.vllm_engine.engine import VllmEngine
+from lmi_plugins.vllm_engine.library import LoRARequest
+
+
+class VllmAdapters:
+    """vLLM knows them by number. One that is replaced or forgotten runs on where it runs; its place is then reused."""
+
+    def __init__(self, engine: VllmEngine) -> None:
+        self._engine = engine
+        self._numbers = itertools.count(1)
+        self._requests: dict[str, LoRARequest] = {}
+
+    @property
+    def names(self) -> Collection[str]:
+        return self._requests.keys()
+
+    async def load_all(self, folders: Mapping[str, Path]) -> None:
+        """Raises ConfigurationError."""
+        for name, folder in folders.items():
+            try:
+                await self.load(name, folder)
+            except InvalidAdapter as error:
+                raise ConfigurationError(f"adapter {name}: {error.message}") from error
+
+    async def load(self, name: str, folder: Path) -> None:
+        """Raises InvalidAdapter."""
+        request = LoRARequest(name, next(self._numbers), str(folder))
+        try:
+            await self._engine.vllm.add_lora(request)
+        except Exception as error:  # of whatever class the engine's own process raised
+            raise InvalidAdapter(f"{folder} cannot be loaded: {' '.join(str(error).split())}") from error
+        self._requests[name] = request
+
+    def unload(self, name: str) -> None:
+        """Raises AdapterNotFound."""
+        if name not in self._requests:
+            raise AdapterNotFound(f"there is no adapter `{name}`")
+        del self._requests[name]
+
+    def find(self, name: str | None) -> LoRARequest | None:
+        return None if name is None else self._requests[name]

@@ -1,0 +1,163 @@
+"""vLLM's engine in this process, as its cores and workers are processes of their own; a new one when it dies."""
+
+import asyncio
+import itertools
+import logging
+import multiprocessing
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+
+from pydantic import ValidationError
+
+from lmi_core.errors import BackendUnhealthy, ConfigurationError, GenerationFailed, InvalidParameter
+from lmi_core.restarts import Restarts
+from lmi_plugins.vllm_engine.arguments import engine_arguments
+from lmi_plugins.vllm_engine.library import (
+    AsyncEngineArgs,
+    AsyncLLM,
+    EngineDeadError,
+    EngineGenerateError,
+    LoRARequest,
+    MultiModalInput,
+    RequestOutput,
+    RequestOutputKind,
+    SamplingParams,
+    TokensInput,
+    VLLMClientError,
+    installed_version,
+    token_prompt,
+    warn_if_untested,
+)
+
+logger = logging.getLogger(__name__)
+
+
+class VllmEngine:
+    def __init__(self, arguments: Mapping[str, str], retry_threshold: int) -> None:
+        self.restarts = Restarts(retry_threshold)
+        self.why_unhealthy = "the engine is starting"  # while it is
+        self._arguments = arguments
+        self._engine: AsyncLLM | None = None  # set while it takes requests
+        self._ids = itertools.count()
+        self._supervisor: asyncio.Task[None] | None = None
+
+    @property
+    def vllm(self) -> AsyncLLM:
+        """Raises BackendUnhealthy."""
+        if self._engine is None or self._engine.errored:
+            raise BackendUnhealthy(self.why_unhealthy)
+        return self._engine
+
+    @property
+    def max_length(self) -> int:
+        return int(self.vllm.model_config.max_model_len)
+
+    def end_ids(self) -> frozenset[int]:
+        """What the model's generation configuration says; the tokenizer may have one more."""
+        found = self.vllm.model_config.try_get_generation_config().get("eos_token_id")
+        return frozenset([found] if isinstance(found, int) else found or ())
+
+    async def start(self) -> None:
+        """Raises ConfigurationError."""
+        warn_if_untested(installed_version())
+        self._supervisor = asyncio.create_task(self._supervise(await self._start_engine()))
+
+    async def stop(self) -> None:
+        if self._supervisor is not None:
+            self._supervisor.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._supervisor
+
+    async def generate(
+        self, prompt: TokensInput | MultiModalInput, parameters: SamplingParams, adapter: LoRARequest | None = None
+    ) -> AsyncGenerator[RequestOutput, None]:
+        """What vLLM's engine puts out. Closing it aborts the request. Raises LmiError."""
+        engine, request_id = self.vllm, str(next(self._ids))
+        finished = False
+        with translated_errors():
+            try:
+                outputs = await engine.add_request(request_id, prompt, parameters, lora_request=adapter)
+                while not finished:
+                    output = outputs.get_nowait() or await outputs.get()
+                    finished = output.finished
+                    yield output
+                self.restarts.worked()
+            finally:
+                if not finished and not engine.errored:
+                    await engine.abort(request_id)
+
+    async def _start_engine(self) -> AsyncLLM:
+        arguments = await asyncio.to_thread(engine_arguments, self._arguments)
+        engine = await _in_own_thread(lambda: _create(arguments))
+        try:
+            # Also what makes vLLM listen to its core, whose death is then seen at once.
+            parameters = SamplingParams(max_tokens=1, detokenize=False, output_kind=RequestOutputKind.FINAL_ONLY)
+            async for _ in engine.generate(token_prompt([0]), parameters, "warm-up"):
+                pass
+        except BaseException:
+            await asyncio.to_thread(engine.shutdown)
+            raise
+        self._engine = engine
+        return engine
+
+    async def _supervise(self, engine: AsyncLLM) -> None:
+        while True:
+            try:
+                await asyncio.wait({engine.output_handler})  # ends when the core has died, or with the engine
+                self._engine = None
+                self.why_unhealthy = "vLLM's engine died and is being restarted"
+                logger.error("vLLM's engine died; its log above says why")
+            finally:
+                self._engine = None
+                engine.output_handler.cancel()  # which else logs that the core is gone
+                await asyncio.shield(asyncio.to_thread(engine.shutdown))
+            restarted = await self.restarts.attempt(self._start_engine)
+            if restarted is None:
+                self.why_unhealthy = self.restarts.reason
+                return
+            engine = restarted
+
+
+def _create(arguments: AsyncEngineArgs) -> AsyncLLM:
+    try:
+        return AsyncLLM.from_engine_args(arguments)
+    except ValidationError as error:
+        raise ConfigurationError(f"vLLM cannot load the model: {_complaints(error)}") from error
+    except Exception as error:  # of whatever class vLLM or the model's own code raises
+        raise ConfigurationError(f"vLLM cannot load the model: {' '.join(str(error).split())}") from error
+
+
+def _complaints(error: ValidationError) -> str:
+    """One for each argument: a union reports an error for each of its members."""
+    lines: dict[str, str] = {}
+    for details in error.errors():
+        option = f"option.{details['loc'][0]}: " if details["loc"] else ""
+        lines.setdefault(option, option + details["msg"].removeprefix("Value error, "))
+    return "; ".join(lines.values())
+
+
+async def _in_own_thread(create: Callable[[], AsyncLLM]) -> AsyncLLM:
+    """vLLM waits for its processes without the event loop. Cancelled, it ends because they are ended."""
+    loading = asyncio.ensure_future(asyncio.to_thread(create))
+    try:
+        return await asyncio.shield(loading)
+    except asyncio.CancelledError:
+        for process in multiprocessing.active_children():
+            process.terminate()
+        await asyncio.wait({loading})
+        if not loading.cancelled() and loading.exception() is None:
+            loading.result().shutdown()
+        raise
+
+
+@contextmanager
+def translated_errors() -> Iterator[None]:
+    """vLLM's as LmiError."""
+    try:
+        yield
+    except EngineDeadError:
+        raise GenerationFailed("the request was lost: vLLM's engine died") from None
+    except (VLLMClientError, ValueError) as error:
+        raise InvalidParameter(f"vLLM refuses the request: {' '.join(str(error).split())}") from error
+    except EngineGenerateError as error:
+        raise GenerationFailed(f"vLLM failed at this request: {error.__cause__ or error}") from error

@@ -1,0 +1,116 @@
+"""What the vLLM backend does once vLLM can be imported: requests to sequences of steps."""
+
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
+from contextlib import aclosing
+from pathlib import Path
+
+from lmi_core.extended_parameters import ExtendedParameters
+from lmi_core.generation import GenerationStep
+from lmi_core.huggingface_tokenizer import HuggingFaceTokenizer
+from lmi_core.images import Image, ImagePrompt
+from lmi_core.merge import merge
+from lmi_core.request import ValidRequest
+from lmi_core.token_writer import TokenWriter
+from lmi_plugins.vllm_engine.acceptance import AcceptanceLog
+from lmi_plugins.vllm_engine.adapters import VllmAdapters
+from lmi_plugins.vllm_engine.beam_search import BeamSearch
+from lmi_plugins.vllm_engine.engine import VllmEngine, translated_errors
+from lmi_plugins.vllm_engine.generation import steps
+from lmi_plugins.vllm_engine.images import VllmImages, place_images
+from lmi_plugins.vllm_engine.library import (
+    MultiModalInput,
+    RequestOutput,
+    SamplingParams,
+    TokensInput,
+    image_prompt,
+    token_prompt,
+)
+from lmi_plugins.vllm_engine.parameter_checks import check_beams, check_speculation
+from lmi_plugins.vllm_engine.sampling import sampling_params
+
+
+class VllmService:
+    def __init__(self, arguments: Mapping[str, str], tokenizer: HuggingFaceTokenizer, retry_threshold: int) -> None:
+        self._engine = VllmEngine(arguments, retry_threshold)
+        self._adapters = VllmAdapters(self._engine)
+        self._tokenizer = tokenizer
+        self._speculates = "speculative_config" in arguments
+        self._acceptance = AcceptanceLog() if "per_request_spec_decode_metrics" in arguments else None
+
+    async def start(self, adapters: Mapping[str, Path]) -> int:
+        """The longest sequence that the model takes. Raises ConfigurationError."""
+        await self._engine.start()
+        own_end = self._tokenizer.pretrained.eos_token_id  # which ends a generation in vLLM too
+        self._end_ids = self._engine.end_ids() | frozenset([own_end] if own_end is not None else ())
+        self._writer = TokenWriter(self._tokenizer, self._end_ids)
+        self.images = VllmImages(self._engine.vllm)
+        await self._adapters.load_all(adapters)
+        return self._engine.max_length
+
+    async def stop(self) -> None:
+        await self._engine.stop()
+
+    def check_health(self) -> None:
+        """Raises BackendUnhealthy."""
+        _ = self._engine.vllm
+
+    async def given_up(self) -> str:
+        await self._engine.restarts.given_up.wait()
+        return self._engine.restarts.reason
+
+    @property
+    def adapters(self) -> Collection[str]:
+        return self._adapters.names
+
+    async def load_adapter(self, name: str, directory: Path) -> None:
+        await self._adapters.load(name, directory)
+
+    def unload_adapter(self, name: str) -> None:
+        self._adapters.unload(name)
+
+    async def place_images(self, prompt_ids: list[int], images: Sequence[Image]) -> ImagePrompt:
+        """Raises InvalidParameter or BackendUnhealthy."""
+        return await place_images(self._engine.vllm, prompt_ids, images)
+
+    def generate(self, request: ValidRequest) -> AsyncGenerator[GenerationStep, None]:
+        """Raises InvalidParameter."""
+        parameters = request.parameters
+        assert isinstance(parameters, ExtendedParameters), parameters
+        if self._speculates:
+            check_speculation(parameters)
+        if parameters.num_beams > 1:
+            return self._search(request, parameters)
+        sequences = [self._sequence(request, parameters, i) for i in range(parameters.num_sequences)]
+        return sequences[0] if len(sequences) == 1 else _together(sequences)
+
+    def _search(self, request: ValidRequest, parameters: ExtendedParameters) -> AsyncGenerator[GenerationStep, None]:
+        check_beams(parameters)
+        adapter = self._adapters.find(request.adapter)
+
+        async def next_token(ids: list[int], asked: SamplingParams) -> RequestOutput:
+            async with aclosing(self._engine.generate(_prompt(request, ids), asked, adapter)) as outputs:
+                return await anext(outputs)
+
+        return BeamSearch(request.prompt_ids, parameters, self._writer, self._end_ids).steps(next_token)
+
+    def _sequence(
+        self, request: ValidRequest, parameters: ExtendedParameters, index: int
+    ) -> AsyncGenerator[GenerationStep, None]:
+        """Each is a request of its own to vLLM, as vLLM itself has it; what they share of the prompt is cached."""
+        with translated_errors():
+            sampling = sampling_params(parameters, index, request.log_probs)
+        adapter = self._adapters.find(request.adapter)
+        outputs = self._engine.generate(_prompt(request, request.prompt_ids), sampling, adapter)
+        if self._acceptance is not None:
+            outputs = self._acceptance.recorded(request.request_id, outputs)
+        return steps(outputs, request.prompt_ids, parameters, self._writer, index)
+
+
+def _prompt(request: ValidRequest, ids: list[int]) -> TokensInput | MultiModalInput:
+    return token_prompt(ids) if request.image_prompt is None else image_prompt(request.image_prompt.content, ids)
+
+
+async def _together(sequences: list[AsyncGenerator[GenerationStep, None]]) -> AsyncGenerator[GenerationStep, None]:
+    async with aclosing(merge(sequences)) as merged:
+        async for _, step in merged:
+            yield step

