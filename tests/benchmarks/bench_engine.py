@@ -19,17 +19,16 @@ from tests.benchmarks.engine_measures import (
     ALL_REQUESTS,
     ARRIVAL_SECONDS,
     ARRIVING_LENGTH,
-    CACHE_BYTES,
     STREAMS,
     WARM_REQUESTS,
     latency,
     memory_growth,
     seconds_to_first_token,
 )
+from tests.benchmarks.page import write_section
 from tests.benchmarks.random_models import MODELS
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "benchmarks.md"
 ENGINE, VLLM = "torch engine", "vLLM, eager"
 SPEED_BOUNDS = {  # of the engine's speed over another's
     ("small", "transformers generate"): 1.0,
@@ -121,8 +120,7 @@ def engine_rows(directory: Path) -> list[Row]:
             f"<= {LATENCY_BOUND}",
         ),
         Row(
-            f"resident memory of the worker after {WARM_REQUESTS} and {ALL_REQUESTS} requests, cache of"
-            f" {CACHE_BYTES // 10**6} MB",
+            f"resident memory of the worker after {WARM_REQUESTS} and {ALL_REQUESTS} requests",
             f"{early / 1e6:.0f} MB, {late / 1e6:.0f} MB",
             f"{late / early:.3f}",
             f"<= {MEMORY_BOUND}",
@@ -131,16 +129,16 @@ def engine_rows(directory: Path) -> list[Row]:
     ]
 
 
-def page(rows: list[Row], rounds: int, load: float) -> str:
+def section(rows: list[Row], rounds: int, load: float, vllm_python: str | None) -> str:
     models = "\n".join(
         f"- {name}: {model.description}, vocabulary {model.vocabulary:,}" for name, model in MODELS.items()
     )
     table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
-    return f"""# Benchmarks
+    return f"""## The torch engine
 
-`make bench-engine` measures the torch engine and what else runs the same models here, and writes this page.
+`make bench-engine` measures the torch engine and what else runs the same models here.
 
-Machine: {machine.description()}; load average {load:.1f} before the start.
+Machine: {machine.description(vllm_python)}; load average {load:.1f} before the start.
 
 The models have random weights:
 
@@ -148,8 +146,8 @@ The models have random weights:
 
 Speed is that of {REQUESTS} concurrent requests with prompts of {PROMPT_LENGTH} tokens and {NEW_TOKENS} tokens to
 generate each, the median of {rounds} rounds in which all take turns. The torch engine runs in its worker and streams,
-each request by itself; `generate` gets all prompts as one static batch. The ratio is the torch engine's speed over the
-other's; of the first rows, which are of the small model, the second number over the first.
+each request by itself, and so does vLLM; `generate` gets all prompts as one static batch. The ratio is the torch
+engine's speed over the other's; of the first rows, which are of the small model, the second number over the first.
 
 | what | measured | ratio | must be |
 |---|---|---|---|
@@ -162,7 +160,7 @@ def main() -> None:
     arguments.add_argument("--rounds", type=int, default=3)
     arguments.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
     arguments.add_argument("--vllm-python", default=sys.executable if find_spec("vllm") else None)
-    arguments.add_argument("--write", action="store_true", help=f"to {PAGE.relative_to(ROOT)}")
+    arguments.add_argument("--write", action="store_true", help="to docs/benchmarks.md")
     options = arguments.parse_args()
     load = machine.load()
     with tempfile.TemporaryDirectory() as folder:
@@ -171,10 +169,10 @@ def main() -> None:
         rows = engine_rows(Path(folder) / options.models[0])
         for name in options.models:
             rows += speeds(name, Path(folder) / name, options.rounds, options.vllm_python)
-    text = page(rows, options.rounds, load)
+    text = section(rows, options.rounds, load, options.vllm_python)
     print(text)
     if options.write:
-        PAGE.write_text(text)
+        write_section(text)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,6 @@ ARRIVAL_SECONDS = 0.5
 WARM_REQUESTS = 200
 ALL_REQUESTS = 2000
 AT_ONCE = 32
-CACHE_BYTES = 32_000_000
 
 
 async def latency(directory: Path) -> tuple[float, float]:
@@ -63,11 +62,8 @@ async def _generate(client: EngineClient, prompt: list[int], count: int) -> None
 
 
 async def memory_growth(directory: Path) -> tuple[int, int]:
-    """Resident bytes of the worker after the first requests, and after all of them.
-
-    The first ones fill the cache: what is kept there for prompts that begin alike is not what could leak.
-    """
-    client = EngineClient(EngineOptions(str(directory), kv_cache_memory=CACHE_BYTES), retry_threshold=0)
+    """Resident bytes of the worker after the first requests, and after all of them."""
+    client = EngineClient(EngineOptions(str(directory)), retry_threshold=0)
     await client.start()
     try:
         assert client.process_id is not None

@@ -2,7 +2,10 @@
 
 import os
 import platform
+import subprocess
+import sys
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
 
 import psutil
@@ -20,9 +23,17 @@ def package(name: str) -> str:
         return f"{name} not installed"
 
 
-def description() -> str:
+def module(name: str, python: str | None) -> str:
+    """What another interpreter has; None where there is none."""
+    if python is None:
+        return f"{name} not installed"
+    code = f"from importlib.metadata import *; print(version(packages_distributions()[{name!r}][0]))"
+    return f"{name} {subprocess.check_output([python, '-c', code], text=True).strip()}"
+
+
+def description(vllm_python: str | None = sys.executable if find_spec("vllm") else None) -> str:
     memory = psutil.virtual_memory().total / 2**30
-    packages = ", ".join(map(package, ("torch", "transformers", "vllm")))
+    packages = ", ".join([*map(package, ("torch", "transformers")), module("vllm", vllm_python)])
     return (
         f"{processor()}, {len(os.sched_getaffinity(0))} cores, {memory:.0f} GiB of memory; {platform.system()},"
         f" Python {platform.python_version()}, {packages}"

@@ -1,0 +1,164 @@
+"""The server over vLLM's engine, beside vLLM's own server and the engine alone: `make bench-server`."""
+
+import argparse
+import statistics
+import tempfile
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import IO, NamedTuple
+
+from tests.benchmarks import machine
+from tests.benchmarks.page import write_section
+from tests.benchmarks.server_contenders import (
+    ENGINE_ARGUMENTS,
+    NEW_TOKENS,
+    LoadClient,
+    Measure,
+    Request,
+    bare_engine,
+    lmi_server,
+    load_client,
+    save_model_directory,
+    vllm_server,
+)
+
+STREAMS = (1, 16, 64)
+WARM_UPS, REPEATS = 3, 5
+PROMPT = "What is Deep Learning?"
+COMPLETION = Request(
+    "/v1/completions",
+    {
+        "model": "hello",
+        "prompt": PROMPT,
+        "max_tokens": NEW_TOKENS,
+        "temperature": 0,
+        "ignore_eos": True,
+        "stream": True,
+    },
+    '"text":',
+    '"finish_reason":"length"',
+)
+WITH_LOG_PROBS = COMPLETION._replace(body=COMPLETION.body | {"logprobs": 1})
+INVOCATION = Request(
+    "/invocations",
+    {
+        "inputs": PROMPT,
+        "parameters": {"max_new_tokens": NEW_TOKENS, "ignore_eos_token": True},
+        "stream": True,
+    },
+    '"token":',
+    '"generated_text":',
+)
+ALONE, VLLM, OURS = "engine alone", "vLLM's server, /v1/completions", "lmi serve, /v1/completions"
+VLLM_LOG_PROBS, OURS_LOG_PROBS = "vLLM's server, /v1/completions, logprobs=1", "lmi serve, /invocations, jsonlines"
+
+Contender = Callable[[int], Measure]  # of a number of streams
+
+
+class Summary(NamedTuple):
+    """Of all rounds."""
+
+    cpu_per_token: float  # microseconds, the mean
+    tokens_per_second: float  # the median
+    first_token_p50: float  # seconds
+    first_token_p99: float
+
+
+def measure_all(directory: Path, client: LoadClient, rounds: int, log: IO[bytes]) -> dict[tuple[str, int], Summary]:
+    """One at a time, as idle engines take time from others; they take turns, for what else the machine does."""
+    measured: dict[tuple[str, int], list[Measure]] = {}
+    for _ in range(rounds):
+        with lmi_server(directory, log) as ours:
+            _measure(OURS, partial(client.measure, ours, COMPLETION), measured)
+            _measure(OURS_LOG_PROBS, partial(client.measure, ours, INVOCATION), measured)
+        with vllm_server(directory, log) as vllm:
+            _measure(VLLM, partial(client.measure, vllm, COMPLETION), measured)
+            _measure(VLLM_LOG_PROBS, partial(client.measure, vllm, WITH_LOG_PROBS), measured)
+        with bare_engine(directory, log) as alone:
+            _measure(ALONE, alone.measure, measured)
+    return {key: summary(measures) for key, measures in measured.items()}
+
+
+def _measure(name: str, contender: Contender, measured: dict[tuple[str, int], list[Measure]]) -> None:
+    for _ in range(WARM_UPS):
+        contender(max(STREAMS))
+    for streams in STREAMS:
+        measured.setdefault((name, streams), []).extend(contender(streams) for _ in range(REPEATS))
+
+
+def summary(measures: list[Measure]) -> Summary:
+    waits = sorted(wait for each in measures for wait in each.first_token_seconds)
+    return Summary(
+        sum(each.cpu for each in measures) / sum(each.tokens for each in measures) * 1e6,
+        statistics.median(each.tokens / each.seconds for each in measures),
+        waits[len(waits) // 2],
+        waits[len(waits) * 99 // 100],
+    )
+
+
+def bounds(found: dict[tuple[str, int], Summary]) -> list[tuple[str, float, str]]:
+    """What was asked of the server, what came of it, and what it must be."""
+    ours, vllm = found[OURS, 64], found[VLLM, 64]
+    ours_log_probs, vllm_log_probs = found[OURS_LOG_PROBS, 64], found[VLLM_LOG_PROBS, 64]
+    return [
+        ("CPU per token, /v1/completions over vLLM's own", ours.cpu_per_token / vllm.cpu_per_token, "<= 0.5"),
+        ("tokens/s, the same", ours.tokens_per_second / vllm.tokens_per_second, ">= 1.25"),
+        ("time to first token p50, the same", ours.first_token_p50 / vllm.first_token_p50, "<= 0.7"),
+        (
+            "CPU per token, /invocations over vLLM's with log probs",
+            ours_log_probs.cpu_per_token / vllm_log_probs.cpu_per_token,
+            "<= 0.6",
+        ),
+        ("CPU per token at 64 streams over that at 16", ours.cpu_per_token / found[OURS, 16].cpu_per_token, "<= 1.0"),
+    ]
+
+
+def section(found: dict[tuple[str, int], Summary], rounds: int, load: float) -> str:
+    rows = "\n".join(
+        f"| {name} | {streams} | {each.cpu_per_token:.0f} us | {each.tokens_per_second:.0f} |"
+        f" {each.first_token_p50 * 1000:.0f} ms | {each.first_token_p99 * 1000:.0f} ms |"
+        for (name, streams), each in sorted(found.items(), key=lambda item: item[0][1])
+    )
+    ratios = "\n".join(f"| {what} | {ratio:.2f} | {bound} |" for what, ratio, bound in bounds(found))
+    arguments = ", ".join(f"{name}={value}" for name, value in ENGINE_ARGUMENTS.items())
+    return f"""## The server
+
+`make bench-server` measures what a server adds to vLLM's engine: `examples/hello`, {NEW_TOKENS} tokens a stream, the
+client in a process of its own that only counts. CPU is that of the server's process alone, without the engine's own.
+One contender runs at a time; they take turns, {rounds} rounds of {REPEATS} measurements each. All engines have the
+same arguments: {arguments}.
+
+Machine: {machine.description()}; load average {load:.1f} before the start.
+
+| what | streams | CPU per token | tokens/s | first token p50 | p99 |
+|---|---|---|---|---|---|
+{rows}
+
+| at 64 streams | ratio | must be |
+|---|---|---|
+{ratios}
+"""
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("--rounds", type=int, default=3)
+    arguments.add_argument("--write", action="store_true", help="to docs/benchmarks.md")
+    options = arguments.parse_args()
+    load = machine.load()
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        save_model_directory(folder / "hello")
+        log = stack.enter_context(open(folder / "log", "wb"))
+        client = stack.enter_context(load_client(log))
+        found = measure_all(folder / "hello", client, options.rounds, log)
+    text = section(found, options.rounds, load)
+    print(text)
+    if options.write:
+        write_section(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,154 @@
+"""Servers and engines that the server's benchmark measures, each in processes of its own."""
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from dataclasses import asdict
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, NamedTuple, Self
+
+import psutil
+
+from tests.benchmarks.load_client import Load
+
+ROOT = Path(__file__).parents[2]
+HELLO = ROOT / "examples" / "hello"
+NEW_TOKENS = 64
+PROMPT_IDS = [298, 269, 637, 653, 845, 35]
+ENGINE_ARGUMENTS = {  # of all contenders
+    "dtype": "float32",
+    "enforce_eager": "true",
+    "max_model_len": "256",
+    "max_num_seqs": "64",
+    "disable_log_stats": "true",
+}
+ENVIRONMENT = {"VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
+START_SECONDS = 180
+
+
+class Measure(NamedTuple):
+    """Of one round."""
+
+    tokens: int
+    seconds: float
+    cpu: float  # seconds, of the server's process alone
+    first_token_seconds: list[float]
+
+
+class Request(NamedTuple):
+    """What a stream is asked for, and how its answer is read: see Load."""
+
+    path: str
+    body: dict[str, Any]
+    mark: str
+    end: str
+
+
+class Child:
+    """A process that runs for as long as the benchmark."""
+
+    def __init__(self, command: list[str], log: IO[bytes], *, answers: bool = False) -> None:
+        """`answers`: it reads lines, and its answers are its only output lines that begin as JSON objects do."""
+        self.process = subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env=os.environ | ENVIRONMENT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE if answers else log,
+            stderr=log,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self.process.terminate()
+        self.process.communicate()
+
+    def ask(self, line: str) -> dict[str, Any]:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(line.encode() + b"\n")
+        self.process.stdin.flush()
+        for answer in self.process.stdout:
+            if answer.startswith(b"{"):
+                return dict(json.loads(answer))
+        raise RuntimeError(f"{self.process.args!r} ended")
+
+
+class Server(Child):
+    def __init__(self, command: list[str], port: int, log: IO[bytes]) -> None:
+        super().__init__([*command, "--port", str(port)], log)
+        self.port = port
+
+    def __enter__(self) -> Self:
+        deadline = time.monotonic() + START_SECONDS
+        while time.monotonic() < deadline and self.process.poll() is None:
+            try:
+                urllib.request.urlopen(f"http://127.0.0.1:{self.port}/ping").close()
+                return self
+            except (urllib.error.URLError, ConnectionError):
+                time.sleep(0.5)
+        raise RuntimeError(f"{self.process.args!r} does not start")
+
+    def cpu_seconds(self) -> float:
+        times = psutil.Process(self.process.pid).cpu_times()
+        return float(times.user + times.system)
+
+
+class LoadClient(Child):
+    def measure(self, server: Server, request: Request, streams: int) -> Measure:
+        load = Load(server.port, request.path, json.dumps(request.body), streams, request.mark, request.end)
+        before = server.cpu_seconds()
+        result = self.ask(json.dumps(asdict(load)))
+        cpu = server.cpu_seconds() - before
+        return Measure(streams * NEW_TOKENS, result["seconds"], cpu, result["first_token_seconds"])
+
+
+class BareEngine(Child):
+    def measure(self, streams: int) -> Measure:
+        return Measure(streams * NEW_TOKENS, **self.ask(str(streams)))
+
+
+def load_client(log: IO[bytes]) -> LoadClient:
+    return LoadClient([sys.executable, "-m", "tests.benchmarks.load_client"], log, answers=True)
+
+
+def bare_engine(directory: Path, log: IO[bytes]) -> BareEngine:
+    arguments = json.dumps([ENGINE_ARGUMENTS | {"model": str(directory)}, PROMPT_IDS, NEW_TOKENS])
+    return BareEngine([sys.executable, "-m", "tests.benchmarks.bare_engine", arguments], log, answers=True)
+
+
+def lmi_server(directory: Path, log: IO[bytes]) -> Server:
+    return Server([str(Path(sys.executable).with_name("lmi")), "serve", str(directory)], free_port(), log)
+
+
+def vllm_server(directory: Path, log: IO[bytes]) -> Server:
+    """vLLM's own, without its access log."""
+    module = "vllm.entrypoints.openai.api_server"  # what `vllm serve` runs, which CPU builds do not have
+    command = [sys.executable, "-m", module, "--model", str(directory), "--served-model-name", "hello"]
+    for name, value in ENGINE_ARGUMENTS.items():
+        flag = "--" + name.replace("_", "-")
+        command += [flag] if value == "true" else [flag, value]
+    return Server([*command, "--disable-uvicorn-access-log"], free_port(), log)
+
+
+def save_model_directory(directory: Path) -> None:
+    """`examples/hello`, served by vLLM with the arguments of all contenders."""
+    shutil.copytree(HELLO, directory)
+    options = {"rolling_batch": "vllm"} | ENGINE_ARGUMENTS
+    lines = [f"option.{name}={value}" for name, value in options.items()]
+    (directory / "serving.properties").write_text("\n".join(lines) + "\n")
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
