@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 from tests.benchmarks import machine
-from tests.benchmarks.contenders import CONTENDERS, NEW_TOKENS, PROMPT_LENGTH, REQUESTS
+from tests.benchmarks.contenders import ALONE, CONTENDERS, NEW_TOKENS, PROMPT_LENGTH, REQUESTS
 from tests.benchmarks.engine_measures import (
     ALL_REQUESTS,
     ARRIVAL_SECONDS,
@@ -82,17 +82,18 @@ class Row(NamedTuple):
 
 
 def speeds(model: str, directory: Path, rounds: int, vllm_python: str | None) -> list[Row]:
-    """The contenders take turns, so that what else the machine does meets them all alike."""
+    """The contenders take turns, so that what else the machine does meets them alike; one that must is alone."""
     measured: dict[str, list[float]] = {}
-    with ExitStack() as stack:
-        contenders = []
-        for name in CONTENDERS:
-            python = vllm_python if name == VLLM else sys.executable
-            if python is not None:
-                contenders.append(stack.enter_context(Contender(name, directory, python)))
-        for number in range(rounds + 1):
-            for contender in contenders:
-                measured.setdefault(contender.name, []).append(contender.run(number))
+    for names in ([name for name in CONTENDERS if name != ALONE], [ALONE]):
+        with ExitStack() as stack:
+            contenders = []
+            for name in names:
+                python = vllm_python if name == VLLM else sys.executable
+                if python is not None:
+                    contenders.append(stack.enter_context(Contender(name, directory, python)))
+            for number in range(rounds + 1):
+                for contender in contenders:
+                    measured.setdefault(contender.name, []).append(contender.run(number))
     medians = {name: statistics.median(values[1:]) for name, values in measured.items()}  # the first one warms up
     return [_speed_row(model, name, medians) for name in CONTENDERS]
 
@@ -145,7 +146,8 @@ The models have random weights:
 {models}
 
 Speed is that of {REQUESTS} concurrent requests with prompts of {PROMPT_LENGTH} tokens and {NEW_TOKENS} tokens to
-generate each, the median of {rounds} rounds in which all take turns. The torch engine runs in its worker and streams,
+generate each, the median of {rounds} rounds in which all take turns, but `generate_batch` as it is called by
+default, which takes nearly all memory and so runs alone. The torch engine runs in its worker and streams,
 each request by itself, and so does vLLM; `generate` gets all prompts as one static batch. The ratio is the torch
 engine's speed over the other's; of the first rows, which are of the small model, the second number over the first.
 
