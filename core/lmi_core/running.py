@@ -62,9 +62,9 @@ class RunningCall:
 
     async def until_aborted(self, steps: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
         """The steps, until they are over or the call is aborted. Raises GenerationTimeout."""
-        now = asyncio.get_running_loop().time
-        watch = asyncio.get_running_loop().call_later(self._limit, self._look)
-        self._watch = watch
+        loop = asyncio.get_running_loop()
+        now = loop.time
+        self._watch = loop.call_later(self._limit, self._look)
         try:
             async with aclosing(steps), self._cut:
                 self._since, self._waiting = now(), True
@@ -72,6 +72,7 @@ class RunningCall:
                     self._waiting = False
                     if self._is_cut:  # too late: the step is here
                         self._cut.reschedule(None)
+                        self._is_cut = False
                     yield step
                     if self.aborted:
                         return
@@ -93,8 +94,8 @@ class RunningCall:
         waited = loop.time() - self._since if self._waiting and self._since != math.inf else 0.0
         if waited >= self._limit:
             self._cut_short()
-        else:
-            self._watch = loop.call_later(self._limit - waited, self._look)
+            waited = 0.0
+        self._watch = loop.call_later(self._limit - waited, self._look)
 
     def _cut_short(self) -> None:
         if self._waiting:

@@ -1,4 +1,5 @@
 import asyncio
+import time
 from collections.abc import AsyncGenerator
 
 import pytest
@@ -116,6 +117,24 @@ async def test_a_step_that_does_not_come() -> None:
     with pytest.raises(GenerationTimeout, match=r"no generation step came within option.predict_timeout=0.05 seconds"):
         await collect(RunningCalls(), engine.steps(), predict_timeout=0.05)
     assert engine.closed
+
+
+async def test_the_limit_holds_on_after_a_step_that_came_just_in_time() -> None:
+    loop = asyncio.get_running_loop()
+    coming: asyncio.Future[str] = loop.create_future()
+
+    async def steps() -> AsyncGenerator[str, None]:
+        yield await coming
+        await asyncio.Event().wait()
+
+    with RunningCalls().call("r", 0.06) as call:
+        waits = call.until_aborted(steps())
+        loop.call_later(0.05, coming.set_result, "one")
+        loop.call_soon(time.sleep, 0.1)  # then the step and the limit are due at once, in this order
+        assert await anext(waits) == "one"
+        async with asyncio.timeout(5):
+            with pytest.raises(GenerationTimeout):
+                await anext(waits)
 
 
 async def paced(pause: float) -> AsyncGenerator[str, None]:
