@@ -100,7 +100,7 @@ async def test_watch_tries_again_when_a_file_is_saved(directory: Path) -> None:
             assert (await read_until(process.stdout, b"-- watching"))[1].endswith(b"One\\n")
     finally:
         process.terminate()
-        await process.wait()
+        await process.communicate()
 
 
 async def read_until(stream: asyncio.StreamReader, mark: bytes) -> list[bytes]:

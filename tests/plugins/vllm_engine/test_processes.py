@@ -171,3 +171,4 @@ async def test_a_process_of_the_engine_ends_with_its_parent(tmp_path: Path, mark
     if not marked:
         child.kill()
     await until_gone([child])
+    await parent.communicate()  # closes its pipe, which else is closed in the middle of some other test
