@@ -19,8 +19,12 @@ def prepare() -> None:
 
 
 def attach(parent: BaseProcess) -> None:
-    """The process ends with its parent, and not before: its own session keeps the terminal's Ctrl-C from it."""
-    os.setsid()
+    """The process ends with its parent, and not before: its own group keeps the terminal's Ctrl-C from it.
+
+    Not a session of its own: Linux shares the time of a busy machine among sessions, and those that wait for each
+    other step by step are best in one.
+    """
+    os.setpgid(0, 0)
     threading.Thread(target=_exit_with, args=(parent,), daemon=True).start()
 
 

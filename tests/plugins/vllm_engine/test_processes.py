@@ -144,7 +144,7 @@ from lmi_plugins.vllm_engine.processes import prepare
 
 def run():
     prepare()
-    print(os.getpid(), os.getsid(0), flush=True)
+    print(os.getpid(), os.getpgid(0), flush=True)
     time.sleep(60)
 
 if __name__ == "__main__":
@@ -164,9 +164,9 @@ async def test_a_process_of_the_engine_ends_with_its_parent(tmp_path: Path, mark
         *(sys.executable, str(tmp_path / "parent.py")), stdout=asyncio.subprocess.PIPE, env=environment
     )
     assert parent.stdout is not None
-    process_id, session = map(int, (await parent.stdout.readline()).split())
+    process_id, group = map(int, (await parent.stdout.readline()).split())
     child = psutil.Process(process_id)
-    assert (session == process_id) is marked
+    assert (group == process_id) is marked
     parent.kill()
     if not marked:
         child.kill()
