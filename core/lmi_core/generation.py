@@ -33,6 +33,7 @@ class GenerationStep(msgspec.Struct, array_like=True, gc=False):
     # the prompt, in the first step, [prompt tokens, vocabulary]; of each of `tokens`, [tokens, vocabulary].
     prompt_logits: bytes | None = None
     generation_logits: bytes | None = None
+    prompt_index: int = 0  # the place of the prompt within its call; backends, which see one prompt, leave it alone
 
 
 class Usage(NamedTuple):
@@ -49,28 +50,36 @@ class Usage(NamedTuple):
 class GeneratedSequence:
     """One sequence as generated so far."""
 
-    __slots__ = ("_text", "_texts", "cumulative_log_prob", "finish_reason", "tokens")
+    __slots__ = ("_log_prob", "_read", "_text", "finish_reason", "tokens")
 
     def __init__(self) -> None:
         self.tokens: list[Token] = []
         self.finish_reason: FinishReason | None = None
-        self.cumulative_log_prob = 0.0
+        self._read = 0  # of so many tokens, these are:
         self._text = ""
-        self._texts: list[str] = []
+        self._log_prob = 0.0
 
     @property
     def text(self) -> str:
-        if self._texts:
-            self._text += "".join(self._texts)
-            self._texts.clear()
+        self._read_on()
         return self._text
 
+    @property
+    def cumulative_log_prob(self) -> float:
+        self._read_on()
+        return self._log_prob
+
     def extend(self, step: GenerationStep) -> None:
-        for token in step.tokens:
-            self.tokens.append(token)
-            self._texts.append(token.text)
-            self.cumulative_log_prob += token.log_prob or 0.0
+        self.tokens += step.tokens
         self.finish_reason = step.finish_reason
+
+    def _read_on(self) -> None:
+        """Not at each step, as most formatters need the whole at the end alone."""
+        if self._read < len(self.tokens):
+            new = self.tokens[self._read :]
+            self._read = len(self.tokens)
+            self._text += "".join([token.text for token in new])
+            self._log_prob += sum([token.log_prob or 0.0 for token in new])
 
 
 class GenerationOutput:
@@ -167,9 +176,9 @@ class GenerationOutput:
             return sequences[:count]
         return sorted(sequences, key=lambda sequence: -sequence.cumulative_log_prob)[:count]
 
-    def add(self, prompt_index: int, step: GenerationStep) -> None:
+    def add(self, step: GenerationStep) -> None:
         self.step = step
-        self.prompt_index = prompt_index
+        self.prompt_index = prompt_index = step.prompt_index
         self.sequence = self.sequences[self._first[prompt_index] + step.sequence_index]
         self.sequence.extend(step)
         if step.prefill is not None:

@@ -27,7 +27,9 @@ class HuggingFaceTokenizer(Tokenizer):
         self.pretrained = pretrained
         self.special_ids = frozenset(pretrained.all_special_ids)
         self.truncation_side = pretrained.truncation_side
-        self._byte_level = is_byte_level(getattr(pretrained, "backend_tokenizer", None))
+        self._backend: tokenizers.Tokenizer | None = getattr(pretrained, "backend_tokenizer", None)
+        self._byte_level = is_byte_level(self._backend)
+        self._encodes_as_is = self._backend is not None and _encodes_as_is(pretrained, self._backend)
 
     @classmethod
     def load(cls, model: str, revision: str | None = None, trust_remote_code: bool = False) -> "HuggingFaceTokenizer":
@@ -46,6 +48,8 @@ class HuggingFaceTokenizer(Tokenizer):
         return len(self.pretrained)
 
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
+        if self._encodes_as_is and self._backend is not None:  # less than half of the time that transformers takes
+            return list(self._backend.encode(text, add_special_tokens=add_special_tokens).ids)
         # Not verbose: whether a prompt is too long is checked elsewhere, against the model.
         return list(self.pretrained.encode(text, add_special_tokens=add_special_tokens, verbose=False))
 
@@ -53,10 +57,9 @@ class HuggingFaceTokenizer(Tokenizer):
         return str(self.pretrained.decode(token_ids, skip_special_tokens=True))
 
     def detokenizer(self, prompt_ids: list[int]) -> Detokenizer:
-        backend: tokenizers.Tokenizer | None = getattr(self.pretrained, "backend_tokenizer", None)
-        if backend is None:
+        if self._backend is None:
             return SlowDetokenizer(self.pretrained, prompt_ids)
-        return FastDetokenizer(backend, prompt_ids)
+        return FastDetokenizer(self._backend, prompt_ids)
 
     def token_bytes(self, token_id: int) -> bytes:
         piece = self.pretrained.convert_ids_to_tokens(token_id)
@@ -85,6 +88,18 @@ class HuggingFaceTokenizer(Tokenizer):
             )
         except (TemplateError, TypeError, ValueError) as error:  # a template's own refusal, or what it cannot work with
             raise InvalidPayload(f"`messages` are refused by the chat template: {error}") from None
+
+
+def _encodes_as_is(pretrained: "PreTrainedTokenizerBase", backend: "tokenizers.Tokenizer") -> bool:
+    """Whether transformers puts nothing of its own around the encoding of one text."""
+    from transformers import PreTrainedTokenizerFast
+
+    methods = ("encode", "__call__", "_encode_plus")
+    if any(getattr(type(pretrained), name) is not getattr(PreTrainedTokenizerFast, name) for name in methods):
+        return False
+    splits_special_tokens = getattr(pretrained, "split_special_tokens", False)
+    as_asked = backend.truncation is None and backend.padding is None
+    return as_asked and backend.encode_special_tokens == splits_special_tokens
 
 
 class FastDetokenizer(Detokenizer):

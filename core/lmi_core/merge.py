@@ -1,4 +1,4 @@
-"""Several prompts' steps as one stream."""
+"""Several streams of steps as one."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
@@ -6,17 +6,22 @@ from contextlib import aclosing
 
 from lmi_core.generation import GenerationStep
 
-PromptStep = tuple[int, GenerationStep]  # the place of the prompt within its call, and what it gained
+IndexedStep = tuple[int, GenerationStep]  # the place of the stream that it is of
 
 
-async def merge(streams: Sequence[AsyncGenerator[GenerationStep, None]]) -> AsyncGenerator[PromptStep, None]:
+async def merge_prompts(
+    streams: Sequence[AsyncGenerator[GenerationStep, None]],
+) -> AsyncGenerator[GenerationStep, None]:
+    """The steps of a call's prompts, each of which says whose it is."""
+    async with aclosing(merge(streams)) as merged:
+        async for index, step in merged:
+            step.prompt_index = index
+            yield step
+
+
+async def merge(streams: Sequence[AsyncGenerator[GenerationStep, None]]) -> AsyncGenerator[IndexedStep, None]:
     """The steps of all streams as they come. Closing it, or an error in one of them, closes every stream."""
-    if len(streams) == 1:
-        async with aclosing(streams[0]) as stream:
-            async for step in stream:
-                yield 0, step
-        return
-    queue: asyncio.Queue[PromptStep | BaseException | None] = asyncio.Queue()
+    queue: asyncio.Queue[IndexedStep | BaseException | None] = asyncio.Queue()
     tasks = [asyncio.create_task(_pump(index, stream, queue)) for index, stream in enumerate(streams)]
     try:
         running = len(tasks)
@@ -35,7 +40,7 @@ async def merge(streams: Sequence[AsyncGenerator[GenerationStep, None]]) -> Asyn
 
 
 async def _pump(
-    index: int, stream: AsyncGenerator[GenerationStep, None], queue: asyncio.Queue[PromptStep | BaseException | None]
+    index: int, stream: AsyncGenerator[GenerationStep, None], queue: asyncio.Queue[IndexedStep | BaseException | None]
 ) -> None:
     try:
         async with aclosing(stream):

@@ -21,7 +21,7 @@ from lmi_core.formatter import OutputFormatter
 from lmi_core.formatting import FormatterNames, require_choosable, resolve, resolve_chat
 from lmi_core.generation import GenerationStep
 from lmi_core.handler import Call
-from lmi_core.merge import PromptStep, merge
+from lmi_core.merge import merge_prompts
 from lmi_core.plugins import Plugins
 from lmi_core.properties import OPTION_PREFIX, HandlerProperties, ServerProperties
 from lmi_core.request import GenerationRequest, ValidRequest
@@ -192,7 +192,7 @@ class Model:
             return [validate(requests[0], self.backend, request_id)]
         return [validate(request, self.backend, f"{request_id}-{i}") for i, request in enumerate(requests)]
 
-    def generate(self, requests: Sequence[ValidRequest], request_id: str = "") -> AsyncGenerator[PromptStep, None]:
+    def generate(self, requests: Sequence[ValidRequest], request_id: str = "") -> AsyncGenerator[GenerationStep, None]:
         """The steps of a call's prompts as they come. Closing it aborts them all; so does `running.abort`.
 
         Aborted so, each unfinished sequence ends with a step of its own.
@@ -200,18 +200,24 @@ class Model:
         steps = self._generate(requests, request_id)
         return logged(request_id, requests, steps) if self.plan.server.log_request_metric else steps
 
-    async def _generate(self, requests: Sequence[ValidRequest], request_id: str) -> AsyncGenerator[PromptStep, None]:
+    async def _generate(
+        self, requests: Sequence[ValidRequest], request_id: str
+    ) -> AsyncGenerator[GenerationStep, None]:
         unfinished = sequences(requests)
         with self.running.call(request_id, self.plan.options.predict_timeout) as call:
-            source = self._in_batch(call, lambda: merge([self.backend.generate(request) for request in requests]))
+            source = self._in_batch(call, lambda: self._generate_all(requests))
             async with aclosing(call.until_aborted(source)) as steps:
-                async for place, step in steps:
+                async for step in steps:
                     if step.finish_reason is not None:
-                        unfinished.discard((place, step.sequence_index))
-                    yield place, step
+                        unfinished.discard((step.prompt_index, step.sequence_index))
+                    yield step
         if call.aborted:
             for place, index in sorted(unfinished):
-                yield place, GenerationStep([], "abort", index)
+                yield GenerationStep([], "abort", index, prompt_index=place)
+
+    def _generate_all(self, requests: Sequence[ValidRequest]) -> AsyncGenerator[GenerationStep, None]:
+        streams = [self.backend.generate(request) for request in requests]
+        return streams[0] if len(streams) == 1 else merge_prompts(streams)
 
     async def infer(
         self, inputs: Mapping[str, Tensor], request_id: str = ""

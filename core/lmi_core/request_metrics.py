@@ -5,26 +5,26 @@ import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 
-from lmi_core.merge import PromptStep
+from lmi_core.generation import GenerationStep
 from lmi_core.request import ValidRequest
 
 logger = logging.getLogger(__name__)
 
 
 async def logged(
-    request_id: str, requests: Sequence[ValidRequest], steps: AsyncGenerator[PromptStep, None]
-) -> AsyncGenerator[PromptStep, None]:
+    request_id: str, requests: Sequence[ValidRequest], steps: AsyncGenerator[GenerationStep, None]
+) -> AsyncGenerator[GenerationStep, None]:
     """The steps as they are; a line once there are no more, also where that is since the request failed or was left."""
     begun = time.perf_counter()
     first_token = "no token"
     generated = 0
     try:
         async with aclosing(steps):
-            async for place, step in steps:
+            async for step in steps:
                 if step.tokens and not generated:
                     first_token = f"first token after {_milliseconds_since(begun)} ms"
                 generated += len(step.tokens)
-                yield place, step
+                yield step
     finally:
         logger.info(
             "request %s: %d prompt tokens, %d generated tokens, %s, all after %s ms",

@@ -34,7 +34,7 @@ class TokenStream:
         self._longest_stop_ids = max(map(len, self._stop_ids), default=0)
         self._latest_ids: list[int] = []  # as many as the longest of them has
 
-    def push(self, token_id: int, log_prob: float | None, top_tokens: list[Token] | None = None) -> list[Token]:
+    def push(self, token_id: int, log_prob: float | None = None, top_tokens: list[Token] | None = None) -> list[Token]:
         """The tokens that are final now, in order."""
         special = token_id in self._special_ids
         text = self._write_special(token_id) if special else self._detokenizer.step(token_id)

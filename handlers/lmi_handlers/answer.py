@@ -80,12 +80,20 @@ async def _parse(exchange: Exchange, model: Model) -> web.StreamResponse:
     call, custom = model.customize(call)
     call = await custom.read(call)
     parsed = exchange.handler.parse(call, model)
+    if parsed.timeout is None:
+        return await _work(exchange, model, parsed, custom)
     async with _within(parsed.timeout):
-        if isinstance(parsed, Inference):
-            if custom.adapters:
-                raise InvalidParameter("a request of tensors cannot name one of the model's `adapters`")
-            return await _infer(exchange, model, parsed)
+        return await _work(exchange, model, parsed, custom)
+
+
+async def _work(
+    exchange: Exchange, model: Model, parsed: Generation | Inference, custom: Customization
+) -> web.StreamResponse:
+    if isinstance(parsed, Generation):
         return await _generate(exchange, model, parsed, custom)
+    if custom.adapters:
+        raise InvalidParameter("a request of tensors cannot name one of the model's `adapters`")
+    return await _infer(exchange, model, parsed)
 
 
 async def _generate(
@@ -98,8 +106,8 @@ async def _generate(
     requests = without_unread(formatter, requests)
     output = GenerationOutput(requests)
     async with aclosing(model.generate(requests, exchange.request_id)) as steps:
-        async for prompt_index, step in steps:
-            output.add(prompt_index, step)
+        async for step in steps:
+            output.add(step)
             await exchange.write(output, formatter)
     return await exchange.finish()
 
@@ -119,7 +127,7 @@ async def _infer(exchange: Exchange, model: Model, inference: Inference) -> web.
 
 
 @asynccontextmanager
-async def _within(seconds: float | None) -> AsyncIterator[None]:
+async def _within(seconds: float) -> AsyncIterator[None]:
     """Raises GenerationTimeout."""
     try:
         async with asyncio.timeout(seconds) as deadline:

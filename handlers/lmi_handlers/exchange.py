@@ -1,8 +1,8 @@
 """One HTTP request, and what has been sent of its answer."""
 
 import logging
-import uuid
-from collections.abc import Callable, Mapping
+import secrets
+from collections.abc import Coroutine, Mapping
 from dataclasses import replace
 
 from aiohttp import web
@@ -25,6 +25,12 @@ RETRY_AFTER_SECONDS = "1"
 FAILED = 400  # and statuses above
 
 Writer = OutputFormatter | ResponseWriter
+
+
+class Stream(web.StreamResponse):
+    """Its headers go out with its first event: one packet for the client to wake up for."""
+
+    _send_headers_immediately = False
 
 
 class Exchange:
@@ -59,9 +65,16 @@ class Exchange:
             peer=request.remote or "",
         )
 
-    async def write(self, output: GenerationOutput, formatter: OutputFormatter) -> None:
+    def write(self, output: GenerationOutput, formatter: OutputFormatter) -> Coroutine[None, None, None]:
         """What the formatter makes of a step. An answer that is whole at the first write has a Content-Length."""
-        await self._put(self._guarded(lambda: formatter.format(output)), formatter, whole=output.finished)
+        try:
+            data = formatter.format(output)
+        except LmiError:
+            raise
+        except (Exception, SystemExit) as error:  # whatever a formatter of the user's raises
+            logger.exception("request %s: an output formatter raised", self.request_id)
+            raise FormatterFailed(f"the output formatter raised {type(error).__name__}: {error}") from error
+        return self._put(data, formatter, whole=output.finished)
 
     async def respond(self, response: Mapping[str, Tensor], writer: ResponseWriter) -> None:
         """What the writer makes of a backend's response."""
@@ -74,7 +87,7 @@ class Exchange:
             await self._write(self._response, reply.data)
         elif reply.streams:
             self.formatter = StreamErrors(reply.headers)
-            self._response = await self._begin(self.formatter, reply.code)
+            self._response = await self._begin(self.formatter, web.StreamResponse(status=reply.code))
         else:
             body = reply.content[0][1] if reply.content else b""
             answer = self.handler.relayed(Answer(reply.code, reply.headers["Content-Type"], body))
@@ -110,12 +123,16 @@ class Exchange:
         await self._response.write_eof()
         return self._response
 
-    async def _put(self, data: bytes | list[bytes], writer: Writer, *, whole: bool) -> None:
-        if self._response is None and whole and isinstance(data, bytes):
+    def _put(self, data: bytes | list[bytes], writer: Writer, *, whole: bool) -> Coroutine[None, None, None]:
+        if self._response is None:
+            return self._put_first(data, writer, whole=whole)
+        return self._write(self._response, data)
+
+    async def _put_first(self, data: bytes | list[bytes], writer: Writer, *, whole: bool) -> None:
+        if whole and isinstance(data, bytes):
             self._response = await self._send_framed(Answer(200, writer.content_type, data), writer.headers)
         elif data:
-            if self._response is None:
-                self._response = await self._begin(writer)
+            self._response = await self._begin(writer, Stream())
             await self._write(self._response, data)
 
     def _last_words(self, formatter: Writer, error: LmiError) -> bytes | list[bytes]:
@@ -154,20 +171,11 @@ class Exchange:
             raise InvalidPayload(f"the body cannot be read: {reason}") from error
         return bytes(body)
 
-    async def _begin(self, formatter: Writer, status: int = 200) -> web.StreamResponse:
+    async def _begin(self, formatter: Writer, response: web.StreamResponse) -> web.StreamResponse:
         headers = self._headers(formatter.content_type, {"Cache-Control": "no-cache", **formatter.headers})
-        response = web.StreamResponse(status=status, headers=self.framing.headers(headers))
+        response.headers.update(self.framing.headers(headers))
         await response.prepare(self.request)
         return response
-
-    def _guarded(self, format_step: Callable[[], bytes | list[bytes]]) -> bytes | list[bytes]:
-        try:
-            return format_step()
-        except LmiError:
-            raise
-        except (Exception, SystemExit) as error:  # whatever a formatter of the user's raises
-            logger.exception("request %s: an output formatter raised", self.request_id)
-            raise FormatterFailed(f"the output formatter raised {type(error).__name__}: {error}") from error
 
     def _error_answer(self, error: LmiError) -> Answer:
         formatter = self.formatter if isinstance(self.formatter, OutputFormatter) else None
@@ -184,4 +192,4 @@ class Exchange:
 def _request_id(request: web.Request) -> str:
     """The client's, where it can be logged and sent as it is."""
     given = request.headers.get(REQUEST_ID_HEADER, "")[:LONGEST_REQUEST_ID]
-    return given if given and given.isascii() and given.isprintable() else uuid.uuid4().hex
+    return given if given and given.isascii() and given.isprintable() else secrets.token_hex(16)

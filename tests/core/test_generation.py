@@ -18,8 +18,10 @@ def request(prompt: str, sequences: int = 1) -> ValidRequest:
     return ValidRequest(prompt, prompt, [1], Parameters(n=sequences))
 
 
-def step(text: str, reason: FinishReason | None = None, index: int = 0, log_prob: float = -1.0) -> GenerationStep:
-    return GenerationStep([Token(0, text, log_prob)], reason, index)
+def step(
+    text: str, reason: FinishReason | None = None, index: int = 0, log_prob: float = -1.0, prompt_index: int = 0
+) -> GenerationStep:
+    return GenerationStep([Token(0, text, log_prob)], reason, index, prompt_index=prompt_index)
 
 
 def texts(output: GenerationOutput) -> list[str]:
@@ -44,11 +46,11 @@ def test_one_prompt() -> None:
     assert not output.finished
     assert (output.step.tokens, output.prefill) == ([], [None])
     first, last = step("x"), step("y", "eos_token")
-    output.add(0, first)
+    output.add(first)
     assert output.step is first
     assert output.sequence is output.sequences[0]
     assert not output.finished
-    output.add(0, last)
+    output.add(last)
     assert output.step is last
     assert output.finished
     assert texts(output) == ["xy"]
@@ -59,8 +61,7 @@ def test_sequences_of_each_prompt_in_turn() -> None:
     output = GenerationOutput(requests)
     places = [(2, 1), (0, 0), (1, 0), (2, 2), (0, 1), (2, 0)]
     for prompt_index, index in places:
-        added = step(f"{prompt_index}.{index}", index=index)
-        output.add(prompt_index, added)
+        output.add(step(f"{prompt_index}.{index}", index=index, prompt_index=prompt_index))
         assert output.prompt_index == prompt_index
         assert output.request is requests[prompt_index]
         assert output.sequence.text == f"{prompt_index}.{index}"
@@ -70,11 +71,11 @@ def test_sequences_of_each_prompt_in_turn() -> None:
 def test_finished_with_the_last_sequence() -> None:
     output = GenerationOutput([request("a", 2), request("b")])
     for prompt_index, index in [(0, 1), (1, 0)]:
-        output.add(prompt_index, step("x", "length", index))
+        output.add(step("x", "length", index, prompt_index=prompt_index))
         assert not output.finished
-    output.add(0, step("x"))
+    output.add(step("x"))
     assert not output.finished
-    output.add(0, step("x", "stop_sequence"))
+    output.add(step("x", "stop_sequence"))
     assert output.finished
     assert [sequence.finish_reason for sequence in output.sequences] == ["stop_sequence", "length", "length"]
 
@@ -82,16 +83,16 @@ def test_finished_with_the_last_sequence() -> None:
 def test_best_sequence_is_the_likeliest() -> None:
     output = GenerationOutput([request("a", 3)])
     for index, log_prob in enumerate([-2.0, -0.5, -3.0]):
-        output.add(0, step("x", index=index, log_prob=log_prob))
+        output.add(step("x", index=index, log_prob=log_prob))
     assert output.best_sequence is output.sequences[1]
-    output.add(0, step("y", index=1, log_prob=-2.0))
+    output.add(step("y", index=1, log_prob=-2.0))
     assert output.best_sequence is output.sequences[0]
 
 
 def test_best_sequences() -> None:
     output = GenerationOutput([request("a", 3)])
     for index, log_prob in enumerate([-2.0, -0.5, -3.0]):
-        output.add(0, step("x", index=index, log_prob=log_prob))
+        output.add(step("x", index=index, log_prob=log_prob))
     first, second, third = output.sequences
     assert output.best_sequences(1) == [second]
     assert output.best_sequences(2) == [second, first]
@@ -101,8 +102,8 @@ def test_best_sequences() -> None:
 def test_prefill_of_each_prompt() -> None:
     output = GenerationOutput([request("a"), request("b")])
     prefill = [Token(1, "b")]
-    output.add(1, GenerationStep([], prefill=prefill))
-    output.add(1, step("x"))
+    output.add(GenerationStep([], prefill=prefill, prompt_index=1))
+    output.add(step("x", prompt_index=1))
     assert output.prefill == [None, prefill]
 
 
@@ -117,7 +118,7 @@ def test_request_before_the_first_step(prompts: int) -> None:
 def test_best_sequences_of_each_prompt() -> None:
     output = GenerationOutput([request("a", 2), request("b", 2)])
     for prompt_index, index, log_prob in ((0, 0, -2.0), (0, 1, -3.0), (1, 0, -4.0), (1, 1, -1.0)):
-        output.add(prompt_index, step("x", index=index, log_prob=log_prob))
+        output.add(step("x", index=index, log_prob=log_prob, prompt_index=prompt_index))
     assert output.best_sequences(1, 0) == output.sequences[:1]
     assert output.best_sequences(1, 1) == output.sequences[3:]
     assert output.best_sequences(2, 1) == output.sequences[2:]

@@ -6,7 +6,7 @@ import pytest
 
 from lmi_core.errors import GenerationFailed
 from lmi_core.generation import GenerationStep, Token
-from lmi_core.merge import PromptStep, merge
+from lmi_core.merge import IndexedStep, merge, merge_prompts
 
 
 class Stream:
@@ -15,14 +15,12 @@ class Stream:
     def __init__(self, *texts: str, ends: bool = False) -> None:
         self.said: asyncio.Queue[str | Exception | None] = asyncio.Queue()
         self.closed = False
-        self.task: asyncio.Task[object] | None = None
         for text in texts:
             self.said.put_nowait(text)
         if ends:
             self.said.put_nowait(None)
 
     async def steps(self) -> AsyncGenerator[GenerationStep, None]:
-        self.task = asyncio.current_task()
         try:
             while (item := await self.said.get()) is not None:
                 if isinstance(item, Exception):
@@ -32,7 +30,7 @@ class Stream:
             self.closed = True
 
 
-def text(item: PromptStep) -> tuple[int, str]:
+def text(item: IndexedStep) -> tuple[int, str]:
     return item[0], item[1].tokens[0].text
 
 
@@ -104,18 +102,17 @@ async def test_cancelled_reader_closes_all() -> None:
     assert all(stream.closed for stream in streams)
 
 
-async def test_one_stream_needs_no_task() -> None:
-    stream = Stream("a", "b", ends=True)
-    async with asyncio.timeout(5):
-        merged = [text(item) async for item in merge([stream.steps()])]
-    assert merged == [(0, "a"), (0, "b")]
-    assert stream.task is asyncio.current_task()
-    assert stream.closed
-
-
 async def test_error_in_the_only_stream() -> None:
     stream = Stream("a")
     stream.said.put_nowait(GenerationFailed("broken"))
     with pytest.raises(GenerationFailed, match="broken"):
         await all_of(stream)
     assert stream.closed
+
+
+async def test_the_steps_of_prompts_say_whose_they_are() -> None:
+    streams = [Stream("a", ends=True), Stream("b", "c", ends=True)]
+    async with asyncio.timeout(5):
+        merged = [step async for step in merge_prompts([stream.steps() for stream in streams])]
+    assert sorted((step.prompt_index, step.tokens[0].text) for step in merged) == [(0, "a"), (1, "b"), (1, "c")]
+    assert all(stream.closed for stream in streams)

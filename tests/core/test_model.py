@@ -18,7 +18,6 @@ from lmi_core.errors import (
     PluginError,
 )
 from lmi_core.generation import GenerationStep
-from lmi_core.merge import PromptStep
 from lmi_core.model import LONG_PROMPT, Model, ModelPlan, read_plan
 from lmi_core.plugins import Plugins, load_plugins
 from lmi_core.request import GenerationRequest
@@ -108,14 +107,14 @@ def started(plan: Plan, plugins: Plugins) -> Start:
     return start
 
 
-async def generate(model: Model, *prompts: str, **parameters: Any) -> list[PromptStep]:
+async def generate(model: Model, *prompts: str, **parameters: Any) -> list[GenerationStep]:
     requests = await model.validate([GenerationRequest(prompt, parameters) for prompt in prompts], "r")
     async with asyncio.timeout(5):
         return [item async for item in model.generate(requests)]
 
 
-def texts(items: list[PromptStep], prompt_index: int = 0) -> list[str]:
-    return [token.text for place, step in items if place == prompt_index for token in step.tokens]
+def texts(steps: list[GenerationStep], prompt_index: int = 0) -> list[str]:
+    return [token.text for step in steps if step.prompt_index == prompt_index for token in step.tokens]
 
 
 def test_plan(plan: Plan) -> None:
@@ -280,7 +279,7 @@ async def test_time_that_the_client_takes_does_not_count(started: Start) -> None
     backend.enqueue(Script("one two"))
     seen: list[GenerationStep] = []
     requests = await model.validate([GenerationRequest("a", {})], "r")
-    async for _, step in model.generate(requests):
+    async for step in model.generate(requests):
         await asyncio.sleep(3 * TINY)
         seen.append(step)
     assert [step.finish_reason for step in seen] == [None, "eos_token"]
@@ -357,7 +356,7 @@ async def test_abort_by_request_id(started: Start, prompts: int) -> None:
     requests = await model.validate([GenerationRequest("a", {})] * prompts, "r")
     reasons: list[str | None] = []
     async with asyncio.timeout(5):
-        async for _, step in model.generate(requests, "r"):
+        async for step in model.generate(requests, "r"):
             reasons.append(step.finish_reason)
             if len(reasons) == prompts:
                 model.running.abort("r")
@@ -372,7 +371,7 @@ async def test_abort_of_a_request_that_waits_for_its_batch(started: Start, plugi
     task = asyncio.create_task(anext(model.generate(requests, "r")))
     while not model.running.abort("r"):
         await asyncio.sleep(0)
-    _, step = await asyncio.wait_for(task, 5)
+    step = await asyncio.wait_for(task, 5)
     assert (step.finish_reason, backend.history) == ("abort", [])
 
 

@@ -40,8 +40,11 @@ class ChatFormatter(OutputFormatter):
     def reads_log_probs(self, parameters: GenerationParameters) -> bool:
         return self.log_probs
 
+    def head(self, kind: str) -> JsonObject:
+        return {"id": self._response_id, "object": kind, "created": self._created}
+
     def response(self, kind: str, choices: list[JsonObject]) -> JsonObject:
-        return {"id": self._response_id, "object": kind, "created": self._created, "choices": choices}
+        return self.head(kind) | {"choices": choices}
 
     def log_prob_content(self, tokens: Sequence[Token]) -> list[JsonObject]:
         """Of the tokens that the text is made of: a special token that is left out of it has no place here either."""

@@ -10,7 +10,7 @@ from lmi_core.formatter import OutputFormatter
 from lmi_core.generation import FinishReason, GeneratedSequence, GenerationOutput, Token
 from lmi_core.hookspecs import hookimpl
 from lmi_plugins.formatters.chat_schema import ChatFormatter, ChatStream, JsonObject, WholeChatFormatter, usage
-from lmi_plugins.formatters.openai_schema import DONE, FINISH_REASONS, error_events, error_object, event
+from lmi_plugins.formatters.openai_schema import FINISH_REASONS, ChunkEvents, error_events, error_object
 
 
 def finish_reason(reason: FinishReason | None, called: bool) -> str | None:
@@ -52,6 +52,7 @@ class OpenAiChatStreamFormatter(ChatFormatter):
     def __init__(self, **arguments: Any) -> None:
         super().__init__(**arguments)
         self._streams: dict[int, ChatStream] = {}
+        self._events = ChunkEvents(self.head("chat.completion.chunk") | {"model": self.model}, self.include_usage)
 
     def format(self, output: GenerationOutput) -> list[bytes]:
         step = output.step
@@ -68,7 +69,7 @@ class OpenAiChatStreamFormatter(ChatFormatter):
         if step.finish_reason is not None:
             called = stream.called and not self.named_tool
             events.append(self._chunk(index, {}, [], finish_reason(step.finish_reason, called)))
-        return events + self._end(output) if output.finished else events
+        return events + self._events.end(lambda: usage(output)) if output.finished else events
 
     def error(self, error: LmiError) -> list[bytes]:
         return error_events(error)
@@ -80,16 +81,7 @@ class OpenAiChatStreamFormatter(ChatFormatter):
     def _chunk(self, index: int, delta: JsonObject, tokens: list[Token], reason: str | None = None) -> bytes:
         log_probs = {"content": self.log_prob_content(tokens), "refusal": None} if tokens else None
         choice = {"index": index, "delta": delta, "logprobs": log_probs, "finish_reason": reason}
-        return self._event([choice], None)
-
-    def _end(self, output: GenerationOutput) -> list[bytes]:
-        return [self._event([], usage(output)), DONE] if self.include_usage else [DONE]
-
-    def _event(self, choices: list[JsonObject], usage: JsonObject | None) -> bytes:
-        chunk = self.response("chat.completion.chunk", choices) | {"model": self.model}
-        if self.include_usage:
-            chunk["usage"] = usage
-        return event(chunk)
+        return self._events.choice(choice)
 
 
 @hookimpl

@@ -13,7 +13,7 @@ from lmi_core.hookspecs import hookimpl
 from lmi_core.parameters import GenerationParameters
 from lmi_core.tokenizer import Tokenizer
 from lmi_plugins.formatters.chat_schema import JsonObject, token_text, usage
-from lmi_plugins.formatters.openai_schema import DONE, FINISH_REASONS, error_events, error_object, event
+from lmi_plugins.formatters.openai_schema import FINISH_REASONS, ChunkEvents, error_events, error_object
 
 
 class CompletionsFormatter(OutputFormatter):
@@ -36,13 +36,10 @@ class CompletionsFormatter(OutputFormatter):
         self.log_probs = log_probs  # None: none at all; else how many of the likeliest
         self.include_usage = include_usage  # at the end of a stream
         self._tokenizer = tokenizer
-        self._head = {"id": response_id, "object": "text_completion", "created": int(time.time()), "model": model}
+        self.head = {"id": response_id, "object": "text_completion", "created": int(time.time()), "model": model}
 
     def reads_log_probs(self, parameters: GenerationParameters) -> bool:
         return self.log_probs is not None
-
-    def response(self, choices: list[JsonObject]) -> JsonObject:
-        return {**self._head, "choices": choices}
 
     def usage(self, output: GenerationOutput) -> JsonObject:
         counts = usage(output)
@@ -95,7 +92,7 @@ class OpenAiCompletionsFormatter(CompletionsFormatter):
             for prompt_index in range(len(output.requests))
             for place, sequence in enumerate(output.best_sequences(self.count, prompt_index))
         ]
-        return orjson.dumps(self.response(choices) | {"usage": self.usage(output)})
+        return orjson.dumps({**self.head, "choices": choices, "usage": self.usage(output)})
 
     def error(self, error: LmiError) -> bytes:
         return orjson.dumps(error_object(error))
@@ -122,38 +119,28 @@ class OpenAiCompletionsStreamFormatter(CompletionsFormatter):
     def __init__(self, **arguments: Any) -> None:
         super().__init__(**arguments)
         self._lengths: dict[int, int] = {}  # of each choice's text so far
+        self._events = ChunkEvents(self.head, self.include_usage)
 
     def format(self, output: GenerationOutput) -> list[bytes]:
         step = output.step
-        index = output.prompt_index * self.count + step.sequence_index
-        begins = index not in self._lengths
-        if begins:
-            self._lengths[index] = 0
+        index = step.prompt_index * self.count + step.sequence_index
+        length = self._lengths.get(index)
         tokens = step.tokens if self.generated else []
         text = "".join([token.text for token in tokens])
-        if begins and self.echo:
+        if length is None and self.echo:
             text = output.request.prompt + text
-            tokens = self.prefill(output, output.prompt_index) + tokens
+            tokens = self.prefill(output, step.prompt_index) + tokens
         reason = self.finish_reason(step.finish_reason)
         events = []
         if text or reason or (tokens and self.log_probs is not None):
-            log_probs = self.log_prob_lists(tokens, self._lengths[index])
+            log_probs = None if self.log_probs is None else self.log_prob_lists(tokens, length or 0)
             choice = {"index": index, "text": text, "logprobs": log_probs, "finish_reason": reason}
-            events.append(self._event([choice], None))
-        self._lengths[index] += len(text)
-        return events + self._end(output) if output.finished else events
+            events.append(self._events.choice(choice))
+        self._lengths[index] = (length or 0) + len(text)
+        return events + self._events.end(lambda: self.usage(output)) if reason and output.finished else events
 
     def error(self, error: LmiError) -> list[bytes]:
         return error_events(error)
-
-    def _end(self, output: GenerationOutput) -> list[bytes]:
-        return [self._event([], self.usage(output)), DONE] if self.include_usage else [DONE]
-
-    def _event(self, choices: list[JsonObject], usage: JsonObject | None) -> bytes:
-        chunk = self.response(choices)
-        if self.include_usage:
-            chunk["usage"] = usage
-        return event(chunk)
 
 
 @hookimpl

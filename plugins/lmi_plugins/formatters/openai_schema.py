@@ -1,6 +1,6 @@
 """What all answers of the OpenAI dialects have in common."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import orjson
@@ -22,6 +22,24 @@ DONE = b"data: [DONE]\n\n"
 def event(content: object) -> bytes:
     """A server-sent event."""
     return b"data: " + orjson.dumps(content) + b"\n\n"
+
+
+class ChunkEvents:
+    """A stream's events, each a chunk with one choice. What is the same in all of them is written once."""
+
+    def __init__(self, head: Mapping[str, object], include_usage: bool) -> None:
+        self._head = head
+        self._include_usage = include_usage  # at the end, and so a null in each chunk before
+        self._before = b"data: " + orjson.dumps({**head, "choices": []}).removesuffix(b"]}")
+        self._after = b'],"usage":null}\n\n' if include_usage else b"]}\n\n"
+
+    def choice(self, choice: object) -> bytes:
+        return self._before + orjson.dumps(choice) + self._after
+
+    def end(self, usage: Callable[[], object]) -> list[bytes]:
+        if not self._include_usage:
+            return [DONE]
+        return [event({**self._head, "choices": [], "usage": usage()}), DONE]
 
 
 def error_object(error: LmiError) -> dict[str, Any]:

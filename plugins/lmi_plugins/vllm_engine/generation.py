@@ -1,6 +1,6 @@
 """One sequence from vLLM's outputs: tokens with their own texts and log probs, and LMI's finish reasons."""
 
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Protocol
 
@@ -36,14 +36,16 @@ async def steps(
         async for output in outputs:
             completion = output.outputs[0]
             tokens: list[Token] = []
-            for token_id, log_probs in _chosen(completion):
-                tokens += sequence.push(token_id, *read(token_id, log_probs, count, writer))
+            for place, token_id in enumerate(completion.token_ids):  # vLLM may hand over several at once
+                found = read(token_id, completion.logprobs[place], count, writer) if completion.logprobs else ()
+                tokens += sequence.push(token_id, *found)
                 if sequence.stopped:
                     break
             reason = "stop_sequence" if sequence.stopped else finish_reason(completion, parameters)
             if reason is not None:
                 tokens += sequence.finish()
-            yield GenerationStep(tokens, reason, sequence_index, prefill(output, prompt_ids, parameters, writer))
+            prompt = prefill(output, prompt_ids, parameters, writer) if output.prompt_logprobs else None
+            yield GenerationStep(tokens, reason, sequence_index, prompt)
             if reason is not None:
                 return
 
@@ -75,19 +77,8 @@ def finish_reason(completion: CompletionOutput, parameters: ExtendedParameters) 
     raise GenerationFailed(f"vLLM ended the request with {completion.finish_reason}")
 
 
-def _chosen(completion: CompletionOutput) -> Iterator[tuple[int, LogProbs | None]]:
-    """vLLM may hand over several tokens at once."""
-    if completion.logprobs is None:
-        return ((token_id, None) for token_id in completion.token_ids)
-    return zip(completion.token_ids, completion.logprobs, strict=True)
-
-
-def read(
-    token_id: int, log_probs: LogProbs | None, count: int, writer: TokenWriter
-) -> tuple[float | None, list[Token] | None]:
+def read(token_id: int, log_probs: LogProbs, count: int, writer: TokenWriter) -> tuple[float, list[Token] | None]:
     """The log prob of a token, and the likeliest tokens in its place."""
-    if log_probs is None:
-        return None, None
     likeliest = writer.top_tokens(_likeliest(log_probs, count)) if count else None
     return log_probs[token_id].logprob, likeliest
 

@@ -102,8 +102,8 @@ async def found(vision: VllmServer, color: str, **parameters: Any) -> Generation
     request = GenerationRequest("<|user|><image>What is this?<|end|><|assistant|>", parameters, images=(image,))
     requests = await model.validate([request], "by-hand")
     output = GenerationOutput(requests)
-    async for prompt_index, step in model.generate(requests):
-        output.add(prompt_index, step)
+    async for step in model.generate(requests):
+        output.add(step)
     return output
 
 
