@@ -26,6 +26,7 @@ from tests.benchmarks.engine_measures import (
     seconds_to_first_token,
 )
 from tests.benchmarks.page import write_section
+from tests.benchmarks.pausing import pause, resume, resumed
 from tests.benchmarks.random_models import MODELS
 
 ROOT = Path(__file__).parents[2]
@@ -37,6 +38,8 @@ SPEED_BOUNDS = {  # of the engine's speed over another's
     ("small", VLLM): 1.0,
     ("150M", VLLM): 0.8,
 }
+WARM_UPS = 2
+SLOW_ROUNDS = 2  # of the one that is alone, and takes a quarter of a minute for each
 LATENCY_BOUND, MEMORY_BOUND, START_BOUND = 3.0, 1.05, 6.0
 
 
@@ -52,16 +55,19 @@ class Contender:
 
     def __enter__(self) -> Self:
         self._read()
+        pause(self._process.pid)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        resume(self._process.pid)
         self._process.communicate()  # the end of its input ends it
 
     def run(self, number: int) -> float:
         """Tokens per second."""
         assert self._process.stdin is not None
-        print(number, file=self._process.stdin, flush=True)
-        result = self._read()
+        with resumed(self._process.pid):
+            print(number, file=self._process.stdin, flush=True)
+            result = self._read()
         assert result["tokens"] == REQUESTS * NEW_TOKENS, result
         return result["tokens"] / result["seconds"]
 
@@ -91,10 +97,10 @@ def speeds(model: str, directory: Path, rounds: int, vllm_python: str | None) ->
                 python = vllm_python if name == VLLM else sys.executable
                 if python is not None:
                     contenders.append(stack.enter_context(Contender(name, directory, python)))
-            for number in range(rounds + 1):
+            for number in range(WARM_UPS + (rounds if ALONE not in names else min(rounds, SLOW_ROUNDS))):
                 for contender in contenders:
                     measured.setdefault(contender.name, []).append(contender.run(number))
-    medians = {name: statistics.median(values[1:]) for name, values in measured.items()}  # the first one warms up
+    medians = {name: statistics.median(values[WARM_UPS:]) for name, values in measured.items()}
     return [_speed_row(model, name, medians) for name in CONTENDERS]
 
 
@@ -146,10 +152,11 @@ The models have random weights:
 {models}
 
 Speed is that of {REQUESTS} concurrent requests with prompts of {PROMPT_LENGTH} tokens and {NEW_TOKENS} tokens to
-generate each, the median of {rounds} rounds in which all take turns, but `generate_batch` as it is called by
-default, which takes nearly all memory and so runs alone. The torch engine runs in its worker and streams,
-each request by itself, and so does vLLM; `generate` gets all prompts as one static batch. The ratio is the torch
-engine's speed over the other's; of the first rows, which are of the small model, the second number over the first.
+generate each, the median of {rounds} rounds in which all take turns and stand still while another runs, but
+`generate_batch` as it is called by default, which takes nearly all memory and so runs alone, {SLOW_ROUNDS} rounds.
+The torch engine runs in its worker and streams, each request by itself, and so does vLLM; `generate` gets all prompts
+as one static batch. The ratio is the torch engine's speed over the other's; of the first rows, which are of the small
+model, the second number over the first.
 
 | what | measured | ratio | must be |
 |---|---|---|---|
@@ -159,7 +166,7 @@ engine's speed over the other's; of the first rows, which are of the small model
 
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("--rounds", type=int, default=3)
+    arguments.add_argument("--rounds", type=int, default=9)
     arguments.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
     arguments.add_argument("--vllm-python", default=sys.executable if find_spec("vllm") else None)
     arguments.add_argument("--write", action="store_true", help="to docs/benchmarks.md")

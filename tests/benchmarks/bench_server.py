@@ -1,9 +1,10 @@
 """The server over vLLM's engine, beside vLLM's own server and the engine alone: `make bench-server`."""
 
 import argparse
+import itertools
 import statistics
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import IO, NamedTuple
 
 from tests.benchmarks import machine
 from tests.benchmarks.page import write_section
+from tests.benchmarks.pausing import pause, resumed
 from tests.benchmarks.server_contenders import (
     ENGINE_ARGUMENTS,
     NEW_TOKENS,
@@ -25,7 +27,7 @@ from tests.benchmarks.server_contenders import (
 )
 
 STREAMS = (1, 16, 64)
-WARM_UPS, REPEATS = 3, 5
+WARM_UPS = 3
 PROMPT = "What is Deep Learning?"
 COMPLETION = Request(
     "/v1/completions",
@@ -54,7 +56,11 @@ INVOCATION = Request(
 ALONE, VLLM, OURS = "engine alone", "vLLM's server, /v1/completions", "lmi serve, /v1/completions"
 VLLM_LOG_PROBS, OURS_LOG_PROBS = "vLLM's server, /v1/completions, logprobs=1", "lmi serve, /invocations, jsonlines"
 
-Contender = Callable[[int], Measure]  # of a number of streams
+
+class Contender(NamedTuple):
+    name: str
+    process_id: int
+    measure: Callable[[int], Measure]  # of a number of streams
 
 
 class Summary(NamedTuple):
@@ -67,25 +73,33 @@ class Summary(NamedTuple):
 
 
 def measure_all(directory: Path, client: LoadClient, rounds: int, log: IO[bytes]) -> dict[tuple[str, int], Summary]:
-    """One at a time, as idle engines take time from others; they take turns, for what else the machine does."""
+    """They take turns, so that what else the machine does meets them alike."""
     measured: dict[tuple[str, int], list[Measure]] = {}
-    for _ in range(rounds):
-        with lmi_server(directory, log) as ours:
-            _measure(OURS, partial(client.measure, ours, COMPLETION), measured)
-            _measure(OURS_LOG_PROBS, partial(client.measure, ours, INVOCATION), measured)
-        with vllm_server(directory, log) as vllm:
-            _measure(VLLM, partial(client.measure, vllm, COMPLETION), measured)
-            _measure(VLLM_LOG_PROBS, partial(client.measure, vllm, WITH_LOG_PROBS), measured)
-        with bare_engine(directory, log) as alone:
-            _measure(ALONE, alone.measure, measured)
+    with ExitStack() as stack:
+        contenders = list(_contenders(directory, client, log, stack))
+        for number in range(WARM_UPS + rounds):
+            for streams, contender in itertools.product(STREAMS, contenders):
+                with resumed(contender.process_id):
+                    measure = contender.measure(streams)
+                if number >= WARM_UPS:
+                    measured.setdefault((contender.name, streams), []).append(measure)
     return {key: summary(measures) for key, measures in measured.items()}
 
 
-def _measure(name: str, contender: Contender, measured: dict[tuple[str, int], list[Measure]]) -> None:
-    for _ in range(WARM_UPS):
-        contender(max(STREAMS))
-    for streams in STREAMS:
-        measured.setdefault((name, streams), []).extend(contender(streams) for _ in range(REPEATS))
+def _contenders(directory: Path, client: LoadClient, log: IO[bytes], stack: ExitStack) -> Iterator[Contender]:
+    """Each stands still until it is its turn."""
+    ours = stack.enter_context(lmi_server(directory, log))
+    yield Contender(OURS, ours.process.pid, partial(client.measure, ours, COMPLETION))
+    yield Contender(OURS_LOG_PROBS, ours.process.pid, partial(client.measure, ours, INVOCATION))
+    pause(ours.process.pid)
+    vllm = stack.enter_context(vllm_server(directory, log))
+    yield Contender(VLLM, vllm.process.pid, partial(client.measure, vllm, COMPLETION))
+    yield Contender(VLLM_LOG_PROBS, vllm.process.pid, partial(client.measure, vllm, WITH_LOG_PROBS))
+    pause(vllm.process.pid)
+    alone = stack.enter_context(bare_engine(directory, log))
+    alone.measure(1)  # once it is loaded
+    yield Contender(ALONE, alone.process.pid, alone.measure)
+    pause(alone.process.pid)
 
 
 def summary(measures: list[Measure]) -> Summary:
@@ -127,8 +141,9 @@ def section(found: dict[tuple[str, int], Summary], rounds: int, load: float) -> 
 
 `make bench-server` measures what a server adds to vLLM's engine: `examples/hello`, {NEW_TOKENS} tokens a stream, the
 client in a process of its own that only counts. CPU is that of the server's process alone, without the engine's own.
-One contender runs at a time; they take turns, {rounds} rounds of {REPEATS} measurements each. All engines have the
-same arguments: {arguments}.
+The contenders take turns in {rounds} rounds, and stand still while another runs. CPU is the mean of the rounds,
+tokens/s the median. All engines have the same arguments:
+{arguments}.
 
 Machine: {machine.description()}; load average {load:.1f} before the start.
 
@@ -144,7 +159,7 @@ Machine: {machine.description()}; load average {load:.1f} before the start.
 
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("--rounds", type=int, default=3)
+    arguments.add_argument("--rounds", type=int, default=15)
     arguments.add_argument("--write", action="store_true", help="to docs/benchmarks.md")
     options = arguments.parse_args()
     load = machine.load()

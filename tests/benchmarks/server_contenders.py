@@ -17,6 +17,7 @@ from typing import IO, Any, NamedTuple, Self
 import psutil
 
 from tests.benchmarks.load_client import Load
+from tests.benchmarks.pausing import resume
 
 ROOT = Path(__file__).parents[2]
 HELLO = ROOT / "examples" / "hello"
@@ -69,6 +70,7 @@ class Child:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        resume(self.process.pid)
         self.process.terminate()
         self.process.communicate()
 

@@ -1,0 +1,34 @@
+"""Processes that stand still: even an idle engine takes time from the one that is measured."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psutil
+
+
+def pause(process_id: int) -> None:
+    """With all that it has started."""
+    for process in _tree(process_id):
+        process.suspend()
+
+
+def resume(process_id: int) -> None:
+    for process in _tree(process_id):
+        process.resume()
+
+
+@contextmanager
+def resumed(process_id: int) -> Iterator[None]:
+    """Of a process that stands still again afterwards."""
+    resume(process_id)
+    try:
+        yield
+    finally:
+        pause(process_id)
+
+
+def _tree(process_id: int) -> list[psutil.Process]:
+    if not psutil.pid_exists(process_id):
+        return []
+    process = psutil.Process(process_id)
+    return [process, *process.children(recursive=True)]
