@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import aclosing, asynccontextmanager
 
 from aiohttp import web
@@ -86,14 +86,14 @@ async def _parse(exchange: Exchange, model: Model) -> web.StreamResponse:
         return await _work(exchange, model, parsed, custom)
 
 
-async def _work(
+def _work(
     exchange: Exchange, model: Model, parsed: Generation | Inference, custom: Customization
-) -> web.StreamResponse:
+) -> Coroutine[None, None, web.StreamResponse]:
     if isinstance(parsed, Generation):
-        return await _generate(exchange, model, parsed, custom)
+        return _generate(exchange, model, parsed, custom)
     if custom.adapters:
         raise InvalidParameter("a request of tensors cannot name one of the model's `adapters`")
-    return await _infer(exchange, model, parsed)
+    return _infer(exchange, model, parsed)
 
 
 async def _generate(

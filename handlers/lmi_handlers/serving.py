@@ -21,6 +21,7 @@ from lmi_handlers.server import Server, serve
 
 logger = logging.getLogger(__name__)
 
+MOST_NEW_OBJECTS = 50_000  # before they are looked through: nearly all are gone by themselves, token by token
 EXAMPLE_BODY = '{"inputs": "What is Deep Learning?", "parameters": {"max_new_tokens": 64}}'
 
 
@@ -62,6 +63,7 @@ async def _serve(plans: list[ModelPlan], plugins: Plugins, host: str, port: int,
     def on_ready() -> None:
         gc.collect()
         gc.freeze()  # engines load hundreds of thousands of objects: none of them is to be looked through again
+        gc.set_threshold(MOST_NEW_OBJECTS)
         logger.info("%s", ready_message(server))
 
     await serve(server, drain_seconds, on_ready)
