@@ -30,7 +30,7 @@ Writer = OutputFormatter | ResponseWriter
 class Stream(web.StreamResponse):
     """Its headers go out with its first event: one packet for the client to wake up for."""
 
-    _send_headers_immediately = False
+    _send_headers_immediately = False  # as aiohttp has it for whole answers
 
 
 class Exchange:

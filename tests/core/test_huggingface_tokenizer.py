@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import ByT5Tokenizer, PreTrainedTokenizerFast
 
 from lmi_core.chat import Chat
@@ -61,6 +61,33 @@ def tokenizer(request: pytest.FixtureRequest) -> HuggingFaceTokenizer:
 
 def encode(tokenizer: HuggingFaceTokenizer, text: str) -> list[int]:
     return [token_id for token_id in tokenizer.encode(text) if token_id not in tokenizer.special_ids]
+
+
+class Reversed(PreTrainedTokenizerFast):
+    def encode(self, text: str, **options: Any) -> list[int]:
+        return list(reversed(super().encode(text, **options)))
+
+
+@pytest.mark.parametrize("add_special_tokens", [True, False])
+@pytest.mark.parametrize("case", ["plain", "truncates", "pads", "splits special tokens", "encodes by itself"])
+def test_encodes_as_transformers_does(case: str, add_special_tokens: bool) -> None:
+    backend = train()
+    backend.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 0)])
+    if case == "truncates":
+        backend.enable_truncation(3)
+    if case == "pads":
+        backend.enable_padding(length=50)
+    pretrained_type: Any = Reversed if case == "encodes by itself" else PreTrainedTokenizerFast
+    pretrained = pretrained_type(
+        tokenizer_object=backend,
+        bos_token="<s>",
+        eos_token="</s>",
+        split_special_tokens=case == "splits special tokens",
+    )
+    ids = HuggingFaceTokenizer(pretrained).encode("the quick</s> fox", add_special_tokens)
+    assert ids == pretrained.encode("the quick</s> fox", add_special_tokens=add_special_tokens)
+    assert (pretrained.bos_token_id in ids) is add_special_tokens
+    assert (pretrained.eos_token_id in ids) is (case != "splits special tokens")
 
 
 def test_writes_whole_characters_only(tokenizer: HuggingFaceTokenizer) -> None:

@@ -133,7 +133,7 @@ class OpenAiCompletionsStreamFormatter(CompletionsFormatter):
         reason = self.finish_reason(step.finish_reason)
         events = []
         if text or reason or (tokens and self.log_probs is not None):
-            log_probs = None if self.log_probs is None else self.log_prob_lists(tokens, length or 0)
+            log_probs = self.log_prob_lists(tokens, length or 0)
             choice = {"index": index, "text": text, "logprobs": log_probs, "finish_reason": reason}
             events.append(self._events.choice(choice))
         self._lengths[index] = (length or 0) + len(text)
