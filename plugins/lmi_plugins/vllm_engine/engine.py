@@ -9,14 +9,13 @@ from contextlib import contextmanager, suppress
 
 from pydantic import ValidationError
 
-from lmi_core.errors import BackendUnhealthy, ConfigurationError, GenerationFailed, InvalidParameter
+from lmi_core.errors import BackendUnhealthy, ConfigurationError, GenerationFailed, InvalidParameter, LmiError
 from lmi_core.restarts import Restarts
 from lmi_plugins.vllm_engine.arguments import engine_arguments
 from lmi_plugins.vllm_engine.library import (
     AsyncEngineArgs,
     AsyncLLM,
     EngineDeadError,
-    EngineGenerateError,
     LoRARequest,
     MultiModalInput,
     RequestOutput,
@@ -30,6 +29,8 @@ from lmi_plugins.vllm_engine.library import (
 )
 
 logger = logging.getLogger(__name__)
+
+LOST = "the request was lost: vLLM's engine died"
 
 
 class VllmEngine:
@@ -74,17 +75,24 @@ class VllmEngine:
         """What vLLM's engine puts out. Closing it aborts the request. Raises LmiError."""
         engine, request_id = self.vllm, str(next(self._ids))
         finished = False
-        with translated_errors():
-            try:
+        try:
+            with translated_errors():
                 outputs = await engine.add_request(request_id, prompt, parameters, lora_request=adapter)
-                while not finished:
-                    output = outputs.get_nowait() or await outputs.get()
-                    finished = output.finished
-                    yield output
-                self.restarts.worked()
-            finally:
-                if not finished and not engine.errored:
-                    await engine.abort(request_id)
+            while not finished:
+                output = outputs.get_nowait() or await outputs.get()
+                finished = output.finished
+                if finished:
+                    self.restarts.worked()
+                yield output
+        except EngineDeadError:
+            raise GenerationFailed(LOST) from None
+        except LmiError:
+            raise
+        except Exception as error:  # of whatever class vLLM's reading of its outputs raises
+            raise GenerationFailed(f"vLLM failed at this request: {error}") from error
+        finally:
+            if not finished and not engine.errored:
+                await engine.abort(request_id)
 
     async def _start_engine(self) -> AsyncLLM:
         arguments = await asyncio.to_thread(engine_arguments, self._arguments)
@@ -152,12 +160,8 @@ async def _in_own_thread(create: Callable[[], AsyncLLM]) -> AsyncLLM:
 
 @contextmanager
 def translated_errors() -> Iterator[None]:
-    """vLLM's as LmiError."""
+    """vLLM's at a request that it does not take, as LmiError."""
     try:
         yield
-    except EngineDeadError:
-        raise GenerationFailed("the request was lost: vLLM's engine died") from None
     except (VLLMClientError, ValueError) as error:
         raise InvalidParameter(f"vLLM refuses the request: {' '.join(str(error).split())}") from error
-    except EngineGenerateError as error:
-        raise GenerationFailed(f"vLLM failed at this request: {error.__cause__ or error}") from error

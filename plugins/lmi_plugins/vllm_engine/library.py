@@ -25,7 +25,7 @@ from vllm.platforms import current_platform
 from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
 from vllm.utils.argparse_utils import FlexibleArgumentParser
 from vllm.v1.engine.async_llm import AsyncLLM
-from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
+from vllm.v1.engine.exceptions import EngineDeadError
 from vllm.v1.sample.logits_processor import AdapterLogitsProcessor
 
 __all__ = [
@@ -35,7 +35,6 @@ __all__ = [
     "AsyncLLM",
     "CompletionOutput",
     "EngineDeadError",
-    "EngineGenerateError",
     "FlexibleArgumentParser",
     "ImageReader",
     "LoRARequest",
