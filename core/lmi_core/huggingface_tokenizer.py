@@ -29,7 +29,7 @@ class HuggingFaceTokenizer(Tokenizer):
         self.truncation_side = pretrained.truncation_side
         self._backend: tokenizers.Tokenizer | None = getattr(pretrained, "backend_tokenizer", None)
         self._byte_level = is_byte_level(self._backend)
-        self._encodes_as_is = self._backend is not None and _encodes_as_is(pretrained, self._backend)
+        self._encodes_by_backend = self._backend is not None and _encodes_by_backend(pretrained)
 
     @classmethod
     def load(cls, model: str, revision: str | None = None, trust_remote_code: bool = False) -> "HuggingFaceTokenizer":
@@ -48,8 +48,8 @@ class HuggingFaceTokenizer(Tokenizer):
         return len(self.pretrained)
 
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
-        if self._encodes_as_is and self._backend is not None:  # less than half of the time that transformers takes
-            return list(self._backend.encode(text, add_special_tokens=add_special_tokens).ids)
+        if self._backend is not None and self._encodes_by_backend and _is_plain(self._backend, self.pretrained):
+            return list(self._backend.encode(text, add_special_tokens=add_special_tokens).ids)  # in half the time
         # Not verbose: whether a prompt is too long is checked elsewhere, against the model.
         return list(self.pretrained.encode(text, add_special_tokens=add_special_tokens, verbose=False))
 
@@ -90,16 +90,19 @@ class HuggingFaceTokenizer(Tokenizer):
             raise InvalidPayload(f"`messages` are refused by the chat template: {error}") from None
 
 
-def _encodes_as_is(pretrained: "PreTrainedTokenizerBase", backend: "tokenizers.Tokenizer") -> bool:
-    """Whether transformers puts nothing of its own around the encoding of one text."""
+def _encodes_by_backend(pretrained: "PreTrainedTokenizerBase") -> bool:
+    """Whether it has no code of its own for the encoding of a text."""
     from transformers import PreTrainedTokenizerFast
 
     methods = ("encode", "__call__", "_encode_plus")
-    if any(getattr(type(pretrained), name) is not getattr(PreTrainedTokenizerFast, name) for name in methods):
-        return False
+    return all(getattr(type(pretrained), name) is getattr(PreTrainedTokenizerFast, name) for name in methods)
+
+
+def _is_plain(backend: "tokenizers.Tokenizer", pretrained: "PreTrainedTokenizerBase") -> bool:
+    """Whether it is set as transformers sets it for one text: another call may have left it otherwise."""
     splits_special_tokens = getattr(pretrained, "split_special_tokens", False)
-    as_asked = backend.truncation is None and backend.padding is None
-    return as_asked and backend.encode_special_tokens == splits_special_tokens
+    whole = backend.truncation is None and backend.padding is None
+    return whole and backend.encode_special_tokens == splits_special_tokens
 
 
 class FastDetokenizer(Detokenizer):

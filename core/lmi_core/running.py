@@ -98,6 +98,6 @@ class RunningCall:
         self._watch = loop.call_later(self._limit - waited, self._look)
 
     def _cut_short(self) -> None:
-        if self._waiting:
+        if self._waiting and not self._is_cut:  # once is enough: a timeout that is passing cannot be changed
             self._is_cut = True
             self._cut.reschedule(0)

@@ -1,5 +1,6 @@
 """GenerationRequest to ValidRequest: the one place where a request is checked against a backend."""
 
+import asyncio
 from dataclasses import replace
 from typing import Any
 
@@ -21,7 +22,7 @@ async def with_images(request: GenerationRequest, backend: Backend[Any]) -> Gene
             f"`{_name(request, 'inputs')}` must hold at most {backend.max_images} images. Given: {len(request.images)}"
         )
     images = [Image(source.place, await source.read()) for source in request.images]
-    _, prompt_ids = _tokenized(request, backend.tokenizer)
+    _, prompt_ids = await asyncio.to_thread(_tokenized, request, backend.tokenizer)
     return replace(request, image_prompt=await backend.place_images(prompt_ids, images))
 
 

@@ -90,6 +90,17 @@ def test_encodes_as_transformers_does(case: str, add_special_tokens: bool) -> No
     assert (pretrained.eos_token_id in ids) is (case != "splits special tokens")
 
 
+@pytest.mark.parametrize(
+    "options", [{"truncation": True, "max_length": 2}, {"padding": "max_length", "max_length": 50}]
+)
+def test_encodes_whole_texts_whatever_others_asked_of_the_tokenizer(options: dict[str, Any]) -> None:
+    tokenizer = wrap(train())
+    tokenizer.pretrained.add_special_tokens({"pad_token": "</s>"})
+    ids = tokenizer.encode(TEXT)
+    tokenizer.pretrained(TEXT, **options)
+    assert tokenizer.encode(TEXT) == ids
+
+
 def test_writes_whole_characters_only(tokenizer: HuggingFaceTokenizer) -> None:
     ids = encode(tokenizer, TEXT)
     assert len(ids) > len(TEXT)

@@ -46,6 +46,27 @@ async def test_abort_ends_the_wait_for_the_next_step() -> None:
     assert engine.closed
 
 
+async def test_abort_again_while_the_engine_is_being_closed() -> None:
+    closing, closed = asyncio.Event(), asyncio.Event()
+
+    async def steps() -> AsyncGenerator[str, None]:
+        try:
+            yield "one"
+            await asyncio.Event().wait()
+        finally:
+            closing.set()
+            await closed.wait()
+
+    calls = RunningCalls()
+    task = asyncio.create_task(collect(calls, steps()))
+    while not calls.abort("r"):
+        await asyncio.sleep(0)
+    await closing.wait()
+    assert calls.abort("r")
+    closed.set()
+    assert (await task)[1]
+
+
 async def test_abort_while_a_step_is_sent() -> None:
     calls, engine = RunningCalls(), Engine()
     seen: list[str] = []
