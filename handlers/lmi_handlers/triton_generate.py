@@ -47,8 +47,8 @@ def head(model: Model, request_id: str | None) -> dict[str, str]:
 
 
 def refuse_stream(inputs: Mapping[str, Tensor]) -> None:
-    """Raises InvalidPayload: an answer that is whole has one response."""
-    if STREAMING in inputs and any(inputs[STREAMING].data):
+    """Raises InvalidPayload: an answer that is whole has one response. What is no flag is refused by the backend."""
+    if STREAMING in inputs and (inputs[STREAMING].dtype, inputs[STREAMING].data) == ("BOOL", b"\x01"):
         raise InvalidPayload(f"`{STREAMING}` must be false here: generate_stream is the route of streams. Given: True")
 
 

@@ -192,6 +192,12 @@ async def test_no_streams(server: RunningServer) -> None:
     assert (answer.status, answer.json()) == (400, {"error": message})
 
 
+@pytest.mark.parametrize(("datatype", "data"), [("INT32", [1]), ("BOOL", [True, True])])
+async def test_what_is_no_flag_is_not_taken_for_one(server: RunningServer, datatype: str, data: list[Any]) -> None:
+    answer = await infer(server, {"name": "streaming", "datatype": datatype, "shape": [len(data)], "data": data})
+    assert "must be false here" not in answer.body.decode()
+
+
 async def test_adapters(serve: Serve, model_dir: ModelDirectory) -> None:
     files = {"serving.properties": PROPERTIES, "adapters/french/model.py": ""}
     server = await serve(model_dir(files), plugins=[BackwardsPlugin()])

@@ -30,11 +30,11 @@ class Bounds(NamedTuple):
 BOUNDS: Mapping[str, Bounds] = {
     "request_output_len": Bounds(1),
     "beam_width": Bounds(1),
-    "temperature": Bounds(0),
+    "temperature": Bounds(0, 100),
     "runtime_top_k": Bounds(0),
     "runtime_top_p": Bounds(0, 1),
-    "len_penalty": Bounds(-math.inf),
-    "repetition_penalty": Bounds(0, excluded=True),
+    "len_penalty": Bounds(-10, 10),
+    "repetition_penalty": Bounds(0, 100, excluded=True),
     "min_length": Bounds(0),
     "presence_penalty": Bounds(-math.inf),
     "frequency_penalty": Bounds(-math.inf),
@@ -52,6 +52,7 @@ TOGETHER = (  # the first is nothing without the second
     ("draft_logits", "draft_input_ids"),
 )
 NUMBERS = ("embedding_bias", "prompt_embedding_table", "lora_weights", "draft_logits")  # none of which may be NaN
+OF_LOGITS = ("embedding_bias", "draft_logits")  # in which -inf leaves a token out
 AT_LEAST_ONE = ("input_ids", "draft_input_ids", "lora_config", "prompt_embedding_table")  # rows, or numbers
 
 
@@ -80,7 +81,7 @@ def _check_numbers(name: str, tensor: Tensor) -> None:
     import numpy
 
     array = tensor.array()
-    worst = numpy.isnan(array) | (array == math.inf)
+    worst = numpy.isnan(array) | (array == math.inf) if name in OF_LOGITS else ~numpy.isfinite(array)
     if worst.any():
         raise InvalidParameter(f"`{name}` must hold numbers, of which none is infinite. Given: {array[worst][0]}")
 

@@ -51,16 +51,31 @@ def end_id(reference: ReferenceModel) -> int:
     return beams_of(reference("llama"), 8, length_penalty=0.0)[0][3]
 
 
+LENGTH, EARLY_END = 20, 19  # with which the search ends at other times for each `early_stopping`
+
+
+@pytest.mark.parametrize(("len_penalty", "meaning"), [(3.0, True), (1.0, "never")])
+def test_early_stopping_matters(reference: ReferenceModel, len_penalty: float, meaning: Any) -> None:
+    """In the comparison below."""
+    arguments = {"length_penalty": len_penalty}
+    differently = beams_of(reference("llama"), LENGTH, EARLY_END, early_stopping=meaning, **arguments)
+    assert differently != beams_of(reference("llama"), LENGTH, EARLY_END, early_stopping=False, **arguments)
+
+
 @pytest.mark.parametrize(("early_stopping", "meaning"), [(0, False), (1, True), (2, "never"), (-1, "never")])
 @pytest.mark.parametrize("len_penalty", [0.0, 1.0, 3.0, -1.0])
 def test_ends_length_penalty_and_early_stopping(
-    asker: Asker, reference: ReferenceModel, end_id: int, early_stopping: int, meaning: Any, len_penalty: float
+    asker: Asker, reference: ReferenceModel, early_stopping: int, meaning: Any, len_penalty: float
 ) -> None:
     tensors = asker.ask(
-        count=8, beam_width=[WIDTH], end_id=[end_id], len_penalty=[len_penalty], early_stopping=[early_stopping]
+        count=LENGTH,
+        beam_width=[WIDTH],
+        end_id=[EARLY_END],
+        len_penalty=[len_penalty],
+        early_stopping=[early_stopping],
     )
     arguments = {"length_penalty": len_penalty, "early_stopping": meaning}
-    assert rows_of(tensors) == beams_of(reference("llama"), 8, end_id, **arguments)
+    assert rows_of(tensors) == beams_of(reference("llama"), LENGTH, EARLY_END, **arguments)
 
 
 def test_shorter_beams_are_filled_up(asker: Asker, end_id: int) -> None:
