@@ -94,10 +94,11 @@ class Server(Child):
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline and self.process.poll() is None:
             try:
-                urllib.request.urlopen(f"http://127.0.0.1:{self.port}/ping").close()
+                urllib.request.urlopen(f"http://127.0.0.1:{self.port}/ping", timeout=5).close()
                 return self
-            except (urllib.error.URLError, ConnectionError):
+            except (urllib.error.URLError, ConnectionError, TimeoutError):
                 time.sleep(0.5)
+        self.process.terminate()
         raise RuntimeError(f"{self.process.args!r} does not start")
 
     def cpu_seconds(self) -> float:
