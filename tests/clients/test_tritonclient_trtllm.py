@@ -200,7 +200,7 @@ async def test_a_stream_has_the_same_tokens(trtllm: Trtllm) -> None:
             "400: `input_ids` must be INT32 of shape [1, any]. Given: FP32",
         ),
         ({"beam_width": [[[1]]]}, "400: `beam_width` must be INT32 of shape [1]. Given: INT32 of shape [1, 1, 1]"),
-        ({"temperature": [-1]}, "400: `temperature` must be at least 0. Given: -1"),
+        ({"temperature": [-1]}, "400: `temperature` must be at least 0 and at most 100. Given: -1"),
         ({"lora_task_id": [7]}, "400: `lora_task_id` must be one that is cached, or come with `lora_weights`"),
         ({"streaming": [True]}, "400: `streaming` must be false here: generate_stream is the route of streams."),
     ],
