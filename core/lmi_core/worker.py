@@ -112,15 +112,16 @@ class Worker:
         raise WorkerDied(self._exited.result())
 
     async def stop(self) -> None:
-        process, self._process = self._process, None
-        if process is not None and self._exited is not None:
+        """To be called again where it was cancelled."""
+        if self._process is not None and self._exited is not None:
             with contextlib.suppress(ProcessLookupError):
-                process.terminate()
+                self._process.terminate()
             done, _ = await asyncio.wait({self._exited}, timeout=STOP_SECONDS)
             if not done:
                 with contextlib.suppress(ProcessLookupError):
-                    process.kill()
-                await self._exited
+                    self._process.kill()
+                await asyncio.wait({self._exited})
+        self._process = None
         self._socket.close(linger=0)
         self._context.term()
         self._folder.cleanup()

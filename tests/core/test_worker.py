@@ -168,6 +168,20 @@ async def test_child_that_ignores_the_request_to_stop_is_killed(start: Start, mo
     assert is_gone(child)
 
 
+async def test_stop_again_after_one_that_was_cancelled(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    worker = await start("ignore_termination")
+    async with asyncio.timeout(LIMIT):
+        assert await worker.receive() == b"ready"
+        child = worker.process_id
+        assert child is not None
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(worker.stop(), 0.05)
+        assert not is_gone(child)
+        monkeypatch.setattr(worker_module, "STOP_SECONDS", 0.05)
+        await worker.stop()
+    assert is_gone(child)
+
+
 async def test_stop_of_a_child_that_is_gone(start: Start) -> None:
     worker = await start("exit_with_3")
     await death(worker)

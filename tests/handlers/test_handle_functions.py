@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy
+import psutil
 import pytest
 
 from lmi_core.errors import ConfigurationError, FormatterFailed
@@ -175,6 +176,18 @@ async def test_further_workers_end_when_they_are_idle(serve_script: ServeScript,
         assert (await ask(server, "loaded")).json()["pid"] == kept.process_id
         for death in deaths:
             death.cancel()
+
+
+async def test_stop_while_an_idle_worker_ends(serve_script: ServeScript, tmp_path: Path) -> None:
+    server = await serve_script("echo_handler", "minWorkers=1\nmaxWorkers=2\nmax_idle_time=1\n")
+    pool = handler_backend(server).pool
+    await asyncio.gather(*(ask(server, "slow", started=str(tmp_path / str(number))) for number in range(40)))
+    workers = [psutil.Process(process.process_id) for process in pool.processes]
+    deaths = [asyncio.create_task(process.died.wait()) for process in pool.processes]
+    await asyncio.wait(deaths, return_when=asyncio.FIRST_COMPLETED)
+    await pool.stop()
+    assert [worker.is_running() for worker in workers] == [False, False]
+    await asyncio.gather(*deaths)
 
 
 async def test_answers_of_at_most_max_output_size(serve_script: ServeScript) -> None:

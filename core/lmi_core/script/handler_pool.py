@@ -40,6 +40,7 @@ class HandlerPool:
         self._queue: asyncio.Queue[HandlerCall] = asyncio.Queue()
         self._changed = asyncio.Event()  # a process may be free, or there is none left
         self._tasks: set[asyncio.Task[None]] = set()
+        self._ends: set[asyncio.Task[None]] = set()  # of processes that are no longer among the above
         self._starting = 0
         self._retries_left = settings.retry_threshold
         self.given_up = asyncio.Event()
@@ -62,8 +63,9 @@ class HandlerPool:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await asyncio.gather(*(process.stop() for process in self.processes))
-        self.processes.clear()
+        for process in list(self.processes):
+            self._end(process)
+        await asyncio.gather(*self._ends)
         self._fail_queue("the handler was stopped")
 
     def check_health(self) -> None:
@@ -157,8 +159,13 @@ class HandlerPool:
 
     def _end_if_idle(self, process: HandlerProcess, since: float) -> None:
         if self._spare > 0 and process in self.processes and process.calls == 0 and process.idle_since == since:
-            self.processes.remove(process)
-            self._spawn(process.stop())
+            self._end(process)
+
+    def _end(self, process: HandlerProcess) -> None:
+        self.processes.remove(process)
+        task = asyncio.create_task(process.stop())
+        self._ends.add(task)
+        task.add_done_callback(self._ends.discard)
 
     @property
     def _spare(self) -> int:
@@ -187,7 +194,7 @@ class HandlerPool:
         await process.died.wait()
         if process not in self.processes:
             return  # it was ended
-        self.processes.remove(process)
+        self._end(process)
         if not self.processes:
             self._why_unhealthy = "the handler's worker died and is being restarted"
         await self._restart()

@@ -42,6 +42,7 @@ class EngineWorker:
         self._deliver = deliver
         self._lose = lose
         self._worker: Worker | None = None  # set while it takes requests
+        self._started: Worker | None = None  # the last one, whether it lives or not
         self._supervisor: asyncio.Task[None] | None = None
 
     @property
@@ -58,6 +59,8 @@ class EngineWorker:
             self._supervisor.cancel()
             with suppress(asyncio.CancelledError):
                 await self._supervisor
+        if self._started is not None:
+            await self._started.stop()
         self._lose("the engine was stopped")
 
     def check_health(self) -> None:
@@ -82,7 +85,7 @@ class EngineWorker:
         except BaseException:
             await worker.stop()
             raise
-        self._worker = worker
+        self._worker = self._started = worker
         return worker
 
     async def _supervise(self, worker: Worker) -> None:
