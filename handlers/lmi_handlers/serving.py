@@ -66,7 +66,10 @@ async def _serve(plans: list[ModelPlan], plugins: Plugins, host: str, port: int,
         gc.set_threshold(MOST_NEW_OBJECTS)
         logger.info("%s", ready_message(server))
 
-    await serve(server, drain_seconds, on_ready)
+    try:
+        await serve(server, drain_seconds, on_ready)
+    finally:
+        gc.unfreeze()  # frozen, they would outlive the interpreter, of which some libraries complain
 
 
 def ready_message(server: Server) -> str:

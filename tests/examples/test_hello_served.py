@@ -60,6 +60,7 @@ async def hello() -> AsyncIterator[Hello]:
         assert await server.process.wait() == 0
         with pytest.raises(AssertionError):
             await log
+        assert "shutting down" in server.log[-1]
 
 
 async def test_ready_within_ten_seconds(hello: Hello) -> None:
