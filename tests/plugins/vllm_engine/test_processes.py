@@ -22,7 +22,7 @@ from tests.plugins.vllm_server import HELLO, PROPERTIES, STORY
 
 pytestmark = [pytest.mark.usefixtures("vllm_environment"), pytest.mark.timeout(300)]
 
-LONG = {"max_new_tokens": 900, "ignore_eos_token": True}
+LONG = {"max_new_tokens": 1900, "ignore_eos_token": True}  # seconds, which is more than it takes to kill a process
 SHORT = {"max_new_tokens": 200, "ignore_eos_token": True}
 QUESTION, ANSWER = "What is Deep Learning?", {"generated_text": "Deep Learning is a really cool field."}
 
@@ -55,10 +55,9 @@ class Served:
         """The first line of each has been read."""
         body = {"inputs": STORY, "stream": True, "parameters": {"details": True, **parameters}}
         async with AsyncExitStack() as stack:
-            requests = [self.client.post("/invocations", json=body) for _ in range(count)]
-            responses = [await stack.enter_async_context(request) for request in requests]
-            for response in responses:
-                await response.content.readline()
+            requests = [stack.enter_async_context(self.client.post("/invocations", json=body)) for _ in range(count)]
+            responses = await asyncio.gather(*requests)
+            await asyncio.gather(*(response.content.readline() for response in responses))
             yield responses
 
 
@@ -76,7 +75,8 @@ async def until_gone(processes: list[psutil.Process]) -> None:
 async def served(folder: Path, properties: str = "") -> AsyncIterator[Served]:
     directory = folder / "model"
     directory.mkdir()
-    (directory / "serving.properties").write_text(f"{PROPERTIES}option.model_id={HELLO}\n{properties}")
+    longer = PROPERTIES.replace("max_model_len=1024", "max_model_len=2048")
+    (directory / "serving.properties").write_text(f"{longer}option.model_id={HELLO}\n{properties}")
     async with lmi_serve(directory, "--port", 0) as server:
         url = await server.ready()
         async with aiohttp.ClientSession(url, timeout=aiohttp.ClientTimeout(60)) as client:
@@ -89,8 +89,9 @@ async def last_line(response: aiohttp.ClientResponse) -> Any:
 
 async def test_a_killed_engine_is_restarted_and_ctrl_c_lets_requests_finish(tmp_path: Path) -> None:
     async with served(tmp_path) as hello:
+        core = hello.core
         async with hello.streams(3, LONG) as responses:
-            hello.core.kill()
+            core.kill()
             begun = time.monotonic()
             ends = [await last_line(response) for response in responses]
             assert time.monotonic() - begun < 1
@@ -114,9 +115,9 @@ async def test_a_killed_engine_is_restarted_and_ctrl_c_lets_requests_finish(tmp_
 
 async def test_an_engine_that_may_not_be_restarted_ends_the_server(tmp_path: Path) -> None:
     async with served(tmp_path, "retry_threshold=0\n") as hello:
-        everything = hello.process.children(recursive=True)
+        worker, everything = hello.worker, hello.process.children(recursive=True)
         async with hello.streams(2, LONG) as responses:
-            hello.worker.kill()
+            worker.kill()
             ends = [await last_line(response) for response in responses]
         assert {end["details"]["finish_reason"] for end in ends} == {"error"}
         assert await asyncio.wait_for(hello.server.process.wait(), 20) == 1
