@@ -1,9 +1,9 @@
 """The torch backend: the embedded engine, for any causal language model of transformers, on CPU, CUDA or MPS."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Collection
+from collections.abc import AsyncGenerator, Callable, Collection, Coroutine
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import Field, PositiveInt, field_validator
 
@@ -15,20 +15,19 @@ from lmi_core.huggingface_tokenizer import HuggingFaceTokenizer
 from lmi_core.model_source import model_source
 from lmi_core.properties import ModelProperties, Names, NoEffect
 from lmi_core.request import ValidRequest
-from lmi_core.script.model_code import ADAPTER_WEIGHTS, ADAPTERS
+from lmi_plugins.backends.engine_properties import EngineProperties, adapter_folders, draft_model
 from lmi_plugins.backends.torch_parameters import sampling_parameters
 from lmi_plugins.torch_engine.client import EngineClient
 from lmi_plugins.torch_engine.messages import DataType, EngineOptions
 
+T = TypeVar("T")
 
-class TorchProperties(ModelProperties):
+
+class TorchProperties(EngineProperties):
     """What the torch engine is told."""
 
     dtype: DataType = Field("auto", description="Type of the weights and of the computation; auto is the model's own.")
     device: str = Field("auto", description="auto (CUDA, else MPS, else CPU), cpu, cuda, cuda:N or mps.")
-    max_model_len: PositiveInt | None = Field(
-        None, description="Longest prompt and answer together, in tokens; the model's own limit when not given."
-    )
     max_rolling_batch_prefill_tokens: PositiveInt = Field(
         512, description="Most prompt tokens computed in one step; longer prompts take several, between decode steps."
     )
@@ -38,21 +37,7 @@ class TorchProperties(ModelProperties):
     enable_prefix_caching: bool = Field(
         True, description="Compute prompts that begin alike once, for as long as there is room to keep them."
     )
-    speculative_draft_model: str | None = Field(
-        None,
-        description="A folder or a Hugging Face hub id with a smaller model of the same vocabulary, whose guesses the"
-        " model checks several at a time.",
-    )
-    speculative_length: PositiveInt = Field(5, description="Tokens that the draft model guesses at a time.")
-    record_acceptance_rate: bool = Field(
-        False, description="Log with each request how many of the draft model's guesses were right."
-    )
     enable_lora: bool = Field(True, description="Take LoRA adapters; they cost nothing while there are none.")
-    max_loras: PositiveInt = Field(4, description="Most LoRA adapters that run at the same time.")
-    max_cpu_loras: PositiveInt | None = Field(
-        None, description="Most LoRA adapters kept in main memory; max_loras when not given."
-    )
-    max_lora_rank: PositiveInt = Field(16, description="Highest rank of a LoRA adapter.")
     gpu_memory_utilization: float | None = Field(
         None,
         gt=0,
@@ -91,18 +76,9 @@ class TorchBackend(Backend[TorchProperties]):
         self.engine = EngineClient(self.options, setup.retry_threshold)
 
     async def start(self) -> None:
-        loading = asyncio.create_task(self.engine.start())
         try:
-            self.tokenizer = await asyncio.to_thread(
-                HuggingFaceTokenizer.load,
-                self.options.model,
-                self.options.revision,
-                self.options.trust_remote_code,
-            )
-            self.max_length = await loading
+            self.tokenizer, self.max_length = await with_tokenizer(self.options, self.engine.start())
         except BaseException:
-            loading.cancel()
-            await asyncio.gather(loading, return_exceptions=True)
             await self.stop()
             raise
 
@@ -133,6 +109,7 @@ class TorchBackend(Backend[TorchProperties]):
 
 
 def engine_options(directory: Path, properties: TorchProperties) -> EngineOptions:
+    adapters = {name: str(folder) for name, folder in adapter_folders(directory).items()}
     return EngineOptions(
         model=model_source(directory, properties),
         revision=properties.revision,
@@ -148,21 +125,26 @@ def engine_options(directory: Path, properties: TorchProperties) -> EngineOption
         max_loras=properties.max_loras,
         max_cpu_loras=properties.max_cpu_loras,
         max_lora_rank=properties.max_lora_rank,
-        adapters=_adapters(directory) if properties.enable_lora else {},
+        adapters=adapters if properties.enable_lora else {},
         enable_prefix_caching=properties.enable_prefix_caching,
-        speculative_draft_model=_draft_model(directory, properties.speculative_draft_model),
+        speculative_draft_model=draft_model(directory, properties),
         speculative_length=properties.speculative_length,
         record_acceptance_rate=properties.record_acceptance_rate,
     )
 
 
-def _draft_model(directory: Path, name: str | None) -> str | None:
-    """A folder may be named from within the model directory."""
-    return str(directory / name) if name is not None and (directory / name).is_dir() else name
-
-
-def _adapters(directory: Path) -> dict[str, str]:
-    return {path.parent.name: str(path.parent) for path in sorted((directory / ADAPTERS).glob(f"*/{ADAPTER_WEIGHTS}"))}
+async def with_tokenizer(options: EngineOptions, start: Coroutine[Any, Any, T]) -> tuple[HuggingFaceTokenizer, T]:
+    """The model's, loaded while its engine starts, and what that returned."""
+    starting = asyncio.create_task(start)
+    try:
+        tokenizer = await asyncio.to_thread(
+            HuggingFaceTokenizer.load, options.model, options.revision, options.trust_remote_code
+        )
+        return tokenizer, await starting
+    except BaseException:
+        starting.cancel()
+        await asyncio.gather(starting, return_exceptions=True)
+        raise
 
 
 @hookimpl

@@ -1,6 +1,5 @@
 """The trtllm backend: TensorRT-LLM's requests and parameters, on the torch engine."""
 
-import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from typing import Any
@@ -10,11 +9,10 @@ import msgspec
 from lmi_core.backend import Backend, BackendSetup
 from lmi_core.generation import GenerationStep
 from lmi_core.hookspecs import hookimpl
-from lmi_core.huggingface_tokenizer import HuggingFaceTokenizer
 from lmi_core.request import ValidRequest
 from lmi_core.tensors import Tensor, TensorBackend
 from lmi_core.token_writer import TokenWriter
-from lmi_plugins.backends.torch import engine_options
+from lmi_plugins.backends.torch import engine_options, with_tokenizer
 from lmi_plugins.backends.trtllm_properties import TrtllmProperties
 from lmi_plugins.torch_engine.messages import EngineOptions
 from lmi_plugins.trtllm.client import ManagerClient
@@ -44,15 +42,9 @@ class TrtllmBackend(Backend[TrtllmProperties], TensorBackend):
         self._running: dict[str, set[int]] = {}  # the manager's ids of requests for text, by the client's
 
     async def start(self) -> None:
-        loading = asyncio.create_task(self.manager.worker.start())
         try:
-            tokenizer = await asyncio.to_thread(
-                HuggingFaceTokenizer.load, self.options.model, self.options.revision, self.options.trust_remote_code
-            )
-            await loading
+            tokenizer, _ = await with_tokenizer(self.options, self.manager.worker.start())
         except BaseException:
-            loading.cancel()
-            await asyncio.gather(loading, return_exceptions=True)
             await self.stop()
             raise
         self.tokenizer, self.max_length = tokenizer, self.manager.loaded.max_length

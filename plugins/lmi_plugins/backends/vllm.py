@@ -19,7 +19,8 @@ from lmi_core.hookspecs import hookimpl
 from lmi_core.huggingface_tokenizer import HuggingFaceTokenizer
 from lmi_core.images import Image, ImagePrompt
 from lmi_core.request import ValidRequest
-from lmi_plugins.backends.vllm_properties import NOT_PASSED_THROUGH, VllmProperties, adapter_folders, vllm_arguments
+from lmi_plugins.backends.engine_properties import adapter_folders
+from lmi_plugins.backends.vllm_properties import NOT_PASSED_THROUGH, VllmProperties, vllm_arguments
 
 if TYPE_CHECKING:
     from lmi_plugins.vllm_engine.service import VllmService

@@ -10,8 +10,8 @@ from pydantic import Field, PositiveInt
 from lmi_core.backend import BackendSetup
 from lmi_core.errors import ConfigurationError
 from lmi_core.model_source import model_source
-from lmi_core.properties import ModelProperties, Names
-from lmi_core.script.model_code import ADAPTER_WEIGHTS, ADAPTERS
+from lmi_core.properties import Names
+from lmi_plugins.backends.engine_properties import EngineProperties, adapter_folders, draft_model
 
 DataType = Literal["auto", "fp32", "fp16", "bf16", "float32", "float16", "bfloat16", "half", "float"]
 DATA_TYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
@@ -21,7 +21,7 @@ MAX = "max"  # as `option.tensor_parallel_degree`: every device
 NOT_PASSED_THROUGH = frozenset({"model"})
 
 
-class VllmProperties(ModelProperties):
+class VllmProperties(EngineProperties):
     """Whatever is not declared here passes through: every engine argument of the installed vLLM is an option."""
 
     max_rolling_batch_size: Annotated[
@@ -35,31 +35,14 @@ class VllmProperties(ModelProperties):
         PositiveInt | Literal["max"],
         Names(aliases=("tensor_parallel_size",), environment=("TENSOR_PARALLEL_DEGREE",)),
     ] = Field(1, description="Devices that one model is spread over; max takes all.")
-    max_model_len: PositiveInt | None = Field(
-        None, description="Longest prompt and answer together, in tokens; the model's own limit when not given."
-    )
     quantize: Annotated[str | None, Names(aliases=("quantization",))] = Field(
         None, description="How the weights are quantized, in vLLM's words (awq, gptq, fp8, ...); as the model says."
     )
     enable_lora: bool | None = Field(
         None, description="Take LoRA adapters; when not given, if the model directory holds some."
     )
-    max_loras: PositiveInt = Field(4, description="Most LoRA adapters that run at the same time.")
-    max_lora_rank: PositiveInt = Field(16, description="Highest rank of a LoRA adapter.")
-    max_cpu_loras: PositiveInt | None = Field(
-        None, description="Most LoRA adapters kept in main memory; max_loras when not given."
-    )
-    speculative_draft_model: str | None = Field(
-        None,
-        description="A folder or a Hugging Face hub id with a smaller model of the same vocabulary, whose guesses the"
-        " model checks several at a time.",
-    )
-    speculative_length: PositiveInt = Field(5, description="Tokens that the draft model guesses at a time.")
     draft_model_tp_size: PositiveInt | None = Field(
         None, description="Devices that the draft model is spread over; vLLM's choice when not given."
-    )
-    record_acceptance_rate: bool = Field(
-        False, description="Log with each request how many of the draft model's guesses were right."
     )
 
 
@@ -85,12 +68,6 @@ def vllm_arguments(setup: BackendSetup[Any], passed: Mapping[str, str]) -> dict[
     return given | dict(passed)
 
 
-def adapter_folders(directory: Path) -> dict[str, Path]:
-    """Those of the model directory, by name."""
-    found = sorted((directory / ADAPTERS).glob(f"*/{ADAPTER_WEIGHTS}"))
-    return {path.parent.name: path.parent for path in found}
-
-
 def lora_enabled(directory: Path, properties: VllmProperties) -> bool:
     return bool(adapter_folders(directory)) if properties.enable_lora is None else properties.enable_lora
 
@@ -107,7 +84,7 @@ def _lora_arguments(directory: Path, properties: VllmProperties) -> dict[str, ob
 
 
 def _speculative_arguments(directory: Path, properties: VllmProperties, passed: Mapping[str, str]) -> dict[str, object]:
-    model = properties.speculative_draft_model
+    model = draft_model(directory, properties)
     recording: dict[str, object] = (
         {"per_request_spec_decode_metrics": "summary"} if properties.record_acceptance_rate else {}
     )
@@ -118,7 +95,7 @@ def _speculative_arguments(directory: Path, properties: VllmProperties, passed: 
             "option.speculative_draft_model and option.speculative_config exclude each other: give one of them"
         )
     config: dict[str, object] = {
-        "model": str(directory / model) if (directory / model).is_dir() else model,
+        "model": model,
         "num_speculative_tokens": properties.speculative_length,
     }
     if properties.draft_model_tp_size is not None:

@@ -1,0 +1,42 @@
+"""What the engines of Hugging Face's models are told alike, and the folders that a model directory has for them."""
+
+from pathlib import Path
+
+from pydantic import Field, PositiveInt
+
+from lmi_core.properties import ModelProperties
+from lmi_core.script.model_code import ADAPTER_WEIGHTS, ADAPTERS
+
+
+class EngineProperties(ModelProperties):
+    """The torch engine's and vLLM's."""
+
+    max_model_len: PositiveInt | None = Field(
+        None, description="Longest prompt and answer together, in tokens; the model's own limit when not given."
+    )
+    speculative_draft_model: str | None = Field(
+        None,
+        description="A folder or a Hugging Face hub id with a smaller model of the same vocabulary, whose guesses the"
+        " model checks several at a time.",
+    )
+    speculative_length: PositiveInt = Field(5, description="Tokens that the draft model guesses at a time.")
+    record_acceptance_rate: bool = Field(
+        False, description="Log with each request how many of the draft model's guesses were right."
+    )
+    max_loras: PositiveInt = Field(4, description="Most LoRA adapters that run at the same time.")
+    max_cpu_loras: PositiveInt | None = Field(
+        None, description="Most LoRA adapters kept in main memory; max_loras when not given."
+    )
+    max_lora_rank: PositiveInt = Field(16, description="Highest rank of a LoRA adapter.")
+
+
+def adapter_folders(directory: Path) -> dict[str, Path]:
+    """Those of the model directory that hold weights, by name."""
+    found = sorted((directory / ADAPTERS).glob(f"*/{ADAPTER_WEIGHTS}"))
+    return {path.parent.name: path.parent for path in found}
+
+
+def draft_model(directory: Path, properties: EngineProperties) -> str | None:
+    """A folder may be named from within the model directory."""
+    name = properties.speculative_draft_model
+    return str(directory / name) if name is not None and (directory / name).is_dir() else name
