@@ -16,34 +16,38 @@ T = TypeVar("T")
 
 
 class Restarts:
-    """Of one engine. `worked` begins a new row."""
+    """Of one engine, or of the workers of one pool. `worked` begins a new row; `at_once`: the first has no wait."""
 
-    def __init__(self, threshold: int) -> None:
+    def __init__(self, threshold: int, what: str = "the engine", *, at_once: bool = False) -> None:
         self.given_up = asyncio.Event()
         self._left = self._threshold = threshold
+        self._what = what
+        self._at_once = at_once
 
     @property
     def reason(self) -> str:
-        """Why the engine was given up."""
-        return f"the engine died, and is given up after {self._threshold} restarts in a row (retry_threshold)"
+        """Why it was given up."""
+        return f"{self._what} died, and is given up after {self._threshold} restarts in a row (retry_threshold)"
 
     def worked(self) -> None:
         self._left = self._threshold
 
     async def attempt(self, start: Callable[[], Awaitable[T]]) -> T | None:
         """What `start` returned, or None once as many restarts in a row as are allowed came to nothing."""
-        delay = FIRST_DELAY
+        delay = 0.0 if self._at_once else FIRST_DELAY
         while self._left > 0:
             self._left -= 1
             await asyncio.sleep(delay)
-            delay = min(2 * delay, LONGEST_DELAY)
+            delay = min(max(2 * delay, FIRST_DELAY), LONGEST_DELAY)
             try:
                 started = await start()
             except ConfigurationError as error:
-                logger.error("the engine could not be restarted: %s", error)
+                logger.error("%s could not be restarted: %s", self._what, error)
             else:
-                logger.warning("the engine was restarted")
+                logger.warning("%s was restarted", self._what)
                 return started
+        return None
+
+    def give_up(self) -> None:
         logger.critical(self.reason)
         self.given_up.set()
-        return None

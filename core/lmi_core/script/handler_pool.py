@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lmi_core.errors import BackendUnhealthy, ConfigurationError, FormatterFailed, GenerationFailed, LmiError
-from lmi_core.restarts import FIRST_DELAY, LONGEST_DELAY
+from lmi_core.restarts import Restarts
 from lmi_core.script.handler_calls import HandlerBatch, HandlerCall
 from lmi_core.script.handler_process import HandlerProcess
 from lmi_core.script.handler_protocol import Head, Load, Request
@@ -42,8 +42,7 @@ class HandlerPool:
         self._tasks: set[asyncio.Task[None]] = set()
         self._ends: set[asyncio.Task[None]] = set()  # of processes that are no longer among the above
         self._starting = 0
-        self._retries_left = settings.retry_threshold
-        self.given_up = asyncio.Event()
+        self._restarts = Restarts(settings.retry_threshold, "the handler's worker", at_once=True)
         self._why_unhealthy: str | None = "the handler is being loaded"
 
     async def start(self) -> None:
@@ -74,8 +73,8 @@ class HandlerPool:
             raise BackendUnhealthy(self._why_unhealthy)
 
     async def wait_given_up(self) -> str:
-        await self.given_up.wait()
-        return str(self._why_unhealthy)
+        await self._restarts.given_up.wait()
+        return self._restarts.reason
 
     def submit(self, function: str, request: Request) -> HandlerCall:
         """Raises BackendUnhealthy."""
@@ -137,7 +136,7 @@ class HandlerPool:
                 chosen = min(free, key=lambda process: process.calls)
                 chosen.idle_since = None
                 return chosen
-            if self.given_up.is_set():
+            if self._restarts.given_up.is_set():
                 return None
             if len(self.processes) + self._starting < self._settings.max_workers:
                 self._spawn(self._add_process())
@@ -147,7 +146,7 @@ class HandlerPool:
     async def _run(self, process: HandlerProcess, batch: HandlerBatch) -> None:
         await process.run(batch)
         if not process.died.is_set():
-            self._retries_left = self._settings.retry_threshold
+            self._restarts.worked()
         self._changed.set()
         self._end_once_idle(process)
 
@@ -171,7 +170,7 @@ class HandlerPool:
     def _spare(self) -> int:
         return len(self.processes) - self._settings.min_workers
 
-    async def _start_process(self) -> None:
+    async def _start_process(self) -> HandlerProcess:
         process = HandlerProcess(self._settings.predict_timeout, self._settings.python)
         self._starting += 1
         try:
@@ -183,6 +182,7 @@ class HandlerPool:
         self._changed.set()
         self._spawn(self._supervise(process))
         self._end_once_idle(process)  # if whoever it was started for is served by another
+        return process
 
     async def _add_process(self) -> None:
         try:
@@ -197,27 +197,9 @@ class HandlerPool:
         self._end(process)
         if not self.processes:
             self._why_unhealthy = "the handler's worker died and is being restarted"
-        await self._restart()
-
-    async def _restart(self) -> None:
-        """At once, and then after pauses, unless as many restarts as are allowed came to nothing."""
-        delay = FIRST_DELAY
-        while self._retries_left > 0:
-            self._retries_left -= 1
-            try:
-                await self._start_process()
-            except ConfigurationError as error:
-                logger.error("a worker could not be restarted: %s", error.message)
-            else:
-                logger.warning("a worker was restarted")
-                return
-            await asyncio.sleep(delay)
-            delay = min(2 * delay, LONGEST_DELAY)
-        if not self.processes:
-            self.given_up.set()
-            restarts = f"{self._settings.retry_threshold} restarts in a row (retry_threshold)"
-            self._why_unhealthy = f"the handler's worker died, and is given up after {restarts}"
-            logger.critical(self._why_unhealthy)
+        if await self._restarts.attempt(self._start_process) is None and not self.processes:
+            self._why_unhealthy = self._restarts.reason
+            self._restarts.give_up()
             self._changed.set()
 
     def _fail_queue(self, why: str) -> None:

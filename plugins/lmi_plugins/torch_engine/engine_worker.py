@@ -104,5 +104,6 @@ class EngineWorker:
             restarted = await self.restarts.attempt(self._start_worker)
             if restarted is None:
                 self.why_unhealthy = self.restarts.reason
+                self.restarts.give_up()
                 return
             worker = restarted

@@ -62,6 +62,7 @@ class VllmEngine:
         """Raises ConfigurationError."""
         warn_if_untested(installed_version())
         self._supervisor = asyncio.create_task(self._supervise(await self._start_engine()))
+        await asyncio.sleep(0)  # from here on the supervisor ends the engine, also when it is cancelled at once
 
     async def stop(self) -> None:
         if self._supervisor is not None:
@@ -122,6 +123,7 @@ class VllmEngine:
             restarted = await self.restarts.attempt(self._start_engine)
             if restarted is None:
                 self.why_unhealthy = self.restarts.reason
+                self.restarts.give_up()
                 return
             engine = restarted
 
