@@ -84,6 +84,8 @@ def _check_numbers(name: str, tensor: Tensor) -> None:
     worst = numpy.isnan(array) | (array == math.inf) if name in OF_LOGITS else ~numpy.isfinite(array)
     if worst.any():
         raise InvalidParameter(f"`{name}` must hold numbers, of which none is infinite. Given: {array[worst][0]}")
+    if name in OF_LOGITS and not numpy.isfinite(array).any(axis=-1).all():
+        raise InvalidParameter(f"`{name}` must leave a token in. Given: -inf for all of them")
 
 
 def _check_sizes(tensors: Mapping[str, Tensor]) -> None:

@@ -132,6 +132,7 @@ def test_a_wrong_shape(name: str) -> None:
             {"embedding_bias": [[float("inf")]]},
             "`embedding_bias` must hold numbers, of which none is infinite. Given: inf",
         ),
+        ({"embedding_bias": [[float("-inf")] * 3]}, "`embedding_bias` must leave a token in. Given: -inf for all of"),
         (
             {"prompt_embedding_table": numpy.full((1, 4), -numpy.inf, "float16"), "prompt_vocab_size": [1]},
             "`prompt_embedding_table` must hold numbers, of which none is infinite. Given: -inf",
@@ -166,6 +167,10 @@ def test_a_wrong_shape(name: str) -> None:
         (
             {"draft_input_ids": [1], "draft_logits": [[float("nan")]]},
             "`draft_logits` must hold numbers, of which none is infinite. Given: nan",
+        ),
+        (
+            {"draft_input_ids": [1, 2], "draft_logits": [[1.0, 0.0], [float("-inf")] * 2]},
+            "`draft_logits` must leave a token in. Given: -inf for all of them",
         ),
     ],
     ids=str,
