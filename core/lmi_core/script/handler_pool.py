@@ -40,7 +40,7 @@ class HandlerPool:
         self._queue: asyncio.Queue[HandlerCall] = asyncio.Queue()
         self._changed = asyncio.Event()  # a process may be free, or there is none left
         self._tasks: set[asyncio.Task[None]] = set()
-        self._ends: set[asyncio.Task[None]] = set()  # of processes that are no longer among the above
+        self._ends: set[asyncio.Task[None]] = set()  # of processes that are no longer in `processes`
         self._starting = 0
         self._restarts = Restarts(settings.retry_threshold, "the handler's worker", at_once=True)
         self._why_unhealthy: str | None = "the handler is being loaded"

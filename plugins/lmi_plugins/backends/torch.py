@@ -134,7 +134,7 @@ def engine_options(directory: Path, properties: TorchProperties) -> EngineOption
 
 
 async def with_tokenizer(options: EngineOptions, start: Coroutine[Any, Any, T]) -> tuple[HuggingFaceTokenizer, T]:
-    """The model's, loaded while its engine starts, and what that returned."""
+    """The tokenizer, loaded while the engine starts, and what `start` returned."""
     starting = asyncio.create_task(start)
     try:
         tokenizer = await asyncio.to_thread(
