@@ -153,7 +153,7 @@ async def _in_own_thread(create: Callable[[], AsyncLLM]) -> AsyncLLM:
         return await asyncio.shield(loading)
     except asyncio.CancelledError:
         for process in multiprocessing.active_children():
-            process.terminate()
+            process.kill()  # SIGTERM is only noted until the model is loaded, and nothing is lost yet
         await asyncio.wait({loading})
         if not loading.cancelled() and loading.exception() is None:
             loading.result().shutdown()

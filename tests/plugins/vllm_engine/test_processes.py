@@ -126,16 +126,19 @@ async def test_an_engine_that_may_not_be_restarted_ends_the_server(tmp_path: Pat
             await hello.server.line_with("no line is like this")
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_a_signal_while_the_engine_starts(tmp_path: Path, number: signal.Signals) -> None:
+@pytest.mark.parametrize(
+    ("number", "started"),
+    [(signal.SIGTERM, 1), (signal.SIGINT, 1), (signal.SIGTERM, 2)],  # the second process loads the model
+)
+async def test_a_signal_while_the_engine_starts(tmp_path: Path, number: signal.Signals, started: int) -> None:
     (tmp_path / "serving.properties").write_text(f"{PROPERTIES}option.model_id={HELLO}\n")
     async with lmi_serve(tmp_path, "--port", 0) as server:
         process = psutil.Process(server.process.pid)
         await server.line_with("backend vllm")
-        while not engine_processes(everything := process.children(recursive=True)):
+        while len(engine_processes(everything := process.children(recursive=True))) < started:
             await asyncio.sleep(0.1)  # nothing tells of it
         os.killpg(process.pid, number)
-        assert await asyncio.wait_for(server.process.wait(), 20) == 0
+        assert await asyncio.wait_for(server.process.wait(), 8) == 0
         await until_gone(everything)
 
 
