@@ -16,6 +16,7 @@ from lmi_core.model import Model
 from lmi_core.script.handler_answers import StreamErrors
 from lmi_core.script.handler_protocol import Chunk, Head
 from lmi_core.tensors import Tensor
+from lmi_handlers.stream import Stream
 
 logger = logging.getLogger(__name__)
 
@@ -25,12 +26,6 @@ RETRY_AFTER_SECONDS = "1"
 FAILED = 400  # and statuses above
 
 Writer = OutputFormatter | ResponseWriter
-
-
-class Stream(web.StreamResponse):
-    """Its headers go out with its first event: one packet for the client to wake up for."""
-
-    _send_headers_immediately = False  # as aiohttp has it for whole answers
 
 
 class Exchange:
@@ -45,7 +40,7 @@ class Exchange:
         self.model: Model | None = None
         self.formatter: Writer | None = None
         self._body: bytes | None = None
-        self._response: web.StreamResponse | None = None
+        self._response: web.Response | Stream | None = None
 
     async def body(self, limit: int) -> bytes:
         """Raises PayloadTooLarge as soon as more than `limit` bytes are announced or have come."""
@@ -83,11 +78,11 @@ class Exchange:
     async def relay(self, reply: Head | Chunk) -> None:
         """What the model's own function answers. A stream's errors are objects of its own content type."""
         if isinstance(reply, Chunk):
-            assert self._response is not None, "the head comes first"
-            await self._write(self._response, reply.data)
+            assert isinstance(self._response, Stream), "the head comes first"
+            await self._response.send(self._frames(reply.data))
         elif reply.streams:
             self.formatter = StreamErrors(reply.headers)
-            self._response = await self._begin(self.formatter, web.StreamResponse(status=reply.code))
+            self._response = await self._begin(self.formatter, Stream(reply.code, headers_first=True))
         else:
             body = reply.content[0][1] if reply.content else b""
             answer = self.handler.relayed(Answer(reply.code, reply.headers["Content-Type"], body))
@@ -96,10 +91,11 @@ class Exchange:
     async def finish(self) -> web.StreamResponse:
         if self._response is None:
             raise FormatterFailed("the generation ended before its last step")
-        await self._response.write_eof()
+        if isinstance(self._response, Stream):
+            await self._response.end()
         return self._response
 
-    async def send(self, answer: Answer, headers: Mapping[str, str] | None = None) -> web.StreamResponse:
+    async def send(self, answer: Answer, headers: Mapping[str, str] | None = None) -> web.Response:
         """A whole answer, with its Content-Length."""
         response = web.Response(
             status=answer.status,
@@ -117,23 +113,23 @@ class Exchange:
         logger.info("request %s failed: %s: %s", self.request_id, error.kind, message)
         if self._response is None:
             return await self.send(self._error_answer(error), self._retry_after(error))
-        if self.formatter is not None:
-            await self._write(self._response, self._last_words(self.formatter, error))
-            await self._response.write(self.framing.failure(error))
-        await self._response.write_eof()
+        if isinstance(self._response, Stream):
+            words = [] if self.formatter is None else self._frames(self._last_words(self.formatter, error))
+            await self._response.end([*words, self.framing.failure(error)])
         return self._response
 
     def _put(self, data: bytes | list[bytes], writer: Writer, *, whole: bool) -> Coroutine[None, None, None]:
-        if self._response is None:
-            return self._put_first(data, writer, whole=whole)
-        return self._write(self._response, data)
+        if isinstance(self._response, Stream):
+            frames = self._frames(data)
+            return self._response.end(frames) if whole else self._response.send(frames)
+        return self._put_first(data, writer, whole=whole)
 
     async def _put_first(self, data: bytes | list[bytes], writer: Writer, *, whole: bool) -> None:
         if whole and isinstance(data, bytes):
             self._response = await self._send_framed(Answer(200, writer.content_type, data), writer.headers)
         elif data:
             self._response = await self._begin(writer, Stream())
-            await self._write(self._response, data)
+            await self._put(data, writer, whole=whole)
 
     def _last_words(self, formatter: Writer, error: LmiError) -> bytes | list[bytes]:
         try:
@@ -142,12 +138,12 @@ class Exchange:
             logger.exception("request %s: the formatter could not write the error", self.request_id)
             return b""
 
-    async def _write(self, response: web.StreamResponse, data: bytes | list[bytes]) -> None:
-        """One write for each event: there are clients that take what one read gives for an event."""
-        for event in [data] if isinstance(data, bytes) else data:
-            await response.write(self.framing.frame(event))
+    def _frames(self, data: bytes | list[bytes]) -> list[bytes]:
+        """One for each event."""
+        frame = self.framing.frame
+        return [frame(data)] if isinstance(data, bytes) else [frame(event) for event in data]
 
-    async def _send_framed(self, answer: Answer, headers: Mapping[str, str]) -> web.StreamResponse:
+    async def _send_framed(self, answer: Answer, headers: Mapping[str, str]) -> web.Response:
         if answer.status >= FAILED:
             return await self.send(answer, headers)
         framed = self.framing.headers(self._headers(answer.content_type, headers))
@@ -171,11 +167,11 @@ class Exchange:
             raise InvalidPayload(f"the body cannot be read: {reason}") from error
         return bytes(body)
 
-    async def _begin(self, formatter: Writer, response: web.StreamResponse) -> web.StreamResponse:
+    async def _begin(self, formatter: Writer, stream: Stream) -> Stream:
         headers = self._headers(formatter.content_type, {"Cache-Control": "no-cache", **formatter.headers})
-        response.headers.update(self.framing.headers(headers))
-        await response.prepare(self.request)
-        return response
+        stream.headers.update(self.framing.headers(headers))
+        await stream.begin(self.request)
+        return stream
 
     def _error_answer(self, error: LmiError) -> Answer:
         formatter = self.formatter if isinstance(self.formatter, OutputFormatter) else None

@@ -133,7 +133,17 @@ async def test_stream(server: RunningServer) -> None:
     assert len({(chunk["id"], chunk["object"], chunk["created"]) for chunk in [begin, *middle, end]}) == 1
 
 
-async def test_each_event_is_a_write_of_its_own(server: RunningServer) -> None:
+async def test_each_token_of_a_step_has_an_event_of_its_own(server: RunningServer) -> None:
+    """Tokens that a stop sequence held back come in one step."""
+    stop = [" really cool fish", " field"]
+    _, *middle, end = events(await chat(server, stream=True, logprobs=True, stop=stop))
+    assert [chunk["choices"][0]["delta"] for chunk in middle] == [{"content": word} for word in WORDS[:6]] + [{}]
+    entries = [chunk["choices"][0]["logprobs"]["content"] for chunk in middle]
+    assert [[entry["token"] for entry in each] for each in entries] == [[word] for word in WORDS]
+    assert end["choices"] == [{"index": 0, "delta": {}, "logprobs": None, "finish_reason": "stop"}]
+
+
+async def test_each_event_is_a_chunk_of_its_own(server: RunningServer) -> None:
     async with server.client.post(PATH, json={"messages": MESSAGES, "stream": True}) as response:
         chunks = [chunk async for chunk, _ in response.content.iter_chunks()]
     assert len(chunks) == len(WORDS) + 3

@@ -146,6 +146,16 @@ async def test_stream(server: RunningServer) -> None:
     assert all(set(chunk) == {"id", "object", "created", "model", "choices"} for chunk in chunks)
 
 
+async def test_each_token_of_a_step_has_an_event_of_its_own(server: RunningServer) -> None:
+    """Tokens that a stop sequence held back come in one step."""
+    chunks = events(await complete(server, stream=True, logprobs=0, stop=[" really cool fish", "field"]))
+    choices = [chunk["choices"][0] for chunk in chunks]
+    assert [choice["text"] for choice in choices] == [*WORDS[:6], " "]
+    assert [choice["logprobs"]["tokens"] for choice in choices] == [[word] for word in WORDS]
+    assert [choice["logprobs"]["text_offset"] for choice in choices] == [[0], [4], [13], [16], [18], [25], [30]]
+    assert [choice["finish_reason"] for choice in choices] == [None] * 6 + ["stop"]
+
+
 async def test_stream_of_several_prompts(server: RunningServer) -> None:
     server.scripted.enqueue(Script("one two"), Script("three"))
     chunks = events(await complete(server, prompt=["a", "b"], n=2, stream=True, stream_options={"include_usage": True}))

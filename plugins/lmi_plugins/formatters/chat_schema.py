@@ -14,6 +14,8 @@ from lmi_core.tool_calls import CallArguments, CallBegun, Content, Piece, ToolCa
 
 JsonObject = dict[str, Any]
 
+NO_TOKEN = Token(-1, "", None, True)  # of a last chunk that no token came with
+
 
 class ChatFormatter(OutputFormatter):
     """Writes a chat's answer in one of its forms."""

@@ -9,9 +9,14 @@ from lmi_core.errors import LmiError
 from lmi_core.formatter import OutputFormatter
 from lmi_core.generation import GeneratedSequence, GenerationOutput, Token
 from lmi_core.hookspecs import hookimpl
-from lmi_plugins.formatters.chat_schema import ChatFormatter, ChatStream, JsonObject, WholeChatFormatter, usage
-
-NO_TOKEN = Token(-1, "", None, True)  # of a last line that no token came with
+from lmi_plugins.formatters.chat_schema import (
+    NO_TOKEN,
+    ChatFormatter,
+    ChatStream,
+    JsonObject,
+    WholeChatFormatter,
+    usage,
+)
 
 
 class LmiChatFormatter(WholeChatFormatter):

@@ -9,7 +9,14 @@ from lmi_core.errors import LmiError
 from lmi_core.formatter import OutputFormatter
 from lmi_core.generation import FinishReason, GeneratedSequence, GenerationOutput, Token
 from lmi_core.hookspecs import hookimpl
-from lmi_plugins.formatters.chat_schema import ChatFormatter, ChatStream, JsonObject, WholeChatFormatter, usage
+from lmi_plugins.formatters.chat_schema import (
+    NO_TOKEN,
+    ChatFormatter,
+    ChatStream,
+    JsonObject,
+    WholeChatFormatter,
+    usage,
+)
 from lmi_plugins.formatters.openai_schema import FINISH_REASONS, ChunkEvents, error_events, error_object
 
 
@@ -44,7 +51,7 @@ class OpenAiChatFormatter(WholeChatFormatter):
 
 
 class OpenAiChatStreamFormatter(ChatFormatter):
-    """Server-sent events: the role, what each step brings, the finish reason, for each choice; then `[DONE]`."""
+    """Server-sent events: the role, what each token brings, the finish reason, for each choice; then `[DONE]`."""
 
     name: ClassVar[str] = "openai_chat_stream"
     content_type = "text/event-stream"
@@ -58,16 +65,12 @@ class OpenAiChatStreamFormatter(ChatFormatter):
         step = output.step
         index = step.sequence_index
         events = [] if index in self._streams else [self._begin(index)]
-        stream = self._streams[index]
-        text = "".join([token.text for token in step.tokens])
-        deltas = stream.deltas(text, step.finish_reason is not None)
-        tokens = step.tokens if self.log_probs else []
-        if tokens and not deltas:
-            deltas = [{}]
-        for place, delta in enumerate(deltas):
-            events.append(self._chunk(index, delta, tokens if place == 0 else []))
-        if step.finish_reason is not None:
-            called = stream.called and not self.named_tool
+        ended = step.finish_reason is not None
+        tokens = step.tokens or ([NO_TOKEN] if ended else [])
+        for place, token in enumerate(tokens, start=1):
+            events += self._brought(index, token, last=ended and place == len(tokens))
+        if ended:
+            called = self._streams[index].called and not self.named_tool
             events.append(self._chunk(index, {}, [], finish_reason(step.finish_reason, called)))
         return events + self._events.end(lambda: usage(output)) if output.finished else events
 
@@ -78,8 +81,16 @@ class OpenAiChatStreamFormatter(ChatFormatter):
         self._streams[index] = ChatStream(self.tool_calls() if self.tool_calls else None)
         return self._chunk(index, {"role": "assistant", "content": ""}, [])
 
-    def _chunk(self, index: int, delta: JsonObject, tokens: list[Token], reason: str | None = None) -> bytes:
-        log_probs = {"content": self.log_prob_content(tokens), "refusal": None} if tokens else None
+    def _brought(self, index: int, token: Token, *, last: bool) -> list[bytes]:
+        """What a token changes, the first time with its log probability."""
+        deltas = self._streams[index].deltas(token.text, last)
+        log_probs = self.log_prob_content([token]) if self.log_probs else []
+        if log_probs and not deltas:
+            deltas = [{}]
+        return [self._chunk(index, delta, [] if place else log_probs) for place, delta in enumerate(deltas)]
+
+    def _chunk(self, index: int, delta: JsonObject, content: list[JsonObject], reason: str | None = None) -> bytes:
+        log_probs = {"content": content, "refusal": None} if content else None
         choice = {"index": index, "delta": delta, "logprobs": log_probs, "finish_reason": reason}
         return self._events.choice(choice)
 

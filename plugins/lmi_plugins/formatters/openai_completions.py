@@ -124,23 +124,27 @@ class OpenAiCompletionsStreamFormatter(CompletionsFormatter):
     def format(self, output: GenerationOutput) -> list[bytes]:
         step = output.step
         index = step.prompt_index * self.count + step.sequence_index
-        length = self._lengths.get(index)
-        tokens = step.tokens if self.generated else []
-        text = "".join([token.text for token in tokens])
-        if length is None and self.echo:
-            text = output.request.prompt + text
-            tokens = self.prefill(output, step.prompt_index) + tokens
         reason = self.finish_reason(step.finish_reason)
-        events = []
-        if text or reason or (tokens and self.log_probs is not None):
-            log_probs = self.log_prob_lists(tokens, length or 0)
-            choice = {"index": index, "text": text, "logprobs": log_probs, "finish_reason": reason}
-            events.append(self._events.choice(choice))
-        self._lengths[index] = (length or 0) + len(text)
+        parts = [(token.text, [token]) for token in step.tokens] if self.generated else []
+        if self.echo and index not in self._lengths:
+            text, tokens = parts.pop(0) if parts else ("", [])
+            parts.insert(0, (output.request.prompt + text, self.prefill(output, step.prompt_index) + tokens))
+        *parts, last = parts or [("", [])]
+        written = [self._event(index, *part, None) for part in parts] + [self._event(index, *last, reason)]
+        events = [event for event in written if event]
         return events + self._events.end(lambda: self.usage(output)) if reason and output.finished else events
 
     def error(self, error: LmiError) -> list[bytes]:
         return error_events(error)
+
+    def _event(self, index: int, text: str, tokens: list[Token], reason: str | None) -> bytes:
+        """b"" where there is nothing to tell."""
+        length = self._lengths.get(index, 0)
+        self._lengths[index] = length + len(text)
+        if not text and not reason and (not tokens or self.log_probs is None):
+            return b""
+        log_probs = self.log_prob_lists(tokens, length)
+        return self._events.choice({"index": index, "text": text, "logprobs": log_probs, "finish_reason": reason})
 
 
 @hookimpl

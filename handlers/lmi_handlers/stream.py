@@ -1,0 +1,40 @@
+"""An answer that is sent event by event."""
+
+from collections.abc import Coroutine, Iterable
+
+from aiohttp import HttpVersion11, hdrs, web
+
+LAST_CHUNK = b"0\r\n\r\n"
+
+
+class Stream(web.StreamResponse):
+    """Each event is a chunk of its own, as clients take one for an event; those that come together are one write."""
+
+    # Both are aiohttp's for answers of its own: whole ones, and web sockets.
+    _send_headers_immediately = False  # but with the first event: one packet for the client to wake up for
+    _length_check = False  # the chunks are made here
+
+    def __init__(self, status: int = 200, *, headers_first: bool = False) -> None:
+        super().__init__(status=status)
+        self._send_headers_immediately = headers_first
+        self._in_chunks = True
+
+    async def begin(self, request: web.BaseRequest) -> None:
+        self._in_chunks = request.version >= HttpVersion11
+        if self._in_chunks:
+            self.headers[hdrs.TRANSFER_ENCODING] = "chunked"
+        else:
+            self.force_close()
+        await self.prepare(request)
+
+    def send(self, events: Iterable[bytes]) -> Coroutine[None, None, None]:
+        return self.write(self._written(events))
+
+    def end(self, events: Iterable[bytes] = ()) -> Coroutine[None, None, None]:
+        """With the last events."""
+        return self.write_eof(self._written(events) + (LAST_CHUNK if self._in_chunks else b""))
+
+    def _written(self, events: Iterable[bytes]) -> bytes:
+        if self._in_chunks:
+            events = [b"%x\r\n%b\r\n" % (len(event), event) for event in events if event]
+        return b"".join(events)
