@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from pydantic import Field, PositiveInt
+from pydantic import Field, NonNegativeInt, PositiveInt
 
 from lmi_core.properties import ModelProperties
 from lmi_core.script.model_code import ADAPTER_WEIGHTS, ADAPTERS
@@ -22,6 +22,11 @@ class EngineProperties(ModelProperties):
     speculative_length: PositiveInt = Field(5, description="Tokens that the draft model guesses at a time.")
     record_acceptance_rate: bool = Field(
         False, description="Log with each request how many of the draft model's guesses were right."
+    )
+    max_stream_delay: NonNegativeInt = Field(
+        40,
+        description="Most milliseconds that a token waits, while many requests run, for others of its request to be"
+        " sent with it; 0 is none.",
     )
     max_loras: PositiveInt = Field(4, description="Most LoRA adapters that run at the same time.")
     max_cpu_loras: PositiveInt | None = Field(

@@ -73,7 +73,7 @@ class TorchBackend(Backend[TorchProperties]):
     def __init__(self, setup: BackendSetup[TorchProperties]) -> None:
         super().__init__(setup)
         self.options = engine_options(setup.directory, setup.properties)
-        self.engine = EngineClient(self.options, setup.retry_threshold)
+        self.engine = EngineClient(self.options, setup.retry_threshold, setup.properties.max_stream_delay / 1000)
 
     async def start(self) -> None:
         try:

@@ -72,7 +72,9 @@ class VllmBackend(Backend[VllmProperties]):
             self.setup.properties.revision,
             self.setup.properties.trust_remote_code,
         )
-        self._service = service.VllmService(self.arguments, tokenizer, self.setup.retry_threshold)
+        self._service = service.VllmService(
+            self.arguments, tokenizer, self.setup.retry_threshold, self.setup.properties.max_stream_delay / 1000
+        )
         self.tokenizer = tokenizer
         try:
             self.max_length = await self._service.start(adapter_folders(self.setup.directory))

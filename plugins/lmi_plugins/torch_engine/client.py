@@ -7,7 +7,8 @@ from contextlib import suppress
 
 import msgspec
 
-from lmi_core.errors import BackendUnhealthy, ConfigurationError, GenerationFailed, LmiError
+from lmi_core.errors import BackendUnhealthy, ConfigurationError, GenerationFailed
+from lmi_core.gathering import Gathering
 from lmi_core.generation import GenerationStep
 from lmi_core.restarts import Restarts
 from lmi_core.worker import Worker
@@ -32,20 +33,22 @@ from lmi_plugins.torch_engine.protocol import (
     decode_from_worker,
     encode,
 )
+from lmi_plugins.torch_engine.step_queue import StepQueue
 
 WORKER_TARGET = "lmi_plugins.torch_engine.service:run"
-StepOrError = GenerationStep | LmiError
 
 
 class EngineClient:
     """An engine in a worker process. When it dies, what it worked on fails and a new one is started."""
 
-    def __init__(self, options: EngineOptions, retry_threshold: int) -> None:
+    def __init__(self, options: EngineOptions, retry_threshold: int, longest_gathering: float = 0.0) -> None:
+        """`longest_gathering`: seconds; see Gathering."""
         self._options = options
         self._worker = EngineWorker(WORKER_TARGET, self._greet, self._deliver, self._fail_all, retry_threshold)
         self._max_length = 0
         self._ids = itertools.count()
-        self._streams: dict[str, asyncio.Queue[StepOrError]] = {}
+        self._streams: dict[str, StepQueue] = {}
+        self._gathering = Gathering(longest_gathering)
         self._calls: dict[str, asyncio.Future[None]] = {}  # that change adapters
         self._adapters = list(options.adapters)
 
@@ -102,22 +105,23 @@ class EngineClient:
         adapter: str | None = None,
         soft_prompt: TensorData | None = None,
     ) -> AsyncGenerator[GenerationStep, None]:
-        """Steps until every sequence has a finish reason. Closing it frees what the engine holds for the request."""
+        """Steps until every sequence has a finish reason, under load several of a sequence's as one.
+
+        Closing it frees what the engine holds for the request.
+        """
         self.check_health()
         request_id = str(next(self._ids))
-        steps = self._streams[request_id] = asyncio.Queue()
+        steps = self._streams[request_id] = StepQueue(parameters.num_sequences)
         self._worker.send(encode(Submit(EngineRequest(request_id, prompt_ids, parameters, adapter, soft_prompt))))
-        unfinished = parameters.num_sequences
         try:
-            while unfinished:
-                step = await steps.get()
-                if isinstance(step, LmiError):
-                    raise step
-                if step.finish_reason is not None:
-                    unfinished -= 1
-                    if not unfinished:
-                        del self._streams[request_id]
-                yield step
+            with self._gathering.stream():
+                while not steps.read:
+                    step = await steps.get()
+                    if steps.read:
+                        self._streams.pop(request_id, None)
+                    yield step
+                    if not steps.complete:
+                        await self._gathering.wait(lambda: steps.complete)
         finally:
             if self._streams.pop(request_id, None) is not None:
                 with suppress(BackendUnhealthy):
@@ -156,11 +160,11 @@ class EngineClient:
         for request_id, step in message.steps:
             stream = self._streams.get(request_id)
             if stream is not None:  # else it was aborted meanwhile
-                stream.put_nowait(step)
+                stream.put(step)
         for failure in message.failures:
             stream = self._streams.pop(failure.request_id, None)
             if stream is not None:
-                stream.put_nowait(failure.error)
+                stream.fail(failure.error)
 
     def _deliver_answer(self, message: AdapterAnswer) -> None:
         if message.failure is None:
@@ -179,4 +183,4 @@ class EngineClient:
                 answer.set_exception(BackendUnhealthy(f"the adapter was not changed: {why}"))
         streams, self._streams = self._streams, {}
         for stream in streams.values():
-            stream.put_nowait(GenerationFailed(f"the request was lost: {why}"))
+            stream.fail(GenerationFailed(f"the request was lost: {why}"))

@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from pydantic import ValidationError
 
 from lmi_core.errors import BackendUnhealthy, ConfigurationError, GenerationFailed, InvalidParameter, LmiError
+from lmi_core.gathering import Gathering
 from lmi_core.restarts import Restarts
 from lmi_plugins.vllm_engine.arguments import engine_arguments
 from lmi_plugins.vllm_engine.library import (
@@ -19,6 +20,7 @@ from lmi_plugins.vllm_engine.library import (
     LoRARequest,
     MultiModalInput,
     RequestOutput,
+    RequestOutputCollector,
     RequestOutputKind,
     SamplingParams,
     TokensInput,
@@ -34,10 +36,12 @@ LOST = "the request was lost: vLLM's engine died"
 
 
 class VllmEngine:
-    def __init__(self, arguments: Mapping[str, str], retry_threshold: int) -> None:
+    def __init__(self, arguments: Mapping[str, str], retry_threshold: int, longest_gathering: float = 0.0) -> None:
+        """`longest_gathering`: seconds; see Gathering."""
         self.restarts = Restarts(retry_threshold)
         self.why_unhealthy = "the engine is starting"  # while it is
         self._arguments = arguments
+        self._gathering = Gathering(longest_gathering)
         self._engine: AsyncLLM | None = None  # set while it takes requests
         self._ids = itertools.count()
         self._supervisor: asyncio.Task[None] | None = None
@@ -71,20 +75,31 @@ class VllmEngine:
                 await self._supervisor
 
     async def generate(
-        self, prompt: TokensInput | MultiModalInput, parameters: SamplingParams, adapter: LoRARequest | None = None
+        self,
+        prompt: TokensInput | MultiModalInput,
+        parameters: SamplingParams,
+        adapter: LoRARequest | None = None,
+        *,
+        gathers: bool = False,
     ) -> AsyncGenerator[RequestOutput, None]:
-        """What vLLM's engine puts out. Closing it aborts the request. Raises LmiError."""
+        """What vLLM's engine puts out, under load several tokens at once if it `gathers`.
+
+        Closing it aborts the request. Raises LmiError.
+        """
         engine, request_id = self.vllm, str(next(self._ids))
         finished = False
         try:
             with translated_errors():
                 outputs = await engine.add_request(request_id, prompt, parameters, lora_request=adapter)
-            while not finished:
-                output = outputs.get_nowait() or await outputs.get()
-                finished = output.finished
-                if finished:
-                    self.restarts.worked()
-                yield output
+            with self._gathering.stream():
+                while not finished:
+                    output = outputs.get_nowait() or await outputs.get()
+                    finished = output.finished
+                    if finished:
+                        self.restarts.worked()
+                    yield output
+                    if gathers and not finished:
+                        await self._gathering.wait(lambda: _ended(outputs))
         except EngineDeadError:
             raise GenerationFailed(LOST) from None
         except LmiError:
@@ -144,6 +159,12 @@ def _complaints(error: ValidationError) -> str:
         option = f"option.{details['loc'][0]}: " if details["loc"] else ""
         lines.setdefault(option, option + details["msg"].removeprefix("Value error, "))
     return "; ".join(lines.values())
+
+
+def _ended(outputs: RequestOutputCollector) -> bool:
+    """Whether the last of a request's outputs is there, unread."""
+    latest = outputs.output
+    return latest is not None and (isinstance(latest, Exception) or latest.finished)
 
 
 async def _in_own_thread(create: Callable[[], AsyncLLM]) -> AsyncLLM:

@@ -26,6 +26,7 @@ from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
 from vllm.utils.argparse_utils import FlexibleArgumentParser
 from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.exceptions import EngineDeadError
+from vllm.v1.engine.output_processor import RequestOutputCollector
 from vllm.v1.sample.logits_processor import AdapterLogitsProcessor
 
 __all__ = [
@@ -40,6 +41,7 @@ __all__ = [
     "LoRARequest",
     "MultiModalInput",
     "RequestOutput",
+    "RequestOutputCollector",
     "RequestOutputKind",
     "SamplingParams",
     "StructuredOutputsParams",

@@ -30,8 +30,14 @@ from lmi_plugins.vllm_engine.sampling import sampling_params
 
 
 class VllmService:
-    def __init__(self, arguments: Mapping[str, str], tokenizer: HuggingFaceTokenizer, retry_threshold: int) -> None:
-        self._engine = VllmEngine(arguments, retry_threshold)
+    def __init__(
+        self,
+        arguments: Mapping[str, str],
+        tokenizer: HuggingFaceTokenizer,
+        retry_threshold: int,
+        longest_gathering: float,
+    ) -> None:
+        self._engine = VllmEngine(arguments, retry_threshold, longest_gathering)
         self._adapters = VllmAdapters(self._engine)
         self._tokenizer = tokenizer
         self._speculates = "speculative_config" in arguments
@@ -100,7 +106,8 @@ class VllmService:
         with translated_errors():
             sampling = sampling_params(parameters, index, request.log_probs)
         adapter = self._adapters.find(request.adapter)
-        outputs = self._engine.generate(_prompt(request, request.prompt_ids), sampling, adapter)
+        gathers = not parameters.stop_sequences  # which are looked for in what was read
+        outputs = self._engine.generate(_prompt(request, request.prompt_ids), sampling, adapter, gathers=gathers)
         if self._acceptance is not None:
             outputs = self._acceptance.recorded(request.request_id, outputs)
         return steps(outputs, request.prompt_ids, parameters, self._writer, index)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from lmi_core import gathering
 from tests.conftest import Answer, RunningServer, Serve
 from tests.plugins.torch_engine.tiny_models import save_model, save_tokenizer
 
@@ -26,7 +27,7 @@ async def ask(server: RunningServer, **parameters: Any) -> Answer:
     return await server.post("/invocations", {"inputs": PROMPT, "parameters": {"details": True} | parameters})
 
 
-async def test_parameters_over_http(directory: Path, serve: Serve) -> None:
+async def test_parameters_over_http(directory: Path, serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     server = await serve(directory)
     guided = (await ask(server, guided_json=SCHEMA, max_new_tokens=60)).json()
     assert json.loads(guided["generated_text"])["answer"] in ("yes", "no")
@@ -49,6 +50,13 @@ async def test_parameters_over_http(directory: Path, serve: Serve) -> None:
     details = (await ask(server, prompt_logprobs=1, logprobs=2, max_new_tokens=2, truncate=3)).json()["details"]
     assert ["top_tokens" in token for token in details["prefill"]] == [False, True, True]
     assert [len(token["top_tokens"]) for token in details["tokens"]] == [2, 2]
+
+    body = {"inputs": PROMPT, "stream": True, "parameters": {"max_new_tokens": 60, "ignore_eos_token": True}}
+    monkeypatch.setattr(gathering, "SECONDS_PER_STREAM", 1)  # as of many streams, whose tokens gather
+    async with server.client.post("/invocations", json=body) as response:
+        reads = [data async for data in response.content.iter_any()]
+    assert b"".join(reads).count(b"\n") == 60
+    assert len(reads) < 30
 
     completion = {"prompt": PROMPT, "n": 2, "seed": 3, "max_tokens": 4, "stream": True}
     events = (await server.post("/v1/completions", completion)).body.split(b"\n\n")

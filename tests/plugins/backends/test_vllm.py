@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from lmi_core import gathering
 from lmi_core.backend import BackendSetup
 from lmi_core.errors import BackendUnhealthy, ConfigurationError
 from lmi_core.model import read_plan
@@ -43,6 +44,22 @@ async def test_greedy_texts_are_those_of_the_torch_engine(vllm: VllmServer) -> N
     generated = run(make_engine(HELLO), *requests)
     for i, answer in enumerate(answers):
         assert ids(answer["details"]["tokens"]) == torch_ids(generated[str(i)])
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.asyncio(loop_scope="session")
+async def test_under_load_tokens_gather_and_keep_lines_of_their_own(
+    vllm: VllmServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone = await vllm.ask(STORY, max_new_tokens=COUNT)
+    monkeypatch.setattr(gathering, "SECONDS_PER_STREAM", 1)  # as of many
+    body = {"inputs": STORY, "stream": True, "parameters": {"max_new_tokens": COUNT}}
+    async with vllm.server.client.post("/invocations", json=body) as response:
+        reads = [data async for data in response.content.iter_any()]
+    tokens = [json.loads(line)["token"] for line in b"".join(reads).splitlines()]
+    assert reads[0].count(b"\n") == 1  # the first token waits for nothing
+    assert len(reads) < len(tokens) / 2
+    assert tokens == alone["details"]["tokens"]
 
 
 @pytest.mark.asyncio(loop_scope="session")

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from lmi_core import restarts
+from lmi_core import gathering, restarts
 from lmi_core.errors import BackendUnhealthy, ConfigurationError, GenerationFailed, InvalidParameter
+from lmi_core.gathering import Gathering
 from lmi_core.generation import GenerationStep
 from lmi_plugins.torch_engine.client import EngineClient
 from lmi_plugins.torch_engine.engine import Engine
@@ -60,6 +61,17 @@ async def test_closing_aborts(client: EngineClient) -> None:
         assert isinstance(await anext(steps), GenerationStep)
     assert client.in_flight == 0
     assert len(await generated(client, SamplingParameters(max_new_tokens=5))) == 5
+
+
+async def test_under_load_tokens_gather(client: EngineClient, engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "_gathering", Gathering(0.02))
+    monkeypatch.setattr(gathering, "SECONDS_PER_STREAM", 1)  # as of many
+    steps = [step async for step in client.generate(PROMPT, SamplingParameters(max_new_tokens=40))]
+    assert len(steps[0].tokens) == 1  # which waits for nothing
+    assert max(len(step.tokens) for step in steps) > 1
+    tokens = [token.id for step in steps for token in step.tokens]
+    assert tokens == ids(run(engine, request("alone", PROMPT, max_new_tokens=40))["alone"])
+    assert [step.finish_reason for step in steps] == [None] * (len(steps) - 1) + ["length"]
 
 
 async def test_a_killed_worker_fails_its_requests_and_is_replaced(client: EngineClient) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from lmi_core import gathering
 from tests.plugins.vllm_server import STORY, VllmServer
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(300)]
@@ -32,7 +33,10 @@ async def drop(vllm: VllmServer, *calls: asyncio.Task[Any]) -> None:
             await each
 
 
-async def test_a_stream(vllm: VllmServer) -> None:
+@pytest.mark.parametrize("streams", [1, 1000])
+async def test_a_stream(vllm: VllmServer, monkeypatch: pytest.MonkeyPatch, streams: int) -> None:
+    """Also while its tokens gather, as under load."""
+    monkeypatch.setattr(gathering, "SECONDS_PER_STREAM", gathering.SECONDS_PER_STREAM * streams)
     body = {"inputs": STORY, "stream": True, "parameters": LONG}
     async with vllm.server.client.post("/invocations", json=body) as response:
         await response.content.readline()

@@ -1,6 +1,6 @@
 """What becomes of vLLM's outputs and errors, with an engine that says what a test wants."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from types import SimpleNamespace
 from typing import Any, cast
@@ -28,6 +28,12 @@ class Vllm:
             raise self._refusal
         return self
 
+    @property
+    def output(self) -> SimpleNamespace | Exception | None:
+        """What is there, unread: here, always the next."""
+        following = self._outputs[0]
+        return following if isinstance(following, Exception) else SimpleNamespace(finished=following)
+
     def get_nowait(self) -> None:
         return None
 
@@ -41,10 +47,12 @@ class Vllm:
         self.aborted.append(request_id)
 
 
-def generation(vllm: Vllm, engine: VllmEngine | None = None) -> AsyncGenerator[RequestOutput, None]:
+def generation(
+    vllm: Vllm, engine: VllmEngine | None = None, *, gathers: bool = False
+) -> AsyncGenerator[RequestOutput, None]:
     engine = engine or VllmEngine({}, 3)
     engine._engine = cast("Any", vllm)
-    return engine.generate(token_prompt([1]), SamplingParams(detokenize=False))
+    return engine.generate(token_prompt([1]), SamplingParams(detokenize=False), gathers=gathers)
 
 
 async def test_a_request_that_was_answered_begins_a_new_row_of_restarts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,6 +70,22 @@ async def test_a_request_that_is_left_is_aborted() -> None:
     async with aclosing(generation(vllm)) as outputs:
         await anext(outputs)
     assert vllm.aborted == ["0"]
+
+
+@pytest.mark.parametrize("gathers", [False, True])
+async def test_only_tokens_between_the_first_and_the_last_gather(
+    monkeypatch: pytest.MonkeyPatch, gathers: bool
+) -> None:
+    engine, waits = VllmEngine({}, 3), list[bool]()
+
+    async def wait(ended: Callable[[], bool]) -> None:
+        waits.append(ended())
+
+    monkeypatch.setattr(engine._gathering, "wait", wait)
+    vllm = Vllm(False, False, True)
+    outputs = [output async for output in generation(vllm, engine, gathers=gathers)]
+    assert len(outputs) == 3
+    assert waits == ([False, True] if gathers else [])  # the last output was there, unread
 
 
 @pytest.mark.parametrize(

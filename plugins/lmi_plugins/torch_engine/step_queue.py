@@ -1,0 +1,58 @@
+"""A request's steps on their way from the worker to whoever reads them."""
+
+import asyncio
+
+from lmi_core.errors import LmiError
+from lmi_core.generation import GenerationStep
+
+
+class StepQueue:
+    """Steps of the same sequence are added up while nobody reads them."""
+
+    def __init__(self, sequences: int) -> None:
+        self._steps: dict[int, GenerationStep] = {}  # not read yet, by sequence
+        self._unfinished = sequences
+        self._error: LmiError | None = None
+        self._ready = asyncio.Event()
+
+    def put(self, step: GenerationStep) -> None:
+        earlier = self._steps.get(step.sequence_index)
+        if earlier is None:
+            self._steps[step.sequence_index] = step
+        else:
+            _add(earlier, step)
+        if step.finish_reason is not None:
+            self._unfinished -= 1
+        self._ready.set()
+
+    def fail(self, error: LmiError) -> None:
+        """Once what was put before is read."""
+        self._error = error
+        self._ready.set()
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing more will come."""
+        return self._error is not None or not self._unfinished
+
+    @property
+    def read(self) -> bool:
+        """Whether all that will ever come was read."""
+        return not self._unfinished and not self._steps
+
+    async def get(self) -> GenerationStep:
+        """Raises LmiError."""
+        while not self._steps:
+            if self._error is not None:
+                raise self._error
+            self._ready.clear()
+            await self._ready.wait()
+        return self._steps.pop(next(iter(self._steps)))
+
+
+def _add(earlier: GenerationStep, step: GenerationStep) -> None:
+    """The first step of a sequence alone has something of the prompt."""
+    earlier.tokens += step.tokens
+    earlier.finish_reason = step.finish_reason
+    if step.generation_logits is not None:
+        earlier.generation_logits = (earlier.generation_logits or b"") + step.generation_logits
