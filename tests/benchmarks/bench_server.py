@@ -70,6 +70,7 @@ class Summary(NamedTuple):
     tokens_per_second: float  # the median
     first_token_p50: float  # seconds
     first_token_p99: float
+    longest_gap: float | None  # seconds, the median; of servers
 
 
 def measure_all(directory: Path, client: LoadClient, rounds: int, log: IO[bytes]) -> dict[tuple[str, int], Summary]:
@@ -104,11 +105,13 @@ def _contenders(directory: Path, client: LoadClient, log: IO[bytes], stack: Exit
 
 def summary(measures: list[Measure]) -> Summary:
     waits = sorted(wait for each in measures for wait in each.first_token_seconds)
+    gaps = [gap for each in measures for gap in each.longest_gaps]
     return Summary(
         sum(each.cpu for each in measures) / sum(each.tokens for each in measures) * 1e6,
         statistics.median(each.tokens / each.seconds for each in measures),
         waits[len(waits) // 2],
         waits[len(waits) * 99 // 100],
+        statistics.median(gaps) if gaps else None,
     )
 
 
@@ -133,6 +136,7 @@ def section(found: dict[tuple[str, int], Summary], rounds: int, load: float) -> 
     rows = "\n".join(
         f"| {name} | {streams} | {each.cpu_per_token:.0f} us | {each.tokens_per_second:.0f} |"
         f" {each.first_token_p50 * 1000:.0f} ms | {each.first_token_p99 * 1000:.0f} ms |"
+        f" {'' if each.longest_gap is None else f'{each.longest_gap * 1000:.0f} ms'} |"
         for (name, streams), each in sorted(found.items(), key=lambda item: item[0][1])
     )
     ratios = "\n".join(f"| {what} | {ratio:.2f} | {bound} |" for what, ratio, bound in bounds(found))
@@ -142,13 +146,15 @@ def section(found: dict[tuple[str, int], Summary], rounds: int, load: float) -> 
 `make bench-server` measures what a server adds to vLLM's engine: `examples/hello`, {NEW_TOKENS} tokens a stream, the
 client in a process of its own that only counts. CPU is that of the server's process alone, without the engine's own.
 The contenders take turns in {rounds} rounds, and stand still while another runs. CPU is the mean of the rounds,
-tokens/s the median. All engines have the same arguments:
+tokens/s the median, and so is the longest time between a stream's reads: `lmi serve` lets tokens gather
+([api.md](api.md#streams-under-load)), by default as here. Neither server logs requests.
+All engines have the same arguments:
 {arguments}.
 
 Machine: {machine.description()}; load average {load:.1f} before the start.
 
-| what | streams | CPU per token | tokens/s | first token p50 | p99 |
-|---|---|---|---|---|---|
+| what | streams | CPU per token | tokens/s | first token p50 | p99 | longest gap |
+|---|---|---|---|---|---|---|
 {rows}
 
 | at 64 streams | ratio | must be |

@@ -4,6 +4,7 @@ Each line of its input is a Load as JSON; each answer a Result. It reads bytes a
 """
 
 import asyncio
+import itertools
 import json
 import sys
 import time
@@ -27,6 +28,7 @@ class Load:
 class Result:
     seconds: float
     first_token_seconds: list[float] = field(default_factory=list)  # of each stream
+    longest_gaps: list[float] = field(default_factory=list)  # seconds between reads of each stream
 
 
 class Stream(asyncio.Protocol):
@@ -36,6 +38,7 @@ class Stream(asyncio.Protocol):
         self._request = request
         self._mark = mark
         self._received = bytearray()
+        self._reads: list[float] = []
         self.first_token: float | None = None
         self.ended = asyncio.get_running_loop().create_future()
 
@@ -44,11 +47,16 @@ class Stream(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._received += data
+        self._reads.append(time.perf_counter())
         if self.first_token is None and self._mark in self._received:
             self.first_token = time.perf_counter()
 
     def connection_lost(self, _: Exception | None) -> None:
         self.ended.set_result(None)
+
+    @property
+    def longest_gap(self) -> float:
+        return max((after - before for before, after in itertools.pairwise(self._reads)), default=0.0)
 
     def check(self, end: bytes) -> None:
         """Raises RuntimeError unless the answer is whole."""
@@ -72,7 +80,8 @@ async def run(load: Load) -> Result:
     seconds = time.perf_counter() - begun
     for stream in streams:
         stream.check(load.end.encode())
-    return Result(seconds, [stream.first_token - begun for stream in streams if stream.first_token])
+    first_tokens = [stream.first_token - begun for stream in streams if stream.first_token]
+    return Result(seconds, first_tokens, [stream.longest_gap for stream in streams])
 
 
 def main() -> None:

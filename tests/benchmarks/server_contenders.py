@@ -41,6 +41,7 @@ class Measure(NamedTuple):
     seconds: float
     cpu: float  # seconds, of the server's process alone
     first_token_seconds: list[float]
+    longest_gaps: list[float]  # seconds between what a client reads, of each stream; none of an engine alone
 
 
 class Request(NamedTuple):
@@ -112,7 +113,7 @@ class LoadClient(Child):
         before = server.cpu_seconds()
         result = self.ask(json.dumps(asdict(load)))
         cpu = server.cpu_seconds() - before
-        return Measure(streams * NEW_TOKENS, result["seconds"], cpu, result["first_token_seconds"])
+        return Measure(streams * NEW_TOKENS, cpu=cpu, **result)
 
 
 class BareEngine(Child):
@@ -130,7 +131,9 @@ def bare_engine(directory: Path, log: IO[bytes]) -> BareEngine:
 
 
 def lmi_server(directory: Path, log: IO[bytes]) -> Server:
-    return Server([str(Path(sys.executable).with_name("lmi")), "serve", str(directory)], free_port(), log)
+    """With a log as quiet as that of vLLM's."""
+    command = [str(Path(sys.executable).with_name("lmi")), "serve", str(directory), "--log-level", "warning"]
+    return Server(command, free_port(), log)
 
 
 def vllm_server(directory: Path, log: IO[bytes]) -> Server:
