@@ -8,7 +8,6 @@ from contextlib import contextmanager, suppress
 from lmi_core.errors import BackendGivenUp, ModelNotFound, ModelNotReady
 from lmi_core.model import Model
 from lmi_core.registry import did_you_mean
-from lmi_core.turns import Turns
 
 logger = logging.getLogger(__name__)
 
@@ -20,7 +19,6 @@ class Dispatcher:
         self.models = models
         self.in_flight = 0
         self.draining = False
-        self.turns = Turns()
         self._idle = asyncio.Event()
 
     @property

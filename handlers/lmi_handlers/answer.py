@@ -49,7 +49,6 @@ async def answer(dispatcher: Dispatcher, handler: Handler, route: Route, request
 async def _admit(dispatcher: Dispatcher, exchange: Exchange) -> web.StreamResponse:
     model = exchange.model = await _find_model(dispatcher, exchange)
     with dispatcher.admit(model):
-        await dispatcher.turns.next()
         if isinstance(model.backend, HandlerBackend):
             return await _relay(exchange, model, model.backend)
         return await _parse(exchange, model)
