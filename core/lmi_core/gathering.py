@@ -1,18 +1,11 @@
 """Under load, tokens of a stream gather before it is woken for them."""
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
 
 SECONDS_PER_STREAM = 0.0006
 TICK = 0.005  # seconds
-
-
-class Wait(NamedTuple):
-    due: float
-    ended: Callable[[], bool]
-    over: asyncio.Future[None]
 
 
 class Gathering:
@@ -26,38 +19,67 @@ class Gathering:
         """`longest`: seconds; 0 is never."""
         self._longest = longest
         self._streams = 0
-        self._waits: list[Wait] = []
+        self._waiting: list[GatheringStream] = []
 
     @contextmanager
-    def stream(self) -> Iterator[None]:
+    def stream(self) -> "Iterator[GatheringStream]":
         """One stream more, for as long as it runs."""
         self._streams += 1
         try:
-            yield
+            yield GatheringStream(self)
         finally:
             self._streams -= 1
 
-    async def wait(self, ended: Callable[[], bool]) -> None:
-        """Until it is time to read a stream again, or soon after it `ended`."""
+    @property
+    def delay(self) -> float:
+        """Seconds. None of less than a tick: looking for who is due costs something too."""
         delay = min(self._longest, self._streams * SECONDS_PER_STREAM)
-        if delay < TICK:
+        return delay if delay >= TICK else 0.0
+
+    def add(self, waiting: "GatheringStream") -> None:
+        if not self._waiting:
+            self._look_later()
+        self._waiting.append(waiting)
+
+    def _look_later(self) -> None:
+        asyncio.get_running_loop().call_later(TICK, self._look)
+
+    def _look(self) -> None:
+        now = asyncio.get_running_loop().time()
+        self._waiting = [each for each in self._waiting if not each.over(now)]
+        if self._waiting:
+            self._look_later()
+
+
+class GatheringStream:
+    def __init__(self, gathering: Gathering) -> None:
+        self._gathering = gathering
+        self._ended = False
+        self._due = 0.0
+        self._wait: asyncio.Future[None] | None = None
+
+    async def wait(self) -> None:
+        """Until it is time to read again, or the stream's end is there."""
+        delay = self._gathering.delay
+        if self._ended or not delay:
             return
         loop = asyncio.get_running_loop()
-        if not self._waits:
-            loop.call_later(TICK, self._look, loop)
-        over: asyncio.Future[None] = loop.create_future()
-        self._waits.append(Wait(loop.time() + delay, ended, over))
-        await over
+        self._due = loop.time() + delay
+        self._wait = loop.create_future()
+        self._gathering.add(self)
+        await self._wait
 
-    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
-        now = loop.time()
-        waits, self._waits = self._waits, []
-        for wait in waits:
-            if wait.over.done():  # cancelled
-                continue
-            if wait.due <= now or wait.ended():
-                wait.over.set_result(None)
-            else:
-                self._waits.append(wait)
-        if self._waits:
-            loop.call_later(TICK, self._look, loop)
+    def end(self) -> None:
+        """The last tokens are there, to be read without further waits."""
+        self._ended = True
+        self._wake()
+
+    def over(self, now: float) -> bool:
+        """Whether it waits no longer; wakes it when it is due."""
+        if self._due <= now:
+            self._wake()
+        return self._wait is None or self._wait.done()  # also when it is cancelled
+
+    def _wake(self) -> None:
+        if self._wait is not None and not self._wait.done():
+            self._wait.set_result(None)

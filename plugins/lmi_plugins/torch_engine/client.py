@@ -111,21 +111,20 @@ class EngineClient:
         """
         self.check_health()
         request_id = str(next(self._ids))
-        steps = self._streams[request_id] = StepQueue(parameters.num_sequences)
-        self._worker.send(encode(Submit(EngineRequest(request_id, prompt_ids, parameters, adapter, soft_prompt))))
-        try:
-            with self._gathering.stream():
+        with self._gathering.stream() as stream:
+            steps = self._streams[request_id] = StepQueue(parameters.num_sequences, stream.end)
+            self._worker.send(encode(Submit(EngineRequest(request_id, prompt_ids, parameters, adapter, soft_prompt))))
+            try:
                 while not steps.read:
                     step = await steps.get()
                     if steps.read:
                         self._streams.pop(request_id, None)
                     yield step
-                    if not steps.complete:
-                        await self._gathering.wait(lambda: steps.complete)
-        finally:
-            if self._streams.pop(request_id, None) is not None:
-                with suppress(BackendUnhealthy):
-                    self._worker.send(encode(Abort(request_id)))
+                    await stream.wait()
+            finally:
+                if self._streams.pop(request_id, None) is not None:
+                    with suppress(BackendUnhealthy):
+                        self._worker.send(encode(Abort(request_id)))
 
     async def _change_adapters(self, call: LoadAdapter | UnloadAdapter) -> None:
         self.check_health()

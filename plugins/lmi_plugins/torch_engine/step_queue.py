@@ -1,6 +1,7 @@
 """A request's steps on their way from the worker to whoever reads them."""
 
 import asyncio
+from collections.abc import Callable
 
 from lmi_core.errors import LmiError
 from lmi_core.generation import GenerationStep
@@ -9,10 +10,11 @@ from lmi_core.generation import GenerationStep
 class StepQueue:
     """Steps of the same sequence are added up while nobody reads them."""
 
-    def __init__(self, sequences: int) -> None:
+    def __init__(self, sequences: int, on_complete: Callable[[], None]) -> None:
         self._steps: dict[int, GenerationStep] = {}  # not read yet, by sequence
         self._unfinished = sequences
         self._error: LmiError | None = None
+        self._on_complete = on_complete
         self._ready = asyncio.Event()
 
     def put(self, step: GenerationStep) -> None:
@@ -23,17 +25,15 @@ class StepQueue:
             _add(earlier, step)
         if step.finish_reason is not None:
             self._unfinished -= 1
+            if not self._unfinished:
+                self._on_complete()
         self._ready.set()
 
     def fail(self, error: LmiError) -> None:
         """Once what was put before is read."""
         self._error = error
+        self._on_complete()
         self._ready.set()
-
-    @property
-    def complete(self) -> bool:
-        """Whether nothing more will come."""
-        return self._error is not None or not self._unfinished
 
     @property
     def read(self) -> bool:

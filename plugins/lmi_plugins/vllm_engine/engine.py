@@ -91,15 +91,17 @@ class VllmEngine:
         try:
             with translated_errors():
                 outputs = await engine.add_request(request_id, prompt, parameters, lora_request=adapter)
-            with self._gathering.stream():
+            with self._gathering.stream() as stream:
+                if gathers:
+                    _tell_of_end(outputs, stream.end)
                 while not finished:
                     output = outputs.get_nowait() or await outputs.get()
                     finished = output.finished
                     if finished:
                         self.restarts.worked()
                     yield output
-                    if gathers and not finished:
-                        await self._gathering.wait(lambda: _ended(outputs))
+                    if gathers:
+                        await stream.wait()
         except EngineDeadError:
             raise GenerationFailed(LOST) from None
         except LmiError:
@@ -161,10 +163,16 @@ def _complaints(error: ValidationError) -> str:
     return "; ".join(lines.values())
 
 
-def _ended(outputs: RequestOutputCollector) -> bool:
-    """Whether the last of a request's outputs is there, unread."""
-    latest = outputs.output
-    return latest is not None and (isinstance(latest, Exception) or latest.finished)
+def _tell_of_end(outputs: RequestOutputCollector, tell: Callable[[], None]) -> None:
+    """When the last of a request's outputs is there, read or not."""
+    put = outputs.put
+
+    def put_and_tell(output: RequestOutput | Exception) -> None:
+        put(output)
+        if isinstance(output, Exception) or output.finished:
+            tell()
+
+    outputs.put = put_and_tell
 
 
 async def _in_own_thread(create: Callable[[], AsyncLLM]) -> AsyncLLM:

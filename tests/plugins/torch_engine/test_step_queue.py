@@ -1,6 +1,7 @@
 """What becomes of steps that nobody reads at once."""
 
 import asyncio
+from unittest.mock import Mock
 
 import pytest
 
@@ -14,14 +15,15 @@ def token(token_id: int) -> Token:
 
 
 async def test_steps_of_a_sequence_are_added_up() -> None:
-    steps = StepQueue(2)
+    complete = Mock()
+    steps = StepQueue(2, complete)
     steps.put(GenerationStep([token(1)], prefill=[token(0)], generation_logits=b"a"))
     steps.put(GenerationStep([token(5)], sequence_index=1))
     steps.put(GenerationStep([token(2)], generation_logits=b"b"))
     steps.put(GenerationStep([token(3)], "length", generation_logits=b"c"))
-    assert not steps.complete
+    complete.assert_not_called()
     steps.put(GenerationStep([], "eos_token", 1))
-    assert steps.complete
+    complete.assert_called_once_with()
     assert not steps.read
     assert await steps.get() == GenerationStep(
         [token(1), token(2), token(3)], "length", prefill=[token(0)], generation_logits=b"abc"
@@ -31,7 +33,7 @@ async def test_steps_of_a_sequence_are_added_up() -> None:
 
 
 async def test_what_was_read_is_over() -> None:
-    steps = StepQueue(1)
+    steps = StepQueue(1, Mock())
     reading = asyncio.create_task(steps.get())
     await asyncio.sleep(0)
     steps.put(GenerationStep([token(1)]))
@@ -41,10 +43,12 @@ async def test_what_was_read_is_over() -> None:
 
 
 async def test_an_error_comes_after_the_steps_before_it() -> None:
-    steps = StepQueue(1)
+    complete = Mock()
+    steps = StepQueue(1, complete)
     steps.put(GenerationStep([token(1)]))
+    complete.assert_not_called()
     steps.fail(GenerationFailed("lost"))
-    assert steps.complete
+    complete.assert_called_once_with()
     assert await steps.get() == GenerationStep([token(1)])
     for _ in range(2):
         with pytest.raises(GenerationFailed, match="lost"):

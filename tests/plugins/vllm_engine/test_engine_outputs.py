@@ -1,15 +1,26 @@
 """What becomes of vLLM's outputs and errors, with an engine that says what a test wants."""
 
-from collections.abc import AsyncGenerator, Callable
+import asyncio
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import AsyncMock
 
 import pytest
 
+from lmi_core import gathering
 from lmi_core.errors import GenerationFailed, InvalidParameter
 from lmi_plugins.vllm_engine.engine import VllmEngine
-from lmi_plugins.vllm_engine.library import EngineDeadError, RequestOutput, SamplingParams, token_prompt
+from lmi_plugins.vllm_engine.library import (
+    CompletionOutput,
+    EngineDeadError,
+    RequestOutput,
+    RequestOutputCollector,
+    RequestOutputKind,
+    SamplingParams,
+    token_prompt,
+)
 
 
 class Vllm:
@@ -28,12 +39,6 @@ class Vllm:
             raise self._refusal
         return self
 
-    @property
-    def output(self) -> SimpleNamespace | Exception | None:
-        """What is there, unread: here, always the next."""
-        following = self._outputs[0]
-        return following if isinstance(following, Exception) else SimpleNamespace(finished=following)
-
     def get_nowait(self) -> None:
         return None
 
@@ -48,7 +53,7 @@ class Vllm:
 
 
 def generation(
-    vllm: Vllm, engine: VllmEngine | None = None, *, gathers: bool = False
+    vllm: object, engine: VllmEngine | None = None, *, gathers: bool = False
 ) -> AsyncGenerator[RequestOutput, None]:
     engine = engine or VllmEngine({}, 3)
     engine._engine = cast("Any", vllm)
@@ -76,16 +81,28 @@ async def test_a_request_that_is_left_is_aborted() -> None:
 async def test_only_tokens_between_the_first_and_the_last_gather(
     monkeypatch: pytest.MonkeyPatch, gathers: bool
 ) -> None:
-    engine, waits = VllmEngine({}, 3), list[bool]()
+    monkeypatch.setattr(gathering, "SECONDS_PER_STREAM", 1000)
+    collector = RequestOutputCollector(RequestOutputKind.DELTA, "0")
+    vllm = SimpleNamespace(add_request=AsyncMock(return_value=collector), errored=False)
+    read = list[tuple[int, ...]]()
 
-    async def wait(ended: Callable[[], bool]) -> None:
-        waits.append(ended())
+    async def reading() -> None:
+        async for output in generation(vllm, VllmEngine({}, 3, 1000), gathers=gathers):
+            read.append(tuple(output.outputs[0].token_ids))
 
-    monkeypatch.setattr(engine._gathering, "wait", wait)
-    vllm = Vllm(False, False, True)
-    outputs = [output async for output in generation(vllm, engine, gathers=gathers)]
-    assert len(outputs) == 3
-    assert waits == ([False, True] if gathers else [])  # the last output was there, unread
+    task = asyncio.create_task(reading())
+    for token_id in range(4):
+        collector.put(vllm_output(token_id, finished=token_id == 3))
+        for _ in range(5):  # passes of the event loop, in which it is read
+            await asyncio.sleep(0)
+    assert task.done()
+    await task
+    assert read == ([(0,), (1, 2, 3)] if gathers else [(0,), (1,), (2,), (3,)])
+
+
+def vllm_output(token_id: int, *, finished: bool) -> RequestOutput:
+    token = CompletionOutput(0, "", [token_id], None, None, finish_reason="length" if finished else None)
+    return RequestOutput("0", None, [1], None, [token], finished)
 
 
 @pytest.mark.parametrize(
