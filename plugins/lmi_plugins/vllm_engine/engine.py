@@ -13,6 +13,7 @@ from lmi_core.errors import BackendUnhealthy, ConfigurationError, GenerationFail
 from lmi_core.gathering import Gathering
 from lmi_core.restarts import Restarts
 from lmi_plugins.vllm_engine.arguments import engine_arguments
+from lmi_plugins.vllm_engine.compute_cpus import leave_to_workers, share_again
 from lmi_plugins.vllm_engine.library import (
     AsyncEngineArgs,
     AsyncLLM,
@@ -25,6 +26,7 @@ from lmi_plugins.vllm_engine.library import (
     SamplingParams,
     TokensInput,
     VLLMClientError,
+    current_platform,
     installed_version,
     token_prompt,
     warn_if_untested,
@@ -113,6 +115,7 @@ class VllmEngine:
                 await engine.abort(request_id)
 
     async def _start_engine(self) -> AsyncLLM:
+        share_again()
         arguments = await asyncio.to_thread(engine_arguments, self._arguments)
         engine = await _in_own_thread(lambda: _create(arguments))
         try:
@@ -123,6 +126,8 @@ class VllmEngine:
         except BaseException:
             await asyncio.to_thread(engine.shutdown)
             raise
+        if current_platform.is_cpu():
+            leave_to_workers()
         self._engine = engine
         return engine
 
@@ -137,6 +142,7 @@ class VllmEngine:
                 self._engine = None
                 engine.output_handler.cancel()  # which else logs that the core is gone
                 await asyncio.shield(asyncio.to_thread(engine.shutdown))
+                share_again()
             restarted = await self.restarts.attempt(self._start_engine)
             if restarted is None:
                 self.why_unhealthy = self.restarts.reason

@@ -46,6 +46,10 @@ class Served:
         (worker,) = engine_processes(self.core.children())
         return worker
 
+    def worker_is_alone(self) -> bool:
+        """Whether neither the server nor the engine's core runs on the CPUs on which its worker computes."""
+        return not {*self.process.cpu_affinity(), *self.core.cpu_affinity()} & {*self.worker.cpu_affinity()}
+
     async def ping(self) -> int:
         async with self.client.get("/ping") as answer:
             return answer.status
@@ -90,6 +94,7 @@ async def last_line(response: aiohttp.ClientResponse) -> Any:
 async def test_a_killed_engine_is_restarted_and_ctrl_c_lets_requests_finish(tmp_path: Path) -> None:
     async with served(tmp_path) as hello:
         core = hello.core
+        assert hello.worker_is_alone()
         async with hello.streams(3, LONG) as responses:
             core.kill()
             begun = time.monotonic()
@@ -102,6 +107,7 @@ async def test_a_killed_engine_is_restarted_and_ctrl_c_lets_requests_finish(tmp_
             assert refused.status == 503
         await hello.server.line_with("the engine was restarted")
         assert await hello.ping() == 200
+        assert hello.worker_is_alone()
         async with hello.client.post("/invocations", json={"inputs": QUESTION}) as answer:
             assert await answer.json() == ANSWER
         everything = hello.process.children(recursive=True)
