@@ -165,7 +165,7 @@ Machine: {machine.description()}; load average {load:.1f} before the start.
 
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("--rounds", type=int, default=15)
+    arguments.add_argument("--rounds", type=int, default=40)
     arguments.add_argument("--write", action="store_true", help="to docs/benchmarks.md")
     options = arguments.parse_args()
     load = machine.load()
