@@ -1,6 +1,7 @@
 """Under load, tokens of a stream gather before it is woken for them."""
 
 import asyncio
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -19,7 +20,7 @@ class Gathering:
         """`longest`: seconds; 0 is never."""
         self._longest = longest
         self._streams = 0
-        self._waiting: list[GatheringStream] = []
+        self._waiting: deque[GatheringStream] = deque()  # about in the order in which they are due
 
     @contextmanager
     def stream(self) -> "Iterator[GatheringStream]":
@@ -46,7 +47,8 @@ class Gathering:
 
     def _look(self) -> None:
         now = asyncio.get_running_loop().time()
-        self._waiting = [each for each in self._waiting if not each.over(now)]
+        while self._waiting and self._waiting[0].due <= now:
+            self._waiting.popleft().wake()
         if self._waiting:
             self._look_later()
 
@@ -55,7 +57,7 @@ class GatheringStream:
     def __init__(self, gathering: Gathering) -> None:
         self._gathering = gathering
         self._ended = False
-        self._due = 0.0
+        self.due = 0.0  # the event loop's time
         self._wait: asyncio.Future[None] | None = None
 
     async def wait(self) -> None:
@@ -64,7 +66,7 @@ class GatheringStream:
         if self._ended or not delay:
             return
         loop = asyncio.get_running_loop()
-        self._due = loop.time() + delay
+        self.due = loop.time() + delay
         self._wait = loop.create_future()
         self._gathering.add(self)
         await self._wait
@@ -72,14 +74,8 @@ class GatheringStream:
     def end(self) -> None:
         """The last tokens are there, to be read without further waits."""
         self._ended = True
-        self._wake()
+        self.wake()
 
-    def over(self, now: float) -> bool:
-        """Whether it waits no longer; wakes it when it is due."""
-        if self._due <= now:
-            self._wake()
-        return self._wait is None or self._wait.done()  # also when it is cancelled
-
-    def _wake(self) -> None:
+    def wake(self) -> None:
         if self._wait is not None and not self._wait.done():
             self._wait.set_result(None)
