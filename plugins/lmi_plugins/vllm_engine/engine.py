@@ -170,7 +170,7 @@ def _complaints(error: ValidationError) -> str:
 
 
 def _tell_of_end(outputs: RequestOutputCollector, tell: Callable[[], None]) -> None:
-    """When the last of a request's outputs is there, read or not."""
+    """When the last of a request's outputs is there: vLLM itself tells only of the first that is unread."""
     put = outputs.put
 
     def put_and_tell(output: RequestOutput | Exception) -> None:
