@@ -16,6 +16,7 @@ import aiohttp
 import psutil
 import pytest
 
+from lmi_plugins.vllm_engine.compute_cpus import ALL
 from lmi_plugins.vllm_engine.processes import SERVER_VARIABLE
 from tests.lmi_process import LmiProcess, lmi_serve
 from tests.plugins.vllm_server import HELLO, PROPERTIES, STORY
@@ -47,8 +48,9 @@ class Served:
         return worker
 
     def worker_is_alone(self) -> bool:
-        """Whether neither the server nor the engine's core runs on the CPUs on which its worker computes."""
-        return not {*self.process.cpu_affinity(), *self.core.cpu_affinity()} & {*self.worker.cpu_affinity()}
+        """Whether neither the server nor the engine's core runs on the CPUs that its worker is bound to, if it is."""
+        computing = {*self.worker.cpu_affinity()}
+        return computing == ALL or not {*self.process.cpu_affinity(), *self.core.cpu_affinity()} & computing
 
     async def ping(self) -> int:
         async with self.client.get("/ping") as answer:
