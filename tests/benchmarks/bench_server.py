@@ -139,7 +139,7 @@ def section(found: dict[tuple[str, int], Summary], rounds: int, load: float) -> 
         f" {'' if each.longest_gap is None else f'{each.longest_gap * 1000:.0f} ms'} |"
         for (name, streams), each in sorted(found.items(), key=lambda item: item[0][1])
     )
-    ratios = "\n".join(f"| {what} | {ratio:.2f} | {bound} |" for what, ratio, bound in bounds(found))
+    ratios = "\n".join(f"| {what} | {ratio:.3f} | {bound} |" for what, ratio, bound in bounds(found))
     arguments = ", ".join(f"{name}={value}" for name, value in ENGINE_ARGUMENTS.items())
     return f"""## The server
 

@@ -14,6 +14,7 @@ from lmi_core.gathering import Gathering
 from lmi_core.restarts import Restarts
 from lmi_plugins.vllm_engine.arguments import engine_arguments
 from lmi_plugins.vllm_engine.compute_cpus import leave_to_workers, share_again
+from lmi_plugins.vllm_engine.gathering_outputs import GatheringOutputs
 from lmi_plugins.vllm_engine.library import (
     AsyncEngineArgs,
     AsyncLLM,
@@ -21,7 +22,6 @@ from lmi_plugins.vllm_engine.library import (
     LoRARequest,
     MultiModalInput,
     RequestOutput,
-    RequestOutputCollector,
     RequestOutputKind,
     SamplingParams,
     TokensInput,
@@ -92,18 +92,17 @@ class VllmEngine:
         finished = False
         try:
             with translated_errors():
-                outputs = await engine.add_request(request_id, prompt, parameters, lora_request=adapter)
+                collector = await engine.add_request(request_id, prompt, parameters, lora_request=adapter)
             with self._gathering.stream() as stream:
-                if gathers:
-                    _tell_of_end(outputs, stream.end)
+                outputs = GatheringOutputs(engine, collector, stream) if gathers else None
                 while not finished:
-                    output = outputs.get_nowait() or await outputs.get()
+                    output = collector.get_nowait() or await collector.get()
                     finished = output.finished
                     if finished:
                         self.restarts.worked()
                     yield output
-                    if gathers:
-                        await stream.wait()
+                    if outputs is not None:
+                        await outputs.gather()
         except EngineDeadError:
             raise GenerationFailed(LOST) from None
         except LmiError:
@@ -167,18 +166,6 @@ def _complaints(error: ValidationError) -> str:
         option = f"option.{details['loc'][0]}: " if details["loc"] else ""
         lines.setdefault(option, option + details["msg"].removeprefix("Value error, "))
     return "; ".join(lines.values())
-
-
-def _tell_of_end(outputs: RequestOutputCollector, tell: Callable[[], None]) -> None:
-    """When the last of a request's outputs is there: vLLM itself tells only of the first that is unread."""
-    put = outputs.put
-
-    def put_and_tell(output: RequestOutput | Exception) -> None:
-        put(output)
-        if isinstance(output, Exception) or output.finished:
-            tell()
-
-    outputs.put = put_and_tell
 
 
 async def _in_own_thread(create: Callable[[], AsyncLLM]) -> AsyncLLM:

@@ -1,26 +1,15 @@
 """What becomes of vLLM's outputs and errors, with an engine that says what a test wants."""
 
-import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from types import SimpleNamespace
 from typing import Any, cast
-from unittest.mock import AsyncMock
 
 import pytest
 
-from lmi_core import gathering
 from lmi_core.errors import GenerationFailed, InvalidParameter
 from lmi_plugins.vllm_engine.engine import VllmEngine
-from lmi_plugins.vllm_engine.library import (
-    CompletionOutput,
-    EngineDeadError,
-    RequestOutput,
-    RequestOutputCollector,
-    RequestOutputKind,
-    SamplingParams,
-    token_prompt,
-)
+from lmi_plugins.vllm_engine.library import EngineDeadError, RequestOutput, SamplingParams, token_prompt
 
 
 class Vllm:
@@ -52,12 +41,10 @@ class Vllm:
         self.aborted.append(request_id)
 
 
-def generation(
-    vllm: object, engine: VllmEngine | None = None, *, gathers: bool = False
-) -> AsyncGenerator[RequestOutput, None]:
+def generation(vllm: Vllm, engine: VllmEngine | None = None) -> AsyncGenerator[RequestOutput, None]:
     engine = engine or VllmEngine({}, 3)
     engine._engine = cast("Any", vllm)
-    return engine.generate(token_prompt([1]), SamplingParams(detokenize=False), gathers=gathers)
+    return engine.generate(token_prompt([1]), SamplingParams(detokenize=False))
 
 
 async def test_a_request_that_was_answered_begins_a_new_row_of_restarts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,34 +62,6 @@ async def test_a_request_that_is_left_is_aborted() -> None:
     async with aclosing(generation(vllm)) as outputs:
         await anext(outputs)
     assert vllm.aborted == ["0"]
-
-
-@pytest.mark.parametrize("gathers", [False, True])
-async def test_only_tokens_between_the_first_and_the_last_gather(
-    monkeypatch: pytest.MonkeyPatch, gathers: bool
-) -> None:
-    monkeypatch.setattr(gathering, "SECONDS_PER_STREAM", 1000)
-    collector = RequestOutputCollector(RequestOutputKind.DELTA, "0")
-    vllm = SimpleNamespace(add_request=AsyncMock(return_value=collector), errored=False)
-    read = list[tuple[int, ...]]()
-
-    async def reading() -> None:
-        async for output in generation(vllm, VllmEngine({}, 3, 1000), gathers=gathers):
-            read.append(tuple(output.outputs[0].token_ids))
-
-    task = asyncio.create_task(reading())
-    for token_id in range(4):
-        collector.put(vllm_output(token_id, finished=token_id == 3))
-        for _ in range(5):  # passes of the event loop, in which it is read
-            await asyncio.sleep(0)
-    assert task.done()
-    await task
-    assert read == ([(0,), (1, 2, 3)] if gathers else [(0,), (1,), (2,), (3,)])
-
-
-def vllm_output(token_id: int, *, finished: bool) -> RequestOutput:
-    token = CompletionOutput(0, "", [token_id], None, None, finish_reason="length" if finished else None)
-    return RequestOutput("0", None, [1], None, [token], finished)
 
 
 @pytest.mark.parametrize(
