@@ -41,4 +41,5 @@ class GatheringOutputs:
         """vLLM itself tells only of the first output that is unread."""
         self._put(output)
         if isinstance(output, Exception) or output.finished:
+            del self._collector.put  # which is vLLM's again, and holds nothing of the request any more
             self._stream.end()

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+import weakref
 from collections.abc import Iterator
 from typing import Any, cast
 
@@ -140,6 +141,15 @@ async def test_the_engines_death_ends_the_wait(vllm: Vllm, stream: GatheringStre
     await task
     with pytest.raises(EngineDeadError):
         vllm.read()
+
+
+async def test_nothing_is_kept_of_a_request_that_is_over(vllm: Vllm, stream: GatheringStream) -> None:
+    outputs = gathering_outputs(vllm, stream)
+    left, state = weakref.ref(outputs), weakref.ref(vllm.output_processor.request_states["0"])
+    vllm.put_out(11, last=True)
+    assert vllm.read() == [11]
+    del outputs
+    assert (left(), state()) == (None, None)  # without the garbage collector
 
 
 async def test_a_request_that_was_over_at_once(stream: GatheringStream) -> None:
