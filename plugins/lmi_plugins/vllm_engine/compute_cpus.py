@@ -1,6 +1,9 @@
 """Where vLLM computes on CPUs, those that it binds its workers to are theirs alone.
 
 vLLM leaves some CPUs to all else, but does not keep it there: it then takes turns with the workers, and they wait.
+
+Its core looks for what the workers have done without ever sleeping, and gives its CPU up after each look. Linux lets it
+look again once who shares that CPU sleeps or gives it up too, or else at a tick, milliseconds later. The workers wait.
 """
 
 import logging
@@ -24,10 +27,10 @@ class Thread(NamedTuple):
     cpus: frozenset[int]
 
 
-def leave_to_workers() -> None:
+def leave_to_workers() -> bool:
     """Once vLLM's workers compute: this process, and all else of vLLM's, moves to the other CPUs.
 
-    Nothing moves where there are none, nor beside workers that are not bound.
+    Nothing moves where there are none, nor beside workers that are not bound. Returns whether it did.
     """
     workers, others = list[Thread](), _threads(os.getpid())
     for process in psutil.Process().children(recursive=True):
@@ -35,10 +38,17 @@ def leave_to_workers() -> None:
             (workers if process.name().startswith("VLLM::Worker") else others).extend(_threads(process.pid))
     bound = frozenset[int]().union(*(thread.cpus for thread in workers if thread.cpus < ALL))
     left = ALL - bound
-    if bound and left:
-        logger.info("vLLM computes on CPU %s; all else keeps to CPU %s", _listed(bound), _listed(left))
-        free = [thread for thread in others if thread.cpus == ALL]
-        _move([*free, *(thread for thread in workers if thread.name.startswith(MESSENGERS))], left)
+    if not bound or not left:
+        return False
+    logger.info("vLLM computes on CPU %s; all else keeps to CPU %s", _listed(bound), _listed(left))
+    free = [thread for thread in others if thread.cpus == ALL]
+    _move([*free, *(thread for thread in workers if thread.name.startswith(MESSENGERS))], left)
+    return True
+
+
+def let_core_look() -> None:
+    """Between two pieces of this process' work: a core on the same CPU looks for what its workers have done."""
+    os.sched_yield()
 
 
 def share_again() -> None:

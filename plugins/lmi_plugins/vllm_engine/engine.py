@@ -13,7 +13,7 @@ from lmi_core.errors import BackendUnhealthy, ConfigurationError, GenerationFail
 from lmi_core.gathering import Gathering
 from lmi_core.restarts import Restarts
 from lmi_plugins.vllm_engine.arguments import engine_arguments
-from lmi_plugins.vllm_engine.compute_cpus import leave_to_workers, share_again
+from lmi_plugins.vllm_engine.compute_cpus import leave_to_workers, let_core_look, share_again
 from lmi_plugins.vllm_engine.gathering_outputs import GatheringOutputs
 from lmi_plugins.vllm_engine.library import (
     AsyncEngineArgs,
@@ -45,6 +45,7 @@ class VllmEngine:
         self._arguments = arguments
         self._gathering = Gathering(longest_gathering)
         self._engine: AsyncLLM | None = None  # set while it takes requests
+        self._beside_core = False  # on the CPUs that vLLM's workers leave
         self._ids = itertools.count()
         self._supervisor: asyncio.Task[None] | None = None
 
@@ -101,6 +102,8 @@ class VllmEngine:
                     if finished:
                         self.restarts.worked()
                     yield output
+                    if self._beside_core:
+                        let_core_look()
                     if outputs is not None:
                         await outputs.gather()
         except EngineDeadError:
@@ -125,8 +128,7 @@ class VllmEngine:
         except BaseException:
             await asyncio.to_thread(engine.shutdown)
             raise
-        if current_platform.is_cpu():
-            leave_to_workers()
+        self._beside_core = current_platform.is_cpu() and leave_to_workers()
         self._engine = engine
         return engine
 

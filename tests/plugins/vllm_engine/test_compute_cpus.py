@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from lmi_plugins.vllm_engine.compute_cpus import let_core_look
+
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="threads are bound on Linux only")
 
 CHILD = """\
@@ -35,7 +37,7 @@ def child(*arguments):
 
 worker, core = child("VLLM::Worker_TP0", *sys.argv[1:]), child("VLLM::EngineCor")
 messenger, _ = [int(process.stdout.readline()) for process in (worker, core)]
-leave_to_workers()
+print(leave_to_workers())
 for thread in (os.getpid(), core.pid, worker.pid, messenger):
     print(*os.sched_getaffinity(thread))
 share_again()
@@ -45,21 +47,60 @@ for process in (worker, core):
 """
 
 
-def cpus(folder: Path, *bound: int) -> list[set[int]]:
-    """The server's, the core's, its worker's, those of a thread of that which passes messages; the server's at last."""
+LOOKING = """\
+import mmap, os, sys
+
+with open(sys.argv[1], "r+b") as file, mmap.mmap(file.fileno(), 8) as looks:
+    print("ready", flush=True)
+    while True:
+        looks[:] = (int.from_bytes(looks) + 1).to_bytes(8)
+        os.sched_yield()
+"""
+
+
+def moved(folder: Path, *bound: int) -> tuple[bool, list[set[int]]]:
+    """What was answered; CPUs of server, core, worker, a thread of it that passes messages; the server's at last."""
     (folder / "child.py").write_text(CHILD)
     (folder / "server.py").write_text(SERVER)
     command = [sys.executable, "server.py", *map(str, bound)]
     printed = subprocess.run(command, cwd=folder, check=True, stdout=subprocess.PIPE, text=True).stdout
-    return [set(map(int, line.split())) for line in printed.splitlines()]
+    answer, *cpus = printed.splitlines()
+    return answer == "True", [set(map(int, line.split())) for line in cpus]
 
 
 def test_all_but_what_computes_leaves_a_workers_cpus(tmp_path: Path) -> None:
     everywhere = os.sched_getaffinity(0)
     computing = min(everywhere)
     left = everywhere - {computing} or everywhere  # where there is only one, nothing moves
-    assert cpus(tmp_path, computing) == [left, left, {computing}, left, everywhere]
+    expected = [left, left, {computing}, left, everywhere]
+    assert moved(tmp_path, computing) == (left != everywhere, expected)
 
 
 def test_nothing_moves_beside_workers_that_are_not_bound(tmp_path: Path) -> None:
-    assert cpus(tmp_path) == [os.sched_getaffinity(0)] * 5
+    assert moved(tmp_path) == (False, [os.sched_getaffinity(0)] * 5)
+
+
+def test_a_core_on_the_same_cpu_looks_between_two_pieces_of_work(tmp_path: Path) -> None:
+    everywhere, pieces = os.sched_getaffinity(0), 200
+    (tmp_path / "looking.py").write_text(LOOKING)
+    (tmp_path / "looks").write_bytes(bytes(8))
+    command = [sys.executable, str(tmp_path / "looking.py"), str(tmp_path / "looks")]
+    os.sched_setaffinity(0, {min(everywhere)})
+    try:
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as core:
+            try:
+                assert core.stdout is not None
+                core.stdout.readline()
+                assert looks_during(pieces, tmp_path / "looks") >= pieces // 2
+            finally:
+                core.kill()
+    finally:
+        os.sched_setaffinity(0, everywhere)
+
+
+def looks_during(pieces: int, looks: Path) -> int:
+    before = int.from_bytes(looks.read_bytes())
+    for _ in range(pieces):
+        sum(range(1000))
+        let_core_look()
+    return int.from_bytes(looks.read_bytes()) - before

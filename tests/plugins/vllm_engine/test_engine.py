@@ -1,12 +1,15 @@
-"""A request that its client drops is gone from vLLM's scheduler within 100 ms."""
+"""A request that its client drops is gone from vLLM's scheduler within 100 ms; and who else gets the server's CPU."""
 
 import asyncio
 import time
 from typing import Any
 
+import psutil
 import pytest
 
 from lmi_core import gathering
+from lmi_plugins.vllm_engine import engine
+from lmi_plugins.vllm_engine.compute_cpus import ALL
 from tests.plugins.vllm_server import STORY, VllmServer
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(300)]
@@ -104,3 +107,21 @@ async def test_at_any_moment(vllm: VllmServer) -> None:
         assert time.monotonic() - begun < 1
     assert (await vllm.ask("What is Deep Learning?"))["generated_text"] == "Deep Learning is a really cool field."
     assert not await vllm.is_working()
+
+
+async def test_core_beside_the_server_looks_after_each_output(
+    vllm: VllmServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks, tokens = 0, 20
+
+    def look() -> None:
+        nonlocal looks
+        looks += 1
+
+    monkeypatch.setattr(engine, "let_core_look", look)
+    body = {"inputs": STORY, "stream": True, "parameters": {"max_new_tokens": tokens, "ignore_eos_token": True}}
+    async with vllm.server.client.post("/invocations", json=body) as response:
+        await response.read()
+    cores = [process for process in psutil.Process().children() if process.name().startswith("VLLM::EngineCor")]
+    assert cores
+    assert looks == 0 if set(cores[0].cpu_affinity()) == ALL else 1 < looks <= tokens
