@@ -4,6 +4,8 @@ vLLM leaves some CPUs to all else, but does not keep it there: it then takes tur
 
 Its core looks for what the workers have done without ever sleeping, and gives its CPU up after each look. Linux lets it
 look again once who shares that CPU sleeps or gives it up too, or else at a tick, milliseconds later. The workers wait.
+
+Threads that pass messages are many, and each that wakes would interrupt the core or the server. They wait for them.
 """
 
 import logging
@@ -15,7 +17,7 @@ from typing import NamedTuple
 
 import psutil  # which vLLM requires
 
-MESSENGERS = ("ZMQbg", "gloo")  # threads of a worker that do not compute, and inherit its binding
+MESSENGERS = ("ZMQbg", "gloo")  # threads that only pass messages; those of a worker inherit its binding
 ALL = frozenset(os.sched_getaffinity(0)) if sys.platform == "linux" else frozenset[int]()
 
 logger = logging.getLogger(__name__)
@@ -41,8 +43,9 @@ def leave_to_workers() -> bool:
     if not bound or not left:
         return False
     logger.info("vLLM computes on CPU %s; all else keeps to CPU %s", _listed(bound), _listed(left))
-    free = [thread for thread in others if thread.cpus == ALL]
-    _move([*free, *(thread for thread in workers if thread.name.startswith(MESSENGERS))], left)
+    _move([thread for thread in others if thread.cpus == ALL], left)
+    _move([thread for thread in workers if thread.name.startswith(MESSENGERS)], left)
+    _let_others_finish(thread for thread in (*others, *workers) if thread.name.startswith(MESSENGERS))
     return True
 
 
@@ -73,6 +76,13 @@ def _move(threads: Iterable[Thread], cpus: frozenset[int]) -> None:
     for thread in threads:
         with suppress(OSError):  # it has ended, or somebody has forbidden it
             os.sched_setaffinity(thread.id, cpus)
+
+
+def _let_others_finish(threads: Iterable[Thread]) -> None:
+    """When they wake, they do not interrupt who has the CPU."""
+    for thread in threads:
+        with suppress(OSError):  # it has ended, or somebody has forbidden it
+            os.sched_setscheduler(thread.id, os.SCHED_BATCH, os.sched_param(0))
 
 
 def _listed(cpus: Iterable[int]) -> str:

@@ -1,9 +1,11 @@
-"""Who runs where beside workers that are bound, and beside some that are not."""
+"""Who runs where beside workers that are bound, and beside some that are not; and who waits for whom."""
 
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -28,7 +30,7 @@ threading.Thread(target=wait, daemon=True).start()
 sys.stdin.read()
 """
 SERVER = """\
-import os, subprocess, sys
+import json, os, subprocess, sys
 from lmi_plugins.vllm_engine.compute_cpus import leave_to_workers, share_again
 
 def child(*arguments):
@@ -37,11 +39,12 @@ def child(*arguments):
 
 worker, core = child("VLLM::Worker_TP0", *sys.argv[1:]), child("VLLM::EngineCor")
 messenger, _ = [int(process.stdout.readline()) for process in (worker, core)]
-print(leave_to_workers())
-for thread in (os.getpid(), core.pid, worker.pid, messenger):
-    print(*os.sched_getaffinity(thread))
+moved = leave_to_workers()
+threads = {"server": os.getpid(), "core": core.pid, "worker": worker.pid, "messenger": messenger}
+cpus = {name: sorted(os.sched_getaffinity(thread)) for name, thread in threads.items()}
+waiting = [name for name, thread in threads.items() if os.sched_getscheduler(thread) == os.SCHED_BATCH]
 share_again()
-print(*os.sched_getaffinity(0))
+print(json.dumps([moved, cpus, waiting, sorted(os.sched_getaffinity(0))]))
 for process in (worker, core):
     process.communicate()
 """
@@ -58,26 +61,34 @@ with open(sys.argv[1], "r+b") as file, mmap.mmap(file.fileno(), 8) as looks:
 """
 
 
-def moved(folder: Path, *bound: int) -> tuple[bool, list[set[int]]]:
-    """What was answered; CPUs of server, core, worker, a thread of it that passes messages; the server's at last."""
+class Found(NamedTuple):
+    moved: bool
+    cpus: dict[str, list[int]]
+    waiting: list[str]  # those that do not interrupt others
+    at_last: list[int]  # the server's CPUs
+
+
+def found(folder: Path, *bound: int) -> Found:
     (folder / "child.py").write_text(CHILD)
     (folder / "server.py").write_text(SERVER)
     command = [sys.executable, "server.py", *map(str, bound)]
-    printed = subprocess.run(command, cwd=folder, check=True, stdout=subprocess.PIPE, text=True).stdout
-    answer, *cpus = printed.splitlines()
-    return answer == "True", [set(map(int, line.split())) for line in cpus]
+    return Found(*json.loads(subprocess.run(command, cwd=folder, check=True, stdout=subprocess.PIPE).stdout))
 
 
 def test_all_but_what_computes_leaves_a_workers_cpus(tmp_path: Path) -> None:
-    everywhere = os.sched_getaffinity(0)
-    computing = min(everywhere)
-    left = everywhere - {computing} or everywhere  # where there is only one, nothing moves
-    expected = [left, left, {computing}, left, everywhere]
-    assert moved(tmp_path, computing) == (left != everywhere, expected)
+    everywhere = sorted(os.sched_getaffinity(0))
+    computing, *left = everywhere
+    if not left:
+        assert not found(tmp_path, computing).moved
+        return
+    cpus = {"server": left, "core": left, "worker": [computing], "messenger": left}
+    assert found(tmp_path, computing) == (True, cpus, ["messenger"], everywhere)
 
 
 def test_nothing_moves_beside_workers_that_are_not_bound(tmp_path: Path) -> None:
-    assert moved(tmp_path) == (False, [os.sched_getaffinity(0)] * 5)
+    everywhere = sorted(os.sched_getaffinity(0))
+    cpus = dict.fromkeys(("server", "core", "worker", "messenger"), everywhere)
+    assert found(tmp_path) == (False, cpus, [], everywhere)
 
 
 def test_a_core_on_the_same_cpu_looks_between_two_pieces_of_work(tmp_path: Path) -> None:
