@@ -5,7 +5,8 @@ vLLM leaves some CPUs to all else, but does not keep it there: it then takes tur
 Its core looks for what the workers have done without ever sleeping, and gives its CPU up after each look. Linux lets it
 look again once who shares that CPU sleeps or gives it up too, or else at a tick, milliseconds later. The workers wait.
 
-Threads that pass messages are many, and each that wakes would interrupt the core or the server. They wait for them.
+Threads that only pass messages are many, and each would interrupt the core or the server whenever it wakes: here it
+waits until they sleep or give the CPU up.
 """
 
 import logging
@@ -32,7 +33,8 @@ class Thread(NamedTuple):
 def leave_to_workers() -> bool:
     """Once vLLM's workers compute: this process, and all else of vLLM's, moves to the other CPUs.
 
-    Nothing moves where there are none, nor beside workers that are not bound. Returns whether it did.
+    There, threads that pass messages interrupt nobody. Nothing is done where there are no such CPUs, nor beside workers
+    that are not bound. Returns whether anything was.
     """
     workers, others = list[Thread](), _threads(os.getpid())
     for process in psutil.Process().children(recursive=True):
