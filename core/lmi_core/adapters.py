@@ -11,7 +11,7 @@ from lmi_core.errors import AdapterExists, AdapterNotFound, InvalidAdapter
 from lmi_core.payload import shown
 from lmi_core.registry import did_you_mean
 from lmi_core.script.handler_backend import HandlerBackend
-from lmi_core.script.model_code import ADAPTER_WEIGHTS, ADAPTERS, ModelCode
+from lmi_core.script.model_code import ADAPTER_WEIGHTS, ModelCode
 from lmi_core.script.model_script import SCRIPT
 
 logger = logging.getLogger(__name__)
@@ -20,10 +20,11 @@ logger = logging.getLogger(__name__)
 class ModelAdapters:
     """Changes come one after the other. One that fails leaves everything as it was."""
 
-    def __init__(self, backend: Backend[Any], code: ModelCode, directory: Path) -> None:
+    def __init__(self, backend: Backend[Any], code: ModelCode, directory: Path, own: Path) -> None:
         self._backend = backend
         self._code = code
         self._directory = directory
+        self._own = own  # the folder of those that were there from the start
         self._loaded_from: dict[str, Path] = {}  # those that were not there from the start
         self._lock = asyncio.Lock()
         self._changes: set[asyncio.Task[None]] = set()
@@ -32,7 +33,7 @@ class ModelAdapters:
     def folders(self) -> dict[str, Path]:
         """That of each adapter that a request can name now."""
         names = set(self._backend.adapters) | (self._code.adapters.keys() - self._code.adapters_with_weights)
-        return {name: self._loaded_from.get(name, self._directory / ADAPTERS / name) for name in sorted(names)}
+        return {name: self._loaded_from.get(name, self._own / name) for name in sorted(names)}
 
     def folder(self, name: str) -> Path:
         """Raises AdapterNotFound."""

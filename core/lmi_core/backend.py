@@ -45,6 +45,9 @@ class Backend(ABC, Generic[P]):
     max_input_length: int | None = None  # tokens of a prompt
     max_output_length: int | None = None  # tokens to generate
 
+    # What the directory asks for and gets otherwise, on this machine or by this engine; whole once it is created.
+    warnings: Sequence[str] = ()
+
     max_images: int = 0  # that one prompt may hold, once `start` has returned; 0: the model takes only text
 
     def __init__(self, setup: BackendSetup[P]) -> None:
@@ -71,6 +74,11 @@ class Backend(ABC, Generic[P]):
     @classmethod
     def engine_arguments(cls) -> Collection[str]:
         """The undeclared `option.*` keys that pass through to the engine. May import it."""
+        return ()
+
+    @classmethod
+    def known_engine_arguments(cls) -> Collection[str]:
+        """The names that `engine_arguments` is known to have, told without importing the engine."""
         return ()
 
     @abstractmethod

@@ -4,6 +4,25 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from lmi_core.configuration import DEFAULT, Configuration
+from lmi_core.properties import HandlerProperties, ServerProperties
+
+
+def choose_batching(
+    server: ServerProperties, options: HandlerProperties, configuration: Configuration
+) -> HandlerProperties:
+    """Return the options with dynamic batching where `batch_size` alone asks for it, as LMI has it."""
+    if server.batch_size == 1 or options.rolling_batch == "disable":
+        return options
+    if configuration.source("option.rolling_batch") != DEFAULT or options.async_mode:
+        configuration.warnings.append(
+            f"batch_size={server.batch_size} has no effect: requests join and leave the rolling batch one by one;"
+            " option.rolling_batch=disable turns that off"
+        )
+        return options
+    configuration.derive("option.rolling_batch", "disable", f"batch_size={server.batch_size}")
+    return options.model_copy(update={"rolling_batch": "disable"})
+
 
 class DynamicBatch:
     """Requests wait until `size` of them are there, or until `max_delay` seconds have passed since the first came.

@@ -12,10 +12,11 @@ from typing import Any, TypeVar
 
 from lmi_core.adapters import ModelAdapters
 from lmi_core.backend import Backend, BackendSetup
-from lmi_core.backend_choice import choose_backend
+from lmi_core.backend_choice import choose_backend, foreign_keys
 from lmi_core.chat_template import read_chat_template
 from lmi_core.configuration import Configuration
-from lmi_core.dynamic_batch import DynamicBatch
+from lmi_core.devices import visible_gpus
+from lmi_core.dynamic_batch import DynamicBatch, choose_batching
 from lmi_core.errors import ConfigurationError, ModelNotReady, Overloaded, RequestAborted
 from lmi_core.formatter import OutputFormatter
 from lmi_core.formatting import FormatterNames, require_choosable, resolve, resolve_chat
@@ -61,27 +62,51 @@ class ModelPlan:
         values = {each.key.removeprefix(OPTION_PREFIX): each.value for each in self.configuration.effective()}
         return SimpleNamespace(**values, model_dir=str(self.directory), model_id_or_path=values.get("model_id"))
 
+    @property
+    def warnings(self) -> list[str]:
+        """What is given and has another effect than its author may think."""
+        return [*self.configuration.warnings, *self.code.warnings()]
+
 
 def read_plan(name: str, directory: Path, environment: Mapping[str, str], plugins: Plugins) -> ModelPlan:
-    """Read and check a model directory; imports no engine. Raises ConfigurationError."""
+    """Read and check a model directory; imports no engine. Raises ConfigurationError with all that is wrong."""
     configuration = Configuration.read(directory, environment)
+    try:
+        plan = _read_plan(name, directory, configuration, plugins)
+    except ConfigurationError as error:
+        raise type(error)(_all_that_is_wrong(configuration, error)) from error
+    configuration.raise_errors()
+    return plan
+
+
+def _all_that_is_wrong(configuration: Configuration, last: ConfigurationError) -> str:
+    errors = "\n".join(configuration.errors)
+    further = [] if last.message == errors else [last.message]
+    return "\n".join([*configuration.errors, *further, *(f"warning: {each}" for each in configuration.warnings)])
+
+
+def _read_plan(name: str, directory: Path, configuration: Configuration, plugins: Plugins) -> ModelPlan:
     server = configuration.load(ServerProperties)
     options = configuration.load(HandlerProperties)
     script = find_handler(directory, options)
+    if script is None:
+        options = choose_batching(server, options, configuration)
+        configuration.warnings += one_copy_warnings(server)
     backend, reason = choose_handler(script) if script else choose_backend(options.rolling_batch, plugins.backends)
     properties = configuration.load(backend.properties_type)
-    code = ModelCode() if script else load_code(directory, options, plugins)
+    passed: Collection[str] = configuration.undeclared_options()
+    if passed and script is None:
+        passed = backend.engine_arguments()
+    arguments = configuration.pass_through(passed)
+    configuration.explain_unread(foreign_keys(backend, plugins.backends))
+    configuration.raise_errors()
+    code = ModelCode() if script else load_code(directory, options, plugins, directory / properties.adapters)
     base_options = code.base_options(options, plugins)
     formatters, chat_formatters = resolve(base_options), resolve_chat(base_options)
     for formatter in (formatters.whole, formatters.stream):
         require_choosable(plugins.formatters.get(formatter))
     for formatter in (chat_formatters.whole, chat_formatters.stream):
         plugins.formatters.get(formatter)
-    passed: Collection[str] = configuration.undeclared_options()
-    if passed and script is None:
-        passed = backend.engine_arguments()
-    arguments = configuration.pass_through(passed)
-    configuration.reject_unknown()
     setup: BackendSetup[Any] = BackendSetup(directory, properties, arguments, server.retry_threshold)
     if script is not None:
         setup = handler_setup(setup, script, configuration, server, options)
@@ -102,6 +127,14 @@ def read_plan(name: str, directory: Path, environment: Mapping[str, str], plugin
     )
 
 
+def one_copy_warnings(server: ServerProperties) -> list[str]:
+    """Return what to say of workers where an engine serves the model, which DJLServing would load once for each."""
+    fewest, most = server.workers(visible_gpus())
+    if most == 1:
+        return []
+    return [f"{fewest} to {most} workers: the model is loaded once, and its engine batches all requests"]
+
+
 class Model:
     """A model as it is served. `start` makes it ready; until then, and after a failure, it takes no request."""
 
@@ -112,7 +145,8 @@ class Model:
         self.formatters = plan.formatters
         self.configs = plan.configs
         self.backend: Backend[Any] = plan.backend(plan.setup)
-        self.adapters = ModelAdapters(self.backend, plan.code, plan.directory)
+        own_adapters = plan.directory / plan.setup.properties.adapters
+        self.adapters = ModelAdapters(self.backend, plan.code, plan.directory, own_adapters)
         self.ready = False
         self.created = int(time.time())
         self.running = RunningCalls()
@@ -123,6 +157,11 @@ class Model:
         self.dynamic_batch: DynamicBatch | None = None
         if plan.options.dynamic_batching:
             self.dynamic_batch = DynamicBatch(plan.server.batch_size, plan.server.max_batch_delay / 1000)
+
+    @property
+    def warnings(self) -> list[str]:
+        """Those of the plan, and what the engine does otherwise than the directory asks."""
+        return [*self.plan.warnings, *self.backend.warnings]
 
     async def start(self) -> None:
         """Raises ConfigurationError when the model cannot be loaded, also when that takes too long."""

@@ -9,6 +9,17 @@ _EXAMPLE_HEADING = """\
 # Beside these, option.* keys that the chosen engine takes as its own arguments pass through to it.
 """
 
+_MARKDOWN_HEADING = """\
+# Options
+
+Every key that `serving.properties` may hold, and the environment variables that stand for it: the file wins over them.
+`lmi check DIR` shows each value in force and where it came from.
+
+A wrong value of a key below is an error. A key that is not below is none: a warning says that it is ignored and which
+key was probably meant, or why it means nothing here ([coming_from_djl.md](coming_from_djl.md) has those of
+DJLServing's). With `--strict`, `lmi serve` and `lmi check` make warnings errors.
+"""
+
 _TABLE_HEADING = """\
 | Key | Type | Default | Environment | Meaning |
 |---|---|---|---|---|
@@ -24,7 +35,7 @@ def example(types: Mapping[str, type[Properties]]) -> str:
 
 
 def markdown(types: Mapping[str, type[Properties]]) -> str:
-    return "# Options\n" + "".join(
+    return _MARKDOWN_HEADING + "".join(
         f"\n## {section}\n\n{_TABLE_HEADING}" + "".join(_row(key) for key in keys) for section, keys in _sections(types)
     )
 

@@ -7,7 +7,16 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, NonNegativeInt, PositiveInt, field_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    NonNegativeInt,
+    PositiveInt,
+    field_validator,
+)
 from pydantic.fields import FieldInfo
 
 OPTION_PREFIX = "option."
@@ -15,9 +24,19 @@ OPTION_PREFIX = "option."
 BUILTIN_ENTRY_POINTS = (
     "djl_python.huggingface",
     "djl_python.tensorrt_llm",
+    "djl_python.deepspeed",
+    "djl_python.fastertransformer",
     "djl_python.lmi_vllm.vllm_async_service",
     "djl_python.lmi_trtllm.trtllm_async_service",
 )
+NEURON_ENTRY_POINTS = ("djl_python.transformers_neuronx", "djl_python.neuronx")
+PYTHON_ENGINES = ("Python", "MPI", "DeepSpeed", "FasterTransformer")
+# Those that run models of other kinds in DJLServing, without Python.
+OTHER_ENGINES = (
+    "PyTorch", "OnnxRuntime", "TensorFlow", "TensorRT", "MXNet", "Rust", "Llama", "PaddlePaddle", "TFLite",
+    "XGBoost", "LightGBM", "fastText", "SentencePiece",
+)  # fmt: skip
+TEXT_GENERATION = "text-generation"
 
 NO_MPI = "option.rolling_batch chooses the engine, which starts the processes that it needs without MPI"
 ALL_DEVICES = (
@@ -140,27 +159,46 @@ class ServerProperties(Properties):
 
     prefix = ""
 
-    engine: Annotated[Literal["Python", "MPI"], Names(environment=("OPTION_ENGINE",)), NoEffect(NO_MPI)] = Field(
+    engine: Annotated[str, Names(environment=("OPTION_ENGINE",)), NoEffect(NO_MPI)] = Field(
         default="Python",
-        description="How DJLServing would start the engine: either value is served in the same way here.",
+        description="How DJLServing would start the engine: Python, MPI, DeepSpeed and FasterTransformer are served in"
+        " the same way here, and engines of other kinds of models are refused.",
     )
     job_queue_size: Annotated[PositiveInt, Names(environment=("MAX_CONCURRENT_REQUESTS",))] = Field(
         default=1000, description="Requests that may wait beside those that generate; one more is refused."
     )
-    batch_size: PositiveInt = Field(
-        default=1, description="Most requests in one dynamic batch, with option.rolling_batch=disable."
+    batch_size: Annotated[PositiveInt, Names(aliases=("max_dynamic_batch_size",))] = Field(
+        default=1,
+        description="Most requests in one dynamic batch; above 1 it means option.rolling_batch=disable where that is"
+        " not given.",
     )
     max_batch_delay: NonNegativeInt = Field(
         default=100, description="Most milliseconds that a dynamic batch waits for further requests before it starts."
     )
     min_workers: Annotated[
-        PositiveInt,
+        NonNegativeInt,
         Names(key="minWorkers", aliases=("min_workers", "minworkers"), environment=("SERVING_MIN_WORKERS",)),
-    ] = Field(default=1, description="Processes that run the model's own `handle` function from the start.")
+    ] = Field(default=1, description="Processes that run the model's own `handle` function from the start; 0 means 1.")
     max_workers: Annotated[
         PositiveInt,
-        Names(key="maxWorkers", aliases=("max_workers", "maxworkers"), environment=("SERVING_MAX_WORKERS",)),
+        Names(
+            key="maxWorkers",
+            aliases=("max_workers", "maxworkers"),
+            environment=("SERVING_MAX_WORKERS", "SAGEMAKER_NUM_MODEL_WORKERS"),
+        ),
     ] = Field(default=1, description="Most such processes; more are started when all are busy. At least minWorkers.")
+    gpu_min_workers: Annotated[NonNegativeInt | None, Names(key="gpu.minWorkers")] = Field(
+        default=None, description="In place of minWorkers on a host with GPUs."
+    )
+    gpu_max_workers: Annotated[PositiveInt | None, Names(key="gpu.maxWorkers")] = Field(
+        default=None, description="In place of maxWorkers on a host with GPUs."
+    )
+    cpu_min_workers: Annotated[NonNegativeInt | None, Names(key="cpu.minWorkers")] = Field(
+        default=None, description="In place of minWorkers on a host without GPUs."
+    )
+    cpu_max_workers: Annotated[PositiveInt | None, Names(key="cpu.maxWorkers")] = Field(
+        default=None, description="In place of maxWorkers on a host without GPUs."
+    )
     retry_threshold: NonNegativeInt = Field(
         default=10,
         description="Restarts in a row of a crashed engine or worker, after which it is given up; with the last "
@@ -181,6 +219,31 @@ class ServerProperties(Properties):
         default=False, description="Let other hosts manage the model's adapters too, not only the server's own."
     )
 
+    @field_validator("engine")
+    @classmethod
+    def _of_python(cls, value: str) -> str:
+        if value in OTHER_ENGINES:
+            raise ValueError(
+                f"must be one of {', '.join(PYTHON_ENGINES)}: the other engines of DJLServing run models of other"
+                " kinds, which are not served here"
+            )
+        if value not in PYTHON_ENGINES:
+            raise ValueError(f"must be one of {', '.join(PYTHON_ENGINES)}")
+        return value
+
+    def workers(self, gpus: int) -> tuple[int, int]:
+        """Return the fewest and the most processes of a `handle` function, on a host with that many GPUs."""
+        own_min, own_max = (
+            (self.gpu_min_workers, self.gpu_max_workers) if gpus else (self.cpu_min_workers, self.cpu_max_workers)
+        )
+        fewest = max(1, self.min_workers if own_min is None else own_min)
+        return fewest, max(fewest, self.max_workers if own_max is None else own_max)
+
+
+def _streaming(value: object) -> object:
+    """`huggingface` chose between two ways of streaming, of which there is one here."""
+    return True if value == "huggingface" else value
+
 
 class HandlerProperties(Properties):
     """How requests to a model are read and answered."""
@@ -195,7 +258,7 @@ class HandlerProperties(Properties):
         description="The output formatter that writes every answer, by name; chosen per request when not given.",
     )
     tgi_compat: bool = Field(default=False, description="Answer in the schema of Text Generation Inference.")
-    enable_streaming: bool = Field(
+    enable_streaming: Annotated[bool, BeforeValidator(_streaming)] = Field(
         default=False, description="Stream every answer, also to clients that do not ask for it."
     )
     chat_template: str | None = Field(
@@ -218,8 +281,10 @@ class HandlerProperties(Properties):
     )
     max_image_size: PositiveInt = Field(default=10 * 1024 * 1024, description="Most bytes of an image.")
     image_fetch_timeout: PositiveInt = Field(default=5, description="Most seconds that fetching an image may take.")
-    predict_timeout: PositiveInt = Field(default=120, description="Most seconds to wait for the next generation step.")
-    model_loading_timeout: PositiveInt = Field(
+    predict_timeout: Annotated[PositiveInt, Names(environment=("PREDICT_TIMEOUT",))] = Field(
+        default=120, description="Most seconds to wait for the next generation step."
+    )
+    model_loading_timeout: Annotated[PositiveInt, Names(environment=("MODEL_LOADING_TIMEOUT",))] = Field(
         default=1800, description="Most seconds that loading the model may take."
     )
     entry_point: Annotated[str | None, Names(key="entryPoint", aliases=("entrypoint", "entry_point"))] = Field(
@@ -263,9 +328,20 @@ class HandlerProperties(Properties):
     @field_validator("entry_point")
     @classmethod
     def _a_file_or_built_in(cls, value: str | None) -> str | None:
+        if value in NEURON_ENTRY_POINTS:
+            raise ValueError(
+                "runs models on AWS Inferentia and Trainium, which no backend here does; without it the model is served"
+                " on GPU or CPU"
+            )
         if value is not None and value not in BUILTIN_ENTRY_POINTS and not value.endswith(".py"):
             raise ValueError(f"must be a Python file (model.py), or one of {', '.join(BUILTIN_ENTRY_POINTS)}")
         return value
+
+
+def _text_generation(task: str | None) -> str | None:
+    if task is not None and task not in (TEXT_GENERATION, "generate", "auto"):
+        raise ValueError(f"must be {TEXT_GENERATION}, the one task that is served here")
+    return task
 
 
 class ModelProperties(Properties):
@@ -283,4 +359,8 @@ class ModelProperties(Properties):
     )
     max_rolling_batch_size: Annotated[PositiveInt, Names(environment=("MAX_BATCH_SIZE",))] = Field(
         default=32, description="Most requests that generate at the same time."
+    )
+    adapters: str = Field(default="adapters", description="The folder of LoRA adapters in the model directory.")
+    task: Annotated[str | None, AfterValidator(_text_generation)] = Field(
+        default=None, description="Only text-generation, which is what is served; another task is refused."
     )

@@ -66,6 +66,9 @@ PluginsDirectory = Annotated[
 ]
 
 
+Strict = Annotated[bool, typer.Option("--strict", help="Make every warning of the model directory an error.")]
+
+
 @contextmanager
 def _one_line_errors() -> Iterator[None]:
     """What is wrong with a model directory is told in one line, with no traceback."""
@@ -89,6 +92,7 @@ def serve(
         float, typer.Option("--drain-seconds", min=0, help="How long requests may go on after SIGTERM or Ctrl-C.")
     ] = 30,
     log_level: Annotated[LogLevel, typer.Option(help="The least serious messages to log.")] = LogLevel.INFO,
+    strict: Strict = False,
 ) -> None:
     """Serve the model directory DIR over HTTP until Ctrl-C.
 
@@ -98,11 +102,11 @@ def serve(
     from lmi_handlers.serving import run
 
     with _one_line_errors():
-        run(directory, host, port, plugins_directory, drain_seconds, log_level.value)
+        run(directory, host, port, plugins_directory, drain_seconds, log_level.value, strict=strict)
 
 
 @app.command()
-def check(directory: Directory, plugins_directory: PluginsDirectory = None) -> None:
+def check(directory: Directory, plugins_directory: PluginsDirectory = None, strict: Strict = False) -> None:
     """Read the model directory DIR, start nothing, and print what `lmi serve DIR` would do.
 
     Shows the backend and why it was chosen, the output formatters, and every option: its value and where it came from.
@@ -110,7 +114,7 @@ def check(directory: Directory, plugins_directory: PluginsDirectory = None) -> N
     from lmi_handlers.report import print_check
 
     with _one_line_errors():
-        print_check(directory, plugins_directory, os.environ)
+        print_check(directory, plugins_directory, os.environ, strict=strict)
 
 
 @app.command("try")
@@ -164,12 +168,16 @@ def plugins(plugins_directory: PluginsDirectory = None) -> None:
 @app.command()
 def options(
     markdown: Annotated[bool, typer.Option("--markdown", help="As the tables of docs/options.md.")] = False,
+    djl: Annotated[bool, typer.Option("--djl", help="What becomes of each of DJLServing's names, as a page.")] = False,
     plugins_directory: PluginsDirectory = None,
 ) -> None:
     """Print every option that serving.properties can hold, with its default and its meaning."""
-    from lmi_handlers.report import print_options
+    from lmi_handlers.report import print_coming_from_djl, print_options
 
     with _one_line_errors():
+        if djl:
+            print_coming_from_djl(plugins_directory)
+            return
         print_options(markdown, plugins_directory)
 
 

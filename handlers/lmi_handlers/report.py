@@ -7,23 +7,28 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from lmi_core.model import Model, ModelPlan
+from lmi_core.model import Model
 from lmi_core.options_document import example, markdown
 from lmi_core.plugins import Plugins, load_plugins
 from lmi_core.properties import HandlerProperties, ModelProperties, Properties, ServerProperties
 from lmi_core.registry import origin
-from lmi_handlers.serving import read_plans
+from lmi_handlers.coming_from_djl import document
+from lmi_handlers.serving import read_plans, refuse_warnings
 
 PIPED_WIDTH = 200  # characters; a table that goes to a file or a pipe is not folded to a terminal
 
 
-def print_check(directory: Path, plugins_directory: Path | None, environment: Mapping[str, str]) -> None:
+def print_check(
+    directory: Path, plugins_directory: Path | None, environment: Mapping[str, str], *, strict: bool = False
+) -> None:
     """Raises ConfigurationError for whatever would keep `lmi serve` from starting, short of loading the weights."""
     plugins = load_plugins(plugins_directory)
     console = _console()
-    for plan in read_plans(directory, environment, plugins):
-        Model(plan, plugins)
-        _print_plan(console, plan)
+    models = [Model(plan, plugins) for plan in read_plans(directory, environment, plugins)]
+    for model in models:
+        _print_model(console, model)
+    if strict:
+        refuse_warnings(models)
 
 
 def print_plugins(plugins_directory: Path | None) -> None:
@@ -41,6 +46,10 @@ def print_plugins(plugins_directory: Path | None) -> None:
 def print_options(as_markdown: bool, plugins_directory: Path | None) -> None:
     types = option_types(load_plugins(plugins_directory))
     print(markdown(types) if as_markdown else example(types), end="")
+
+
+def print_coming_from_djl(plugins_directory: Path | None) -> None:
+    print(document(load_plugins(plugins_directory)), end="")
 
 
 def option_types(plugins: Plugins) -> dict[str, type[Properties]]:
@@ -62,13 +71,14 @@ def _kinds(plugins: Plugins) -> dict[str, list[Any]]:
     }
 
 
-def _print_plan(console: Console, plan: ModelPlan) -> None:
+def _print_model(console: Console, model: Model) -> None:
+    plan = model.plan
     console.print(f"model {plan.name}: {plan.directory}")
     console.print(f"  backend: {plan.backend.name} ({plan.backend_reason})")
     console.print(f"  output formatter: {plan.formatters.whole}; {plan.formatters.stream} for streams")
     for line in plan.code.descriptions():
         console.print(f"  {line}")
-    for warning in [*plan.configuration.warnings, *plan.code.warnings()]:
+    for warning in model.warnings:
         console.print(f"  warning: {warning}")
     table = _table("option", "value", "from")
     for effective in plan.configuration.effective():

@@ -5,7 +5,7 @@ import gc
 import logging
 import os
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from urllib.parse import quote
 
@@ -26,17 +26,22 @@ EXAMPLE_BODY = '{"inputs": "What is Deep Learning?", "parameters": {"max_new_tok
 
 
 def run(
-    directory: Path, host: str, port: int, plugins_directory: Path | None, drain_seconds: float, log_level: str
+    directory: Path,
+    host: str,
+    port: int,
+    plugins_directory: Path | None,
+    drain_seconds: float,
+    log_level: str,
+    *,
+    strict: bool = False,
 ) -> None:
-    """Serve until a signal. Raises ConfigurationError."""
+    """Serve until a signal. Raises ConfigurationError, with `strict` for warnings too."""
     configure_logging(log_level)
     os.environ[LOG_LEVEL_VARIABLE] = log_level  # for the workers
     plugins = load_plugins(plugins_directory)
     plans = read_plans(directory, os.environ, plugins)
-    for plan in plans:
-        _log(plan)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(plans, plugins, host, port, drain_seconds))
+        runner.run(_serve(plans, plugins, host, port, drain_seconds, strict=strict))
 
 
 def read_plans(directory: Path, environment: Mapping[str, str], plugins: Plugins) -> list[ModelPlan]:
@@ -56,8 +61,15 @@ def _read_plan(
         raise ConfigurationError(f"model {name}: {error.message}") from error
 
 
-async def _serve(plans: list[ModelPlan], plugins: Plugins, host: str, port: int, drain_seconds: float) -> None:
-    dispatcher = Dispatcher({plan.name: Model(plan, plugins) for plan in plans})
+async def _serve(
+    plans: list[ModelPlan], plugins: Plugins, host: str, port: int, drain_seconds: float, *, strict: bool
+) -> None:
+    models = [Model(plan, plugins) for plan in plans]
+    for model in models:
+        _log(model)
+    if strict:
+        refuse_warnings(models)
+    dispatcher = Dispatcher({model.name: model for model in models})
     server = Server(dispatcher, plugins, host, port)
 
     def on_ready() -> None:
@@ -80,7 +92,14 @@ def ready_message(server: Server) -> str:
     return f"Ready: {', '.join(sorted(dispatcher.models))} on {server.url} -- try: {command}"
 
 
-def _log(plan: ModelPlan) -> None:
-    for warning in [*plan.configuration.warnings, *plan.code.warnings()]:
-        logger.warning("model %s: %s", plan.name, warning)
-    logger.info("model %s: backend %s (%s)", plan.name, plan.backend.name, plan.backend_reason)
+def refuse_warnings(models: Iterable[Model]) -> None:
+    """Raise ConfigurationError if any model has a warning."""
+    count = sum(len(model.warnings) for model in models)
+    if count:
+        raise ConfigurationError(f"--strict: {count} warning{'s' if count > 1 else ''}, of which each is an error")
+
+
+def _log(model: Model) -> None:
+    for warning in model.warnings:
+        logger.warning("model %s: %s", model.name, warning)
+    logger.info("model %s: backend %s (%s)", model.name, model.plan.backend.name, model.plan.backend_reason)

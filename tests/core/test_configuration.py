@@ -44,7 +44,8 @@ def directory(tmp_path: Path) -> Directory:
 def load_all(configuration: Configuration, *types: type[Properties]) -> None:
     for properties_type in types:
         configuration.load(properties_type)
-    configuration.reject_unknown()
+    configuration.explain_unread({})
+    configuration.raise_errors()
 
 
 def error_of(configuration: Configuration, *types: type[Properties]) -> str:
@@ -58,7 +59,7 @@ def test_everything_is_optional(directory: Directory) -> None:
     assert configuration.load(ServerProperties) == ServerProperties()
     assert configuration.load(HandlerProperties) == HandlerProperties()
     assert configuration.load(ModelProperties) == ModelProperties()
-    configuration.reject_unknown()
+    configuration.explain_unread({})
     assert configuration.warnings == []
 
 
@@ -84,7 +85,7 @@ job_queue_size: 20
         tensor_parallel_degree="max",
         speculative_config={"model": "draft", "num_speculative_tokens": 5},
     )
-    configuration.reject_unknown()
+    configuration.explain_unread({})
     assert configuration.warnings == [f"serving.properties:1: engine has no effect: {NO_MPI}. Given: MPI"]
 
 
@@ -141,7 +142,7 @@ def test_empty_value_is_not_given(directory: Directory, value: str) -> None:
         f"option.model_id={value}\noption.typo={value}", {"OPTION_OTHER": value.strip("\\\n")}
     )
     assert configuration.load(ModelProperties).model_id is None
-    configuration.reject_unknown()
+    configuration.explain_unread({})
 
 
 def test_empty_value_gives_way_to_the_environment(directory: Directory) -> None:
@@ -242,7 +243,12 @@ def test_invalid_value(directory: Directory, line: str, demand: str) -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("engine=DeepSpeed", "engine must be one of Python, MPI. Given: DeepSpeed"),
+        ("engine=Pyton", "engine must be one of Python, MPI, DeepSpeed, FasterTransformer. Given: Pyton"),
+        (
+            "engine=Rust",
+            "engine must be one of Python, MPI, DeepSpeed, FasterTransformer: the other engines of DJLServing run"
+            " models of other kinds, which are not served here. Given: Rust",
+        ),
         ("job_queue_size=0", "job_queue_size must be an integer greater than 0. Given: 0"),
         ("max_batch_delay=-1", "max_batch_delay must be an integer no less than 0. Given: -1"),
         (
@@ -264,8 +270,13 @@ def test_script_that_the_entry_point_names(directory: Directory, line: str, scri
 
 
 def test_unknown_entry_point_lists_the_known_ones(directory: Directory) -> None:
-    message = error_of(directory.read("option.entryPoint=djl_python.transformers_neuronx"), HandlerProperties)
+    message = error_of(directory.read("option.entryPoint=djl_python.nonsense"), HandlerProperties)
     assert "must be a Python file (model.py), or one of djl_python.huggingface, djl_python.tensorrt_llm, " in message
+
+
+def test_entry_point_of_another_kind_of_device(directory: Directory) -> None:
+    message = error_of(directory.read("option.entryPoint=djl_python.transformers_neuronx"), HandlerProperties)
+    assert "option.entryPoint runs models on AWS Inferentia and Trainium, which no backend here does" in message
 
 
 def test_invalid_value_of_the_environment_names_the_variable(directory: Directory) -> None:
@@ -312,7 +323,7 @@ def test_pass_through(directory: Directory) -> None:
     configuration.load(ModelProperties)
     accepted = ["max_model_len", "enforce_eager", "revision", "dtype", "seed"]
     assert configuration.pass_through(accepted) == {"max_model_len": "4096", "enforce_eager": "true"}
-    configuration.reject_unknown()
+    configuration.explain_unread({})
     assert configuration.effective()[-2:] == [
         EffectiveValue("option.enforce_eager", "true", "environment OPTION_ENFORCE_EAGER"),
         EffectiveValue("option.max_model_len", "4096", "serving.properties:1"),
@@ -324,49 +335,121 @@ def test_pass_through_prefers_the_file(directory: Directory) -> None:
     assert configuration.pass_through({"seed"}) == {"seed": "1"}
 
 
+def warnings_of(configuration: Configuration, *types: type[Properties]) -> list[str]:
+    load_all(configuration, *types)
+    return configuration.warnings
+
+
 @pytest.mark.parametrize(
     ("line", "hint"),
     [
         ("option.max_rolling_batchsize=1", "; did you mean option.max_rolling_batch_size?"),
         ("option.Model_ID=gpt2", "; did you mean option.model_id?"),
-        ("model_id=gpt2", "; did you mean option.model_id?"),
         ("HF_MODEL_ID=gpt2", "; did you mean option.model_id?"),
-        ("option.job_queue_size=1", "; did you mean job_queue_size?"),
         ("option.max_model_length=1", "; did you mean option.max_model_len?"),
-        ("option.pythonExecutable=python3", ""),
+        ("option.nonsense=1", ""),
         ("SERVING_BATCH=1", "; did you mean batch_size?"),
     ],
 )
-def test_unknown_key(directory: Directory, line: str, hint: str) -> None:
+def test_an_unknown_key_is_a_warning(directory: Directory, line: str, hint: str) -> None:
     configuration = directory.read(f"\n{line}")
     configuration.pass_through(["max_model_len"])
-    message = error_of(configuration, ServerProperties, HandlerProperties, ModelProperties)
-    assert message == f"serving.properties:2: {line.partition('=')[0]} is not a known key{hint}"
+    warnings = warnings_of(configuration, ServerProperties, HandlerProperties, ModelProperties)
+    assert warnings == [f"serving.properties:2: {line.partition('=')[0]} is not a known key, and is ignored{hint}"]
+
+
+@pytest.mark.parametrize(
+    ("line", "key", "value"),
+    [
+        ("model_id=gpt2", "option.model_id", "gpt2"),
+        ("option.job_queue_size=7", "job_queue_size", "7"),
+        ("option.batch_size=4", "batch_size", "4"),
+        ("predict_timeout=9", "option.predict_timeout", "9"),
+    ],
+)
+def test_a_key_in_the_wrong_namespace_is_read_with_a_warning(
+    directory: Directory, line: str, key: str, value: str
+) -> None:
+    configuration = directory.read(line)
+    warnings = warnings_of(configuration, ServerProperties, HandlerProperties, ModelProperties)
+    assert warnings == [f"serving.properties:1: {line.partition('=')[0]} is read as {key}, which is its name"]
+    assert EffectiveValue(key, value, "serving.properties:1") in configuration.effective()
+
+
+def test_a_key_in_the_wrong_namespace_gives_way_to_the_right_one(directory: Directory) -> None:
+    configuration = directory.read("model_id=wrong\noption.model_id=right")
+    warnings = warnings_of(configuration, ModelProperties)
+    assert configuration.load(ModelProperties).model_id == "right"
+    assert warnings == [
+        "serving.properties:1: model_id is not a known key, and is ignored; did you mean option.model_id?"
+    ]
+
+
+def test_a_wrong_value_in_the_wrong_namespace_is_an_error(directory: Directory) -> None:
+    message = error_of(directory.read("option.job_queue_size=many"), ServerProperties)
+    assert message == "serving.properties:1: job_queue_size must be an integer greater than 0. Given: many"
+
+
+def test_a_known_key_that_means_nothing_is_explained(directory: Directory) -> None:
+    configuration = directory.read("option.n_positions=512", {"OPTION_UNROLL": "4"})
+    configuration.explain_unread({"option.n_positions": "it is for a compiler", "option.unroll": "so is this"})
+    assert configuration.warnings == [
+        "serving.properties:1: option.n_positions has no effect: it is for a compiler. Given: 512",
+        "environment OPTION_UNROLL: option.unroll has no effect: so is this. Given: 4",
+    ]
+
+
+def test_a_wrong_value_gives_way_to_the_default_until_all_errors_are_told(directory: Directory) -> None:
+    configuration = directory.read("job_queue_size=0\nbatch_size=2\noption.predict_timeout=never")
+    assert configuration.load(ServerProperties) == ServerProperties(batch_size=2)
+    assert configuration.load(HandlerProperties) == HandlerProperties()
+    assert [error.partition(" must")[0] for error in configuration.errors] == [
+        "serving.properties:1: job_queue_size",
+        "serving.properties:3: option.predict_timeout",
+    ]
 
 
 def test_unknown_variable(directory: Directory) -> None:
-    message = error_of(directory.read(None, {"OPTION_TRUST_REMOTE": "true"}), ModelProperties)
-    assert message == "environment OPTION_TRUST_REMOTE sets no known key; did you mean OPTION_TRUST_REMOTE_CODE?"
-
-
-def test_every_unknown_name_is_listed(directory: Directory) -> None:
-    configuration = directory.read("a=1\nbatch_size=2\noption.b=2", {"OPTION_C": "3"})
-    lines = error_of(configuration, ServerProperties).splitlines()
-    assert [line.partition(" is")[0].partition(" sets")[0] for line in lines] == [
-        "serving.properties:1: a",
-        "serving.properties:3: option.b",
-        "environment OPTION_C",
+    configuration = directory.read(None, {"OPTION_TRUST_REMOTE": "true", "OPTION_PLEASE": "1", "PATH": "/bin"})
+    assert warnings_of(configuration, ModelProperties) == [
+        "environment OPTION_TRUST_REMOTE sets no known key, and is ignored; did you mean OPTION_TRUST_REMOTE_CODE?",
+        "environment OPTION_PLEASE sets no known key, and is ignored",
     ]
 
 
-def test_unknown_server_variable_is_a_warning(directory: Directory) -> None:
+def test_unknown_server_variable(directory: Directory) -> None:
     configuration = directory.read(None, {"SERVING_FAIL_FAST": "true", "SERVING_BATCHSIZE": "2", "PATH": "/bin"})
-    configuration.load(ServerProperties)
-    configuration.reject_unknown()
-    assert configuration.warnings == [
-        "environment SERVING_FAIL_FAST sets no known key",
-        "environment SERVING_BATCHSIZE sets no known key; did you mean SERVING_BATCH_SIZE?",
+    assert warnings_of(configuration, ServerProperties) == [
+        "environment SERVING_FAIL_FAST sets no known key, and is ignored",
+        "environment SERVING_BATCHSIZE sets no known key, and is ignored; did you mean SERVING_BATCH_SIZE?",
     ]
+
+
+@pytest.mark.parametrize(
+    ("gpus", "expected"),
+    [(0, (1, 4)), (2, (3, 3))],
+)
+def test_workers_of_each_kind_of_device(directory: Directory, gpus: int, expected: tuple[int, int]) -> None:
+    text = "minWorkers=0\ncpu.maxWorkers=4\ngpu.minWorkers=3\ngpu.maxWorkers=2"
+    assert directory.read(text).load(ServerProperties).workers(gpus) == expected
+
+
+@pytest.mark.parametrize("value", ["huggingface", "true", "True"])
+def test_ways_to_ask_for_streams(directory: Directory, value: str) -> None:
+    assert directory.read(f"option.enable_streaming={value}").load(HandlerProperties).enable_streaming
+
+
+@pytest.mark.parametrize(
+    ("task", "message"),
+    [
+        ("text-generation", None),
+        ("text_embedding", "option.task must be text-generation, the one task that is served here"),
+    ],
+)
+def test_tasks(directory: Directory, task: str, message: str | None) -> None:
+    configuration = directory.read(f"option.task={task}")
+    configuration.load(ModelProperties)
+    assert configuration.errors == ([] if message is None else [f"serving.properties:1: {message}. Given: {task}"])
 
 
 def test_effective_lists_every_declared_key_in_order(directory: Directory) -> None:
@@ -377,6 +460,8 @@ def test_effective_lists_every_declared_key_in_order(directory: Directory) -> No
         EffectiveValue("option.revision", "main", "serving.properties:1"),
         EffectiveValue("option.trust_remote_code", "false", "default"),
         EffectiveValue("option.max_rolling_batch_size", "32", "default"),
+        EffectiveValue("option.adapters", "adapters", "default"),
+        EffectiveValue("option.task", "", "default"),
     ]
 
 

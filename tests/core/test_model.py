@@ -132,13 +132,26 @@ def test_plan_passes_engine_arguments_on(plan: Plan) -> None:
 
 
 @pytest.mark.parametrize(
+    ("properties", "warning"),
+    [
+        (
+            "option.swap_space=4",
+            "serving.properties:2: option.swap_space has no effect: it is for option.rolling_batch=lmi-dist or vllm,"
+            " and scripted has nothing like it. Given: 4",
+        ),
+        ("maxWorkers=3", "1 to 3 workers: the model is loaded once, and its engine batches all requests"),
+    ],
+)
+def test_plan_with_warnings(plan: Plan, properties: str, warning: str) -> None:
+    assert plan(SCRIPTED + properties).warnings == [warning]
+
+
+@pytest.mark.parametrize(
     ("properties", "error", "message"),
     [
         ("option.rolling_batch=scriptd", PluginError, "there is no backend `scriptd`. Did you mean `scripted`?"),
         (SCRIPTED + "option.output_formatter=jsonline", PluginError, "Did you mean `jsonlines`?"),
-        (SCRIPTED + "option.swap_space=4", ConfigurationError, "option.swap_space is not a known key"),
         (SCRIPTED + "option.scripted_delay=-1", ConfigurationError, "option.scripted_delay must be a number"),
-        (SCRIPTED + "batchsize=4", ConfigurationError, "did you mean batch_size?"),
     ],
 )
 def test_plan_that_is_wrong(plan: Plan, properties: str, error: type[ConfigurationError], message: str) -> None:

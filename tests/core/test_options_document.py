@@ -46,7 +46,7 @@ def load(directory: Path) -> Configuration:
     configuration.load(ServerProperties)
     configuration.load(HandlerProperties)
     configuration.load(BackendProperties)
-    configuration.reject_unknown()
+    configuration.explain_unread({})
     return configuration
 
 

@@ -11,7 +11,7 @@ from lmi_core import hookspecs
 from lmi_core.extended_parameters import ExtendedParameters
 from lmi_core.options_document import example, markdown
 from lmi_core.plugins import Plugins, load_plugins
-from lmi_handlers import triton_payload
+from lmi_handlers import coming_from_djl, triton_payload
 from lmi_handlers.chat import ChatRequest
 from lmi_handlers.happy_vllm_payload import HappyVllmPayload
 from lmi_handlers.openai_completions import CompletionRequest
@@ -30,10 +30,11 @@ def plugins() -> Plugins:
 def test_options_are_as_declared(plugins: Plugins) -> None:
     assert DOCUMENTS["options.md"] == markdown(option_types(plugins)), "run `make docs`"
     assert (ROOT / "serving.properties.example").read_text() == example(option_types(plugins)), "run `make docs`"
+    assert DOCUMENTS["coming_from_djl.md"] == coming_from_djl.document(plugins), "run `make docs`"
 
 
 def test_every_option_that_is_named_exists(plugins: Plugins) -> None:
-    keys = set(re.findall(r"option\.\w+", markdown(option_types(plugins))))
+    keys = set(re.findall(r"option\.\w+", markdown(option_types(plugins)))) | set(coming_from_djl.DJL_KEYS)
     named = {key for text in DOCUMENTS.values() for key in re.findall(r"option\.\w+", text)}
     assert named <= keys
 

@@ -41,8 +41,21 @@ def test_version() -> None:
 @pytest.mark.parametrize(
     ("command", "words"),
     [
-        ("serve", ["DIR", "--host", "127.0.0.1", "--port", "8080", "--plugins-dir", "--drain-seconds", "--log-level"]),
-        ("check", ["DIR", "--plugins-dir"]),
+        (
+            "serve",
+            [
+                "DIR",
+                "--host",
+                "127.0.0.1",
+                "--port",
+                "8080",
+                "--plugins-dir",
+                "--drain-seconds",
+                "--log-level",
+                "--strict",
+            ],
+        ),
+        ("check", ["DIR", "--plugins-dir", "--strict"]),
         ("plugins", ["--plugins-dir"]),
         ("options", ["--markdown", "--plugins-dir"]),
     ],
@@ -143,18 +156,8 @@ def test_script_that_is_not_there(model_dir: ModelDirectory, properties: str, me
             "option.output_formatter=triton writes only the answers of its own dialect",
         ),
         (
-            SCRIPTED + "option.max_rolling_batch_sise=3\n",
-            "serving.properties:2: option.max_rolling_batch_sise is not a known key;"
-            " did you mean option.max_rolling_batch_size?",
-        ),
-        (
             SCRIPTED + "job_queue_size=none\n",
             "serving.properties:2: job_queue_size must be an integer greater than 0. Given: none",
-        ),
-        (
-            "option.rolling_batch=torch\noption.tensor_parallel_degree=2\noption.model_id=x\n",
-            "serving.properties:2: option.tensor_parallel_degree must be 1 with the torch engine;"
-            " option.rolling_batch=vllm spreads a model over devices. Given: 2",
         ),
         (
             "option.rolling_batch=disable\noption.tgi_compat=true\n",
@@ -171,6 +174,47 @@ def test_wrong_properties(model_dir: ModelDirectory, command: str, properties: s
     last = result.stderr.splitlines()[-1]
     assert last.startswith(f"lmi: {message}")
     assert "Traceback" not in result.stderr
+
+
+UNKNOWN_AND_FOREIGN = SCRIPTED + "option.max_rolling_batch_sise=3\nbatchsize=1\noption.n_positions=512\n"
+TOLD = (
+    "serving.properties:2: option.max_rolling_batch_sise is not a known key, and is ignored;"
+    " did you mean option.max_rolling_batch_size?",
+    "serving.properties:3: batchsize is not a known key, and is ignored; did you mean batch_size?",
+    "serving.properties:4: option.n_positions has no effect: it is for AWS Neuron's compiler, and models run on GPU or"
+    " CPU here. Given: 512",
+)
+
+
+def test_check_lists_what_is_ignored(model_dir: ModelDirectory) -> None:
+    result = lmi("check", model_dir({"serving.properties": UNKNOWN_AND_FOREIGN}))
+    assert result.returncode == 0
+    for warning in TOLD:
+        assert f"  warning: {warning}\n" in result.stdout
+
+
+@pytest.mark.parametrize("command", ["check", "serve"])
+def test_strict_makes_warnings_errors(model_dir: ModelDirectory, command: str) -> None:
+    result = lmi(command, "--strict", model_dir({"serving.properties": UNKNOWN_AND_FOREIGN}))
+    assert result.returncode == 2
+    assert result.stderr.splitlines()[-1] == "lmi: --strict: 3 warnings, of which each is an error"
+    assert all(warning in result.stdout + result.stderr for warning in TOLD)
+
+
+def test_strict_is_content_without_warnings(model_dir: ModelDirectory) -> None:
+    assert lmi("check", "--strict", model_dir({"serving.properties": SCRIPTED})).returncode == 0
+
+
+def test_all_errors_and_warnings_are_told_together(model_dir: ModelDirectory) -> None:
+    properties = SCRIPTED + "job_queue_size=0\noption.predict_timeout=x\noption.scripted_delay=-1\noption.unroll=1\n"
+    result = lmi("check", model_dir({"serving.properties": properties}))
+    assert result.returncode == 2
+    assert [line.partition(" must")[0].partition(" has")[0] for line in result.stderr.splitlines()] == [
+        "lmi: serving.properties:2: job_queue_size",
+        "serving.properties:3: option.predict_timeout",
+        "serving.properties:4: option.scripted_delay",
+        "warning: serving.properties:5: option.unroll",
+    ]
 
 
 def test_error_in_a_model_store_names_the_model(model_dir: ModelDirectory) -> None:
@@ -204,7 +248,7 @@ def test_a_model_directory_without_weights(model_dir: ModelDirectory) -> None:
 
 def test_plugins() -> None:
     rows = [line.split() for line in lmi("plugins").stdout.splitlines()]
-    assert ["backend", "torch,", "scheduler", "lmi_plugins.backends.torch.TorchBackend"] in rows
+    assert ["backend", "torch,", "scheduler,", "hf-accelerate", "lmi_plugins.backends.torch.TorchBackend"] in rows
     assert ["output", "formatter", "sse", "lmi_plugins.formatters.sse.SseFormatter"] in rows
     assert ["handler", "lmi", "lmi_handlers.lmi.LmiHandler"] in rows
 

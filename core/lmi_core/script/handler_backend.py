@@ -6,8 +6,11 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from pydantic import Field
+
 from lmi_core.backend import Backend, BackendSetup
 from lmi_core.configuration import DEFAULT, Configuration
+from lmi_core.devices import visible_gpus
 from lmi_core.errors import ConfigurationError, FormatterFailed, GenerationFailed
 from lmi_core.generation import GenerationStep
 from lmi_core.handler import Call
@@ -31,6 +34,8 @@ LMI_HANDLERS = ("djl_python.huggingface", "djl_python.tensorrt_llm")  # the othe
 
 class HandlerModelProperties(ModelProperties):
     """Every other `option.*` key reaches the function too, as a property of its input."""
+
+    task: str | None = Field(default=None, description="Whatever the function does.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,9 +165,10 @@ def handler_setup(
     given = [each for each in configuration.effective() if each.source != DEFAULT and each.key != BATCH_SIZE]
     properties = {each.key.removeprefix(OPTION_PREFIX): each.value for each in given}
     environment = model_environment(setup.directory, options.enable_venv)
+    min_workers, max_workers = server.workers(visible_gpus())
     pool = PoolSettings(
-        min_workers=server.min_workers,
-        max_workers=max(server.min_workers, server.max_workers),
+        min_workers=min_workers,
+        max_workers=max_workers,
         batch_size=server.batch_size,
         max_batch_delay=server.max_batch_delay / 1000,
         predict_timeout=options.predict_timeout,
@@ -170,7 +176,7 @@ def handler_setup(
         max_idle_time=server.max_idle_time,
         python=str(environment.python) if environment is not None else None,
     )
-    folders = sorted((setup.directory / "adapters").glob("*/"))
+    folders = sorted((setup.directory / setup.properties.adapters).glob("*/"))
     load = Load(
         script=str(script),
         function=options.handler,

@@ -13,7 +13,6 @@ from lmi_core.script.input_formatters import InputFunction
 from lmi_core.script.model_script import SCRIPT, CustomOutput, ModelScript, load_script
 from lmi_core.script.output_formatters import FormatterFunction
 
-ADAPTERS = "adapters"
 ADAPTER_WEIGHTS = "adapter_config.json"
 
 
@@ -93,16 +92,19 @@ def _of_adapter(name: str | None, lines: tuple[str, ...]) -> list[str]:
     return list(lines) if name is None else [f"adapter {name}: {line}" for line in lines]
 
 
-def load_code(directory: Path, options: HandlerProperties, plugins: Plugins) -> ModelCode:
-    """The directory's `model.py`, or what `option.entryPoint` names, and its adapters'. Raises ConfigurationError."""
+def load_code(directory: Path, options: HandlerProperties, plugins: Plugins, adapters: Path) -> ModelCode:
+    """Load the directory's `model.py`, or what `option.entryPoint` names, and those in the folders of `adapters`.
+
+    Raises ConfigurationError.
+    """
     path = directory / (options.script or SCRIPT)
     environment = model_environment(directory, options.enable_venv)
     site_packages = environment.site_packages if environment is not None else None
     script = load_script(path, site_packages) if path.is_file() else None
     base = choose(script, options.output_formatter, plugins.custom_formatters(options.output_formatter))
     code = ModelCode(base, site_packages=site_packages)
-    with_script = {path.parent for path in (directory / ADAPTERS).glob(f"*/{SCRIPT}")}
-    with_weights = {path.parent for path in (directory / ADAPTERS).glob(f"*/{ADAPTER_WEIGHTS}")}
+    with_script = {path.parent for path in adapters.glob(f"*/{SCRIPT}")}
+    with_weights = {path.parent for path in adapters.glob(f"*/{ADAPTER_WEIGHTS}")}
     for adapter in sorted(with_script | with_weights):
         own = code.read_adapter(adapter) if adapter in with_script else None
         code.set_adapter(adapter.name, own, adapter in with_weights)

@@ -1,25 +1,41 @@
 """What the engines of Hugging Face's models are told alike, and the folders that a model directory has for them."""
 
 from pathlib import Path
+from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveInt
 
-from lmi_core.properties import ModelProperties
-from lmi_core.script.model_code import ADAPTER_WEIGHTS, ADAPTERS
+from lmi_core.properties import ModelProperties, Names
+from lmi_core.script.model_code import ADAPTER_WEIGHTS
 
 
 class EngineProperties(ModelProperties):
     """The torch engine's and vLLM's."""
 
+    tensor_parallel_degree: Annotated[
+        PositiveInt | Literal["max"] | None,
+        Names(aliases=("tensor_parallel_size",), environment=("TENSOR_PARALLEL_DEGREE", "SM_NUM_GPUS")),
+    ] = Field(None, description="Devices that one model is spread over; all that there are when not given, or max.")
+    pipeline_parallel_degree: Annotated[
+        PositiveInt, Names(aliases=("pipeline_parallel_size",), environment=("PIPELINE_PARALLEL_DEGREE",))
+    ] = Field(1, description="Groups of devices that the model's layers are spread over, one after the other.")
+    gpu_memory_utilization: Annotated[float | None, Names(environment=("CUDA_MEMORY_FRACTION",))] = Field(
+        None,
+        gt=0,
+        le=1,
+        description="Share of a GPU's memory that the model and its keys and values may take together.",
+    )
     max_model_len: PositiveInt | None = Field(
         None, description="Longest prompt and answer together, in tokens; the model's own limit when not given."
     )
-    speculative_draft_model: str | None = Field(
+    speculative_draft_model: Annotated[str | None, Names(aliases=("speculative_model",))] = Field(
         None,
         description="A folder or a Hugging Face hub id with a smaller model of the same vocabulary, whose guesses the"
         " model checks several at a time.",
     )
-    speculative_length: PositiveInt = Field(5, description="Tokens that the draft model guesses at a time.")
+    speculative_length: Annotated[PositiveInt, Names(aliases=("num_speculative_tokens",))] = Field(
+        5, description="Tokens that the draft model guesses at a time."
+    )
     record_acceptance_rate: bool = Field(
         False, description="Log with each request how many of the draft model's guesses were right."
     )
@@ -35,9 +51,9 @@ class EngineProperties(ModelProperties):
     max_lora_rank: PositiveInt = Field(16, description="Highest rank of a LoRA adapter.")
 
 
-def adapter_folders(directory: Path) -> dict[str, Path]:
+def adapter_folders(directory: Path, properties: ModelProperties) -> dict[str, Path]:
     """Those of the model directory that hold weights, by name."""
-    found = sorted((directory / ADAPTERS).glob(f"*/{ADAPTER_WEIGHTS}"))
+    found = sorted((directory / properties.adapters).glob(f"*/{ADAPTER_WEIGHTS}"))
     return {path.parent.name: path.parent for path in found}
 
 
@@ -45,3 +61,8 @@ def draft_model(directory: Path, properties: EngineProperties) -> str | None:
     """A folder may be named from within the model directory."""
     name = properties.speculative_draft_model
     return str(directory / name) if name is not None and (directory / name).is_dir() else name
+
+
+def int8_warnings(dtype: str) -> list[str]:
+    """LMI-Dist once quantized the weights where the type was int8."""
+    return ["option.dtype=int8: nothing is quantized, the weights keep their own type"] if dtype == "int8" else []

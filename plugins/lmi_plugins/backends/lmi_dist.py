@@ -15,10 +15,14 @@ from lmi_core.properties import Names, NoEffect, declared
 from lmi_plugins.backends.torch import TorchBackend, TorchProperties
 from lmi_plugins.backends.vllm import HOW_TO_INSTALL, VllmBackend, VllmParameters
 from lmi_plugins.backends.vllm_properties import VllmProperties
+from lmi_plugins.vllm_engine.argument_names import ENGINE_ARGUMENTS
+from lmi_plugins.vllm_engine.former_arguments import FORMER_ARGUMENTS
 
 logger = logging.getLogger(__name__)
 
 ONE_DEVICE = "the torch engine runs on one device"
+
+OF_VLLM = "it is vLLM's, and the torch engine has nothing like it"
 
 # What vLLM takes, or LMI-Dist took, that changes nothing on the torch engine, beside what that declares itself.
 WITHOUT_EFFECT_ON_TORCH: Mapping[str, str] = {
@@ -74,17 +78,17 @@ class TorchLmiDistBackend(TorchBackend):
         given = _given(setup)
         properties = _torch_properties(given)
         super().__init__(replace(setup, properties=properties))
-        self.explanations = _explanations(given, properties)
+        self.warnings = [f"lmi-dist runs on the torch engine, as vLLM is not installed: {HOW_TO_INSTALL}"]
+        self.warnings += [*properties.warnings, *_explanations(given, properties)]
 
     @classmethod
     def engine_arguments(cls) -> Collection[str]:
-        return TorchProperties.model_fields.keys() | WITHOUT_EFFECT_ON_TORCH.keys()
+        own = TorchProperties.model_fields.keys() | WITHOUT_EFFECT_ON_TORCH.keys()
+        return own | ENGINE_ARGUMENTS | FORMER_ARGUMENTS
 
-    async def start(self) -> None:
-        logger.warning("lmi-dist runs on the torch engine, as vLLM is not installed: %s", HOW_TO_INSTALL)
-        for explanation in self.explanations:
-            logger.warning("%s", explanation)
-        await super().start()
+    @classmethod
+    def known_engine_arguments(cls) -> Collection[str]:
+        return cls.engine_arguments()
 
 
 def _given(setup: BackendSetup[Any]) -> dict[str, object]:
@@ -108,7 +112,9 @@ def _torch_properties(given: Mapping[str, object]) -> TorchProperties:
 
 def _explanations(given: Mapping[str, object], properties: TorchProperties) -> list[str]:
     """Of what is given and has no effect."""
-    reasons = dict(WITHOUT_EFFECT_ON_TORCH)
+    explained = {key.field for key in declared(LmiDistProperties) if key.no_effect}
+    unread = given.keys() - TorchProperties.model_fields.keys() - explained
+    reasons = dict.fromkeys(unread, OF_VLLM) | dict(WITHOUT_EFFECT_ON_TORCH)
     for key in declared(TorchProperties):
         if key.no_effect and getattr(properties, key.field) != TorchProperties.model_fields[key.field].default:
             reasons[key.field] = key.no_effect

@@ -1,11 +1,12 @@
 """The torch backend: the embedded engine, for any causal language model of transformers, on CPU, CUDA or MPS."""
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator, Callable, Collection, Coroutine
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
-from pydantic import Field, PositiveInt, field_validator
+from pydantic import Field, PositiveInt
 
 from lmi_core.backend import Backend, BackendSetup
 from lmi_core.extended_parameters import ExtendedParameters
@@ -15,7 +16,7 @@ from lmi_core.huggingface_tokenizer import HuggingFaceTokenizer
 from lmi_core.model_source import model_source
 from lmi_core.properties import ModelProperties, Names, NoEffect
 from lmi_core.request import ValidRequest
-from lmi_plugins.backends.engine_properties import EngineProperties, adapter_folders, draft_model
+from lmi_plugins.backends.engine_properties import EngineProperties, adapter_folders, draft_model, int8_warnings
 from lmi_plugins.backends.torch_parameters import sampling_parameters
 from lmi_plugins.torch_engine.client import EngineClient
 from lmi_plugins.torch_engine.messages import DataType, EngineOptions
@@ -26,9 +27,11 @@ T = TypeVar("T")
 class TorchProperties(EngineProperties):
     """What the torch engine is told."""
 
-    dtype: DataType = Field("auto", description="Type of the weights and of the computation; auto is the model's own.")
+    dtype: DataType | Literal["int8"] = Field(
+        "auto", description="Type of the weights and of the computation; auto is the model's own."
+    )
     device: str = Field("auto", description="auto (CUDA, else MPS, else CPU), cpu, cuda, cuda:N or mps.")
-    max_rolling_batch_prefill_tokens: PositiveInt = Field(
+    max_rolling_batch_prefill_tokens: Annotated[PositiveInt, Names(environment=("MAX_BATCH_PREFILL_TOKENS",))] = Field(
         512, description="Most prompt tokens computed in one step; longer prompts take several, between decode steps."
     )
     kv_cache_memory: PositiveInt | None = Field(
@@ -38,40 +41,55 @@ class TorchProperties(EngineProperties):
         True, description="Compute prompts that begin alike once, for as long as there is room to keep them."
     )
     enable_lora: bool = Field(True, description="Take LoRA adapters; they cost nothing while there are none.")
-    gpu_memory_utilization: float | None = Field(
-        None,
-        gt=0,
-        le=1,
-        description="Share of a GPU's memory that the model and its keys and values may take together.",
-    )
     enforce_eager: Annotated[bool, NoEffect("the torch engine captures no graphs")] = False
     load_format: Annotated[str, NoEffect("the torch engine reads what there is, safetensors or PyTorch's own")] = "auto"
     quantize: Annotated[
         str | None,
-        Names(aliases=("quantization",)),
+        Names(aliases=("quantization",), environment=("HF_MODEL_QUANTIZE",)),
         NoEffect("the torch engine quantizes nothing; weights that are quantized say so in the model's configuration"),
     ] = None
-    tensor_parallel_degree: Annotated[PositiveInt | Literal["max"], Names(environment=("TENSOR_PARALLEL_DEGREE",))] = (
-        Field(1, description="Devices that one model is spread over; the torch engine uses one.")
+    device_map: str | None = Field(
+        None, description="transformers' name for option.device, which counts if both are given; auto, or one device."
     )
+    lora_dtype: Annotated[str | None, NoEffect("adapters are computed in the type of the model")] = None
 
-    @field_validator("tensor_parallel_degree")
-    @classmethod
-    def _one_device(cls, degree: int | str) -> int | str:
-        if isinstance(degree, int) and degree > 1:
-            raise ValueError("must be 1 with the torch engine; option.rolling_batch=vllm spreads a model over devices")
-        return degree
+    @property
+    def chosen_device(self) -> str:
+        """What `option.device` says, or else `option.device_map` where that is one device."""
+        if self.device_map is not None and self.device == "auto" and self._maps_to_one:
+            return self.device_map
+        return self.device
+
+    @property
+    def warnings(self) -> list[str]:
+        """What the options ask for and the torch engine does otherwise."""
+        degrees = {name: getattr(self, name) for name in ("tensor_parallel_degree", "pipeline_parallel_degree")}
+        spread = [
+            f"option.{name}={degree}" for name, degree in degrees.items() if isinstance(degree, int) and degree > 1
+        ]
+        warnings = [f"{' and '.join(spread)}: the torch engine runs on one device"] if spread else []
+        if self.device_map is not None and self.device_map != "auto" and not self._maps_to_one:
+            warnings.append(f"option.device_map={self.device_map}: the torch engine puts the model on one device")
+        return [*warnings, *int8_warnings(self.dtype)]
+
+    @property
+    def _maps_to_one(self) -> bool:
+        return re.fullmatch(r"cpu|mps|cuda(:\d+)?", self.device_map or "") is not None
 
 
 class TorchBackend(Backend[TorchProperties]):
     name = "torch"
-    aliases = ("scheduler",)  # what LMI called continuous batching on transformers
+    aliases: ClassVar[tuple[str, ...]] = (
+        "scheduler",
+        "hf-accelerate",
+    )  # what LMI called continuous batching on transformers
     auto_priority: ClassVar[int | None] = 0
     properties_type: ClassVar[type[ModelProperties]] = TorchProperties
     parameters_type = ExtendedParameters
 
     def __init__(self, setup: BackendSetup[TorchProperties]) -> None:
         super().__init__(setup)
+        self.warnings = setup.properties.warnings
         self.options = engine_options(setup.directory, setup.properties)
         self.engine = EngineClient(self.options, setup.retry_threshold, setup.properties.max_stream_delay / 1000)
 
@@ -109,13 +127,13 @@ class TorchBackend(Backend[TorchProperties]):
 
 
 def engine_options(directory: Path, properties: TorchProperties) -> EngineOptions:
-    adapters = {name: str(folder) for name, folder in adapter_folders(directory).items()}
+    adapters = {name: str(folder) for name, folder in adapter_folders(directory, properties).items()}
     return EngineOptions(
         model=model_source(directory, properties),
         revision=properties.revision,
         trust_remote_code=properties.trust_remote_code,
-        dtype=properties.dtype,
-        device=properties.device,
+        dtype="auto" if properties.dtype == "int8" else properties.dtype,
+        device=properties.chosen_device,
         max_batch_size=properties.max_rolling_batch_size,
         max_prefill_tokens=properties.max_rolling_batch_prefill_tokens,
         max_model_len=properties.max_model_len,

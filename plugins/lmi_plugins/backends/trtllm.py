@@ -27,7 +27,7 @@ class TrtllmBackend(Backend[TrtllmProperties], TensorBackend):
     """A GptManager in a worker process; text is asked for by tensors too."""
 
     name = "trtllm"
-    aliases = ("trt-llm", "tensorrt-llm", "tensorrt_llm")
+    aliases = ("trt-llm", "tensorrt-llm", "tensorrt_llm", "tensorrtllm")
     properties_type = TrtllmProperties
     parameters_type = TrtllmParameters
     tensor_inputs = INPUTS
@@ -35,6 +35,7 @@ class TrtllmBackend(Backend[TrtllmProperties], TensorBackend):
 
     def __init__(self, setup: BackendSetup[TrtllmProperties]) -> None:
         super().__init__(setup)
+        self.warnings = setup.properties.warnings
         self.options = _options(setup)
         limits = setup.properties.limits
         self.max_input_length, self.max_output_length = limits.longest_input, limits.max_output_len

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from pydantic import Field, PositiveInt
+from pydantic import Field, NonNegativeInt, PositiveInt
 
 from lmi_core.properties import Names, NoEffect
 from lmi_plugins.backends.torch import TorchProperties
@@ -20,6 +20,19 @@ NOT_QUANTIZED = NoEffect("the torch engine quantizes nothing")
 class EngineBuildProperties(TorchProperties):
     """What TensorRT-LLM builds its engine by, and how it schedules: nothing that a client sees here."""
 
+    fp8_activation_scheme: Annotated[Given, NOT_QUANTIZED] = None
+    fp8_scheme: Annotated[Given, NOT_QUANTIZED] = None
+    awq_block_size: Annotated[Given, NOT_QUANTIZED] = None
+    awq_calib_size: Annotated[Given, NOT_QUANTIZED] = None
+    awq_format: Annotated[Given, NOT_QUANTIZED] = None
+    calib_batch_size: Annotated[Given, NOT_QUANTIZED] = None
+    logits_dtype: Annotated[Given, OWN_KERNELS] = None
+    rotary_base: Annotated[Given, OWN_CONFIGURATION] = None
+    rotary_dim: Annotated[Given, OWN_CONFIGURATION] = None
+    rotary_scaling_factor: Annotated[Given, OWN_CONFIGURATION] = None
+    rotary_scaling_type: Annotated[Given, OWN_CONFIGURATION] = None
+    use_fp8_context_fmha: Annotated[Given, OWN_KERNELS] = None
+    use_paged_context_fmha: Annotated[Given, OWN_KERNELS] = None
     tokens_per_block: Annotated[Given, NoEffect("the cache has blocks of 16 tokens")] = None
     batch_scheduler_policy: Annotated[
         Given, NoEffect("as many requests run as memory has room for, and one that is paused goes on where it was")
@@ -52,6 +65,12 @@ class EngineBuildProperties(TorchProperties):
 class TrtllmProperties(EngineBuildProperties):
     """What TensorRT-LLM's directories say of requests and memory."""
 
+    max_rolling_batch_size: Annotated[PositiveInt, Names(environment=("MAX_BATCH_SIZE",))] = Field(
+        256, description="Most requests that generate at the same time."
+    )
+    max_draft_len: NonNegativeInt | None = Field(
+        None, description="Most draft tokens that a request brings; one with more is refused."
+    )
     max_input_len: PositiveInt = Field(1024, description="Most tokens of a prompt; a longer one is refused.")
     max_output_len: PositiveInt = Field(512, description="Most tokens to generate; a request for more is refused.")
     max_num_tokens: PositiveInt = Field(
@@ -72,4 +91,6 @@ class TrtllmProperties(EngineBuildProperties):
 
     @property
     def limits(self) -> RequestLimits:
-        return RequestLimits(self.max_input_len, self.max_output_len, self.max_num_tokens, self.max_beam_width)
+        return RequestLimits(
+            self.max_input_len, self.max_output_len, self.max_num_tokens, self.max_beam_width, self.max_draft_len
+        )

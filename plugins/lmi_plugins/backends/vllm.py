@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pydantic import Field
 
 from lmi_core.backend import Backend, BackendSetup
+from lmi_core.devices import visible_gpus
 from lmi_core.errors import BackendUnhealthy, ConfigurationError
 from lmi_core.extended_parameters import ExtendedParameters
 from lmi_core.generation import GenerationStep
@@ -20,7 +21,21 @@ from lmi_core.huggingface_tokenizer import HuggingFaceTokenizer
 from lmi_core.images import Image, ImagePrompt
 from lmi_core.request import ValidRequest
 from lmi_plugins.backends.engine_properties import adapter_folders
-from lmi_plugins.backends.vllm_properties import NOT_PASSED_THROUGH, VllmProperties, vllm_arguments
+from lmi_plugins.backends.parallel_degrees import parallel_degrees
+from lmi_plugins.backends.vllm_properties import (
+    NOT_PASSED_THROUGH,
+    VllmProperties,
+    vllm_arguments,
+    vllm_warnings,
+)
+from lmi_plugins.vllm_engine.argument_names import ENGINE_ARGUMENTS
+from lmi_plugins.vllm_engine.former_arguments import (
+    FORMER_ARGUMENTS,
+    Passed,
+    with_present_values,
+    with_replacements,
+)
+from lmi_plugins.vllm_engine.lmcache import use_lmcache
 
 if TYPE_CHECKING:
     from lmi_plugins.vllm_engine.service import VllmService
@@ -44,27 +59,41 @@ class VllmBackend(Backend[VllmProperties]):
 
     def __init__(self, setup: BackendSetup[VllmProperties]) -> None:
         super().__init__(setup)
-        self.arguments = vllm_arguments(setup, setup.engine_arguments)
+        properties = setup.properties
+        devices = 1 if is_cpu_build() else visible_gpus() or None
+        degrees = parallel_degrees(properties.tensor_parallel_degree, properties.pipeline_parallel_degree, devices)
+        passed, warnings = self._passed()
+        self.warnings = [*vllm_warnings(properties), *([degrees.warning] if degrees.warning else []), *warnings]
+        self.arguments = vllm_arguments(setup, passed, degrees)
         self._service: VllmService | None = None
 
     @classmethod
     def unavailable(cls) -> str | None:
         if find_spec("vllm") is None:
             return "vLLM is not installed"
-        try:
-            installed = version("vllm")
-        except PackageNotFoundError:
-            installed = "+cpu"  # what is installed is not the official package
-        if "cpu" in installed:
+        if is_cpu_build():
             return "the vLLM that is installed is a build for CPUs: choose it with option.rolling_batch=vllm"
         return None if any(device.exists() for device in GPU_DEVICES) else "there is no GPU here"
 
     @classmethod
     def engine_arguments(cls) -> Collection[str]:
         names: frozenset[str] = _import("arguments").argument_names()
-        return names - NOT_PASSED_THROUGH
+        return (names | FORMER_ARGUMENTS) - NOT_PASSED_THROUGH
+
+    @classmethod
+    def known_engine_arguments(cls) -> Collection[str]:
+        return {*ENGINE_ARGUMENTS, *FORMER_ARGUMENTS}
+
+    def _passed(self) -> Passed:
+        """The arguments that pass through, by the names that the installed vLLM has."""
+        given = with_present_values(self.setup.engine_arguments)
+        if FORMER_ARGUMENTS.isdisjoint(given.arguments):
+            return given
+        replaced = with_replacements(given.arguments, _import("arguments").argument_names())
+        return Passed(replaced.arguments, [*given.warnings, *replaced.warnings])
 
     async def start(self) -> None:
+        use_lmcache(self.setup.directory, self.setup.properties.lmcache_config_file)
         service = await asyncio.to_thread(_import, "service")
         tokenizer = await asyncio.to_thread(
             HuggingFaceTokenizer.load,
@@ -77,7 +106,7 @@ class VllmBackend(Backend[VllmProperties]):
         )
         self.tokenizer = tokenizer
         try:
-            self.max_length = await self._service.start(adapter_folders(self.setup.directory))
+            self.max_length = await self._service.start(adapter_folders(self.setup.directory, self.setup.properties))
             self.max_images = self._service.images.most
         except BaseException:
             await self.stop()
@@ -119,6 +148,14 @@ class VllmBackend(Backend[VllmProperties]):
     def generate(self, request: ValidRequest) -> AsyncGenerator[GenerationStep, None]:
         assert self._service is not None, "started before"
         return self._service.generate(request)
+
+
+def is_cpu_build() -> bool:
+    """Return whether the vLLM that is installed, if one is, was built for CPUs."""
+    try:
+        return "cpu" in version("vllm")
+    except PackageNotFoundError:  # what is installed is not the official package
+        return True
 
 
 def _import(name: str) -> ModuleType:

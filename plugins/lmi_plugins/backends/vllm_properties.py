@@ -11,11 +11,16 @@ from lmi_core.backend import BackendSetup
 from lmi_core.errors import ConfigurationError
 from lmi_core.model_source import model_source
 from lmi_core.properties import Names
-from lmi_plugins.backends.engine_properties import EngineProperties, adapter_folders, draft_model
+from lmi_plugins.backends.engine_properties import EngineProperties, adapter_folders, draft_model, int8_warnings
+from lmi_plugins.backends.parallel_degrees import MAX, ParallelDegrees
 
-DataType = Literal["auto", "fp32", "fp16", "bf16", "float32", "float16", "bfloat16", "half", "float"]
-DATA_TYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
-MAX = "max"  # as `option.tensor_parallel_degree`: every device
+DataType = Literal["auto", "fp32", "fp16", "bf16", "float32", "float16", "bfloat16", "half", "float", "int8"]
+DATA_TYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "int8": "auto"}
+
+NGRAM = "[ngram]"  # vLLM's former way of asking for drafts that the prompt itself gives
+VLLM_METHODS = {"bitsandbytes4": "bitsandbytes", "bitsandbytes8": "bitsandbytes"}
+# Those of other containers, and one that vLLM finds in the model today.
+METHODS_OF_OTHERS = ("marlin", "smoothquant", "static_int8")
 
 # What these arguments hold follows from the declared options, or from the model directory.
 NOT_PASSED_THROUGH = frozenset({"model"})
@@ -26,27 +31,40 @@ class VllmProperties(EngineProperties):
 
     max_rolling_batch_size: Annotated[
         PositiveInt, Names(aliases=("max_num_seqs",), environment=("MAX_BATCH_SIZE",))
-    ] = Field(default=32, description="Most requests that generate at the same time.")
-    max_rolling_batch_prefill_tokens: Annotated[PositiveInt | None, Names(aliases=("max_num_batched_tokens",))] = Field(
-        None, description="Most tokens computed in one step, prompts' and others; vLLM's choice when not given."
-    )
+    ] = Field(default=256, description="Most requests that generate at the same time.")
+    max_rolling_batch_prefill_tokens: Annotated[
+        PositiveInt | None, Names(aliases=("max_num_batched_tokens",), environment=("MAX_BATCH_PREFILL_TOKENS",))
+    ] = Field(None, description="Most tokens computed in one step, prompts' and others; vLLM's choice when not given.")
     dtype: DataType = Field("auto", description="Type of the weights and of the computation; auto is the model's own.")
-    tensor_parallel_degree: Annotated[
-        PositiveInt | Literal["max"],
-        Names(aliases=("tensor_parallel_size",), environment=("TENSOR_PARALLEL_DEGREE",)),
-    ] = Field(1, description="Devices that one model is spread over; max takes all.")
-    quantize: Annotated[str | None, Names(aliases=("quantization",))] = Field(
+    quantize: Annotated[str | None, Names(aliases=("quantization",), environment=("HF_MODEL_QUANTIZE",))] = Field(
         None, description="How the weights are quantized, in vLLM's words (awq, gptq, fp8, ...); as the model says."
+    )
+    device_map: str | None = Field(None, description="transformers' option: only auto means something here.")
+    lmcache_config_file: str | None = Field(
+        None,
+        description="LMCache's configuration, a file in the model directory; option.kv_transfer_config turns it on.",
     )
     enable_lora: bool | None = Field(
         None, description="Take LoRA adapters; when not given, if the model directory holds some."
     )
-    draft_model_tp_size: PositiveInt | None = Field(
-        None, description="Devices that the draft model is spread over; vLLM's choice when not given."
+    draft_model_tp_size: Annotated[PositiveInt | None, Names(aliases=("speculative_draft_tensor_parallel_size",))] = (
+        Field(None, description="Devices that the draft model is spread over; vLLM's choice when not given.")
     )
 
 
-def vllm_arguments(setup: BackendSetup[Any], passed: Mapping[str, str]) -> dict[str, str]:
+def vllm_warnings(properties: VllmProperties) -> list[str]:
+    """Return what LMI's options ask for and vLLM does otherwise."""
+    warnings = int8_warnings(properties.dtype)
+    if properties.quantize in METHODS_OF_OTHERS:
+        warnings.append(
+            f"option.quantize={properties.quantize}: vLLM has no such method, and loads what the model says"
+        )
+    if properties.device_map not in (None, "auto"):
+        warnings.append(f"option.device_map={properties.device_map}: vLLM spreads a model over devices by itself")
+    return warnings
+
+
+def vllm_arguments(setup: BackendSetup[Any], passed: Mapping[str, str], degrees: ParallelDegrees) -> dict[str, str]:
     """Engine arguments as text, by vLLM's names; `passed` are those that pass through. Raises ConfigurationError."""
     properties: VllmProperties = setup.properties
     arguments: dict[str, object] = {
@@ -56,20 +74,21 @@ def vllm_arguments(setup: BackendSetup[Any], passed: Mapping[str, str]) -> dict[
         "dtype": DATA_TYPES.get(properties.dtype, properties.dtype),
         "max_num_seqs": properties.max_rolling_batch_size,
         "max_num_batched_tokens": properties.max_rolling_batch_prefill_tokens,
-        "tensor_parallel_size": properties.tensor_parallel_degree,
+        "tensor_parallel_size": MAX if degrees.tensor is None else degrees.tensor,
+        "pipeline_parallel_size": degrees.pipeline if degrees.pipeline > 1 else None,
+        "gpu_memory_utilization": properties.gpu_memory_utilization,
         "max_model_len": properties.max_model_len,
-        "quantization": properties.quantize,
+        "quantization": quantization(properties.quantize),
         "disable_log_stats": True,  # they cost as much again for each token as the rest of what the server does
         "max_logprobs": -1,  # the bound on what requests ask for is LMI's; beam search needs more
         **_lora_arguments(setup.directory, properties),
-        **_speculative_arguments(setup.directory, properties, passed),
     }
     given = {name: _as_text(value) for name, value in arguments.items() if value is not None}
-    return given | dict(passed)
+    return given | dict(passed) | _speculative_arguments(setup, passed)
 
 
 def lora_enabled(directory: Path, properties: VllmProperties) -> bool:
-    return bool(adapter_folders(directory)) if properties.enable_lora is None else properties.enable_lora
+    return bool(adapter_folders(directory, properties)) if properties.enable_lora is None else properties.enable_lora
 
 
 def _lora_arguments(directory: Path, properties: VllmProperties) -> dict[str, object]:
@@ -83,24 +102,27 @@ def _lora_arguments(directory: Path, properties: VllmProperties) -> dict[str, ob
     }
 
 
-def _speculative_arguments(directory: Path, properties: VllmProperties, passed: Mapping[str, str]) -> dict[str, object]:
-    model = draft_model(directory, properties)
-    recording: dict[str, object] = (
-        {"per_request_spec_decode_metrics": "summary"} if properties.record_acceptance_rate else {}
-    )
+def quantization(method: str | None) -> str | None:
+    """Return LMI's name of a method by vLLM's, None where vLLM finds out from the model."""
+    return None if method in METHODS_OF_OTHERS else VLLM_METHODS.get(str(method), method)
+
+
+def _speculative_arguments(setup: BackendSetup[Any], passed: Mapping[str, str]) -> dict[str, str]:
+    properties: VllmProperties = setup.properties
+    model = draft_model(setup.directory, properties)
+    recording = {"per_request_spec_decode_metrics": "summary"} if properties.record_acceptance_rate else {}
     if model is None:
         return recording if "speculative_config" in passed else {}
-    if "speculative_config" in passed:
+    if "speculative_config" in setup.engine_arguments:
         raise ConfigurationError(
             "option.speculative_draft_model and option.speculative_config exclude each other: give one of them"
         )
-    config: dict[str, object] = {
-        "model": model,
-        "num_speculative_tokens": properties.speculative_length,
-    }
+    config: dict[str, object] = {"method": "ngram"} if model == NGRAM else {"model": model}
+    config["num_speculative_tokens"] = properties.speculative_length
     if properties.draft_model_tp_size is not None:
         config["draft_tensor_parallel_size"] = properties.draft_model_tp_size
-    return {"speculative_config": config, **recording}
+    config |= json.loads(passed.get("speculative_config", "{}"))  # by vLLM's former names
+    return {"speculative_config": json.dumps(config), **recording}
 
 
 def _as_text(value: object) -> str:

@@ -23,6 +23,7 @@ TENSOR_NAME = re.compile(r"(?P<module>.+)\.lora_(?P<part>[AB])\.weight")
 
 # Kinds of LoRA that add something else than B times A, or change the model's own weights.
 UNSUPPORTED_KEYS = (
+    "context_length",  # LongLoRA, which scales the positions too
     "use_dora",
     "lora_bias",
     "use_qalora",

@@ -17,6 +17,7 @@ class RequestLimits(msgspec.Struct, frozen=True):
     max_output_len: int | None = None  # tokens to generate
     max_num_tokens: int | None = None  # tokens that one step computes: a prompt must fit in
     max_beam_width: int | None = None
+    max_draft_len: int | None = None
 
     @property
     def longest_input(self) -> int | None:
@@ -33,6 +34,11 @@ class RequestLimits(msgspec.Struct, frozen=True):
             raise InvalidParameter(
                 f"`request_output_len` must be at most {self.max_output_len} (max_output_len)."
                 f" Given: {request.output_length}"
+            )
+        drafted = len(request.ids("draft_input_ids"))
+        if self.max_draft_len is not None and drafted > self.max_draft_len:
+            raise InvalidParameter(
+                f"`draft_input_ids` must have at most {self.max_draft_len} tokens (max_draft_len). Given: {drafted}"
             )
         if self.max_beam_width is not None and request.beam_width > self.max_beam_width:
             raise InvalidParameter(

@@ -1,12 +1,23 @@
 """The LoRA adapters of a vLLM engine, by name."""
 
 import itertools
+import json
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from lmi_core.errors import AdapterNotFound, ConfigurationError, InvalidAdapter
+from lmi_core.script.model_code import ADAPTER_WEIGHTS
 from lmi_plugins.vllm_engine.engine import VllmEngine
 from lmi_plugins.vllm_engine.library import LoRARequest
+
+
+def _refuse_long(folder: Path) -> None:
+    """Raise InvalidAdapter for LongLoRA, whose scaled positions vLLM has taken out and would leave out in silence."""
+    with suppress(OSError, ValueError):  # for vLLM to complain of
+        config = json.loads((folder / ADAPTER_WEIGHTS).read_bytes())
+        if isinstance(config, dict) and config.get("context_length"):
+            raise InvalidAdapter(f"LoRA with context_length is not supported. Given: {config['context_length']}")
 
 
 class VllmAdapters:
@@ -31,6 +42,7 @@ class VllmAdapters:
 
     async def load(self, name: str, folder: Path) -> None:
         """Raises InvalidAdapter."""
+        _refuse_long(folder)
         request = LoRARequest(name, next(self._numbers), str(folder))
         try:
             await self._engine.vllm.add_lora(request)

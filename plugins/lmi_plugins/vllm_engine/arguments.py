@@ -8,7 +8,7 @@ from functools import cache
 from typing import NoReturn
 
 from lmi_core.errors import ConfigurationError
-from lmi_plugins.backends.vllm_properties import MAX
+from lmi_plugins.backends.parallel_degrees import MAX
 from lmi_plugins.vllm_engine.library import AsyncEngineArgs, FlexibleArgumentParser, current_platform
 from lmi_plugins.vllm_engine.logits_processors import LOGITS_PROCESSORS
 

@@ -1,6 +1,5 @@
 """What LMI-Dist's model directories and requests mean, with vLLM and without."""
 
-import logging
 import re
 from pathlib import Path
 
@@ -130,7 +129,7 @@ def test_a_directory_on_the_torch_engine(model_dir: ModelDirectory) -> None:
     )
     assert (options.max_loras, options.max_lora_rank, options.max_cpu_loras) == (2, 8, 3)
     assert (options.gpu_memory_utilization, options.enable_prefix_caching) == (0.8, True)
-    assert explained(backend.explanations) == {
+    assert explained(list(backend.warnings)) == {
         f"option.{name}"
         for name in (
             "cpu_offload_gb_per_gpu",
@@ -151,32 +150,44 @@ def test_what_has_the_default_needs_no_explanation(model_dir: ModelDirectory) ->
     plan = plan_of(model_dir({"serving.properties": properties, "config.json": "{}"}))
     backend = plan.backend(plan.setup)
     assert isinstance(backend, TorchLmiDistBackend)
-    assert backend.explanations == []
-    assert plan.configuration.warnings == []
+    assert [warning.partition(":")[0] for warning in backend.warnings] == [
+        "lmi-dist runs on the torch engine, as vLLM is not installed"
+    ]
+    assert plan.warnings == []
 
 
 @pytest.mark.usefixtures("without_vllm")
 @pytest.mark.parametrize(
-    ("line", "message"),
+    ("line", "words"),
     [
-        ("option.tensor_parallel_degree=2", "option.tensor_parallel_degree must be 1 with the torch engine"),
-        ("option.gpu_memory_utilization=much", r"option.gpu_memory_utilization .* Given: much"),
+        ("option.tensor_parallel_degree=2", "option.tensor_parallel_degree=2: the torch engine runs on one device"),
+        ("option.swap_space=4", "option.swap_space=4 has no effect: it is vLLM's"),
+        ("option.limit_mm_per_prompt=image=4", "option.limit_mm_per_prompt=image=4 has no effect: it is vLLM's"),
     ],
 )
-def test_what_only_vllm_can_do_says_so(model_dir: ModelDirectory, line: str, message: str) -> None:
-    plan = plan_of(model_dir({"serving.properties": f"option.rolling_batch=lmi-dist\n{line}\n"}))
-    with pytest.raises(ConfigurationError, match=message) as raised:
+def test_what_only_vllm_can_do_is_a_warning(model_dir: ModelDirectory, line: str, words: str) -> None:
+    files = {"serving.properties": f"option.rolling_batch=lmi-dist\n{line}\n", "config.json": "{}"}
+    plan = plan_of(model_dir(files))
+    assert any(words in warning for warning in plan.backend(plan.setup).warnings)
+
+
+@pytest.mark.usefixtures("without_vllm")
+def test_a_value_that_the_torch_engine_cannot_take_says_why_it_runs(model_dir: ModelDirectory) -> None:
+    plan = plan_of(model_dir({"serving.properties": "option.rolling_batch=lmi-dist\noption.dtype=half\n"}))
+    with pytest.raises(ConfigurationError, match=r"option\.dtype .* Given: half") as raised:
         plan.backend(plan.setup)
     assert "as vLLM is not installed: install vllm" in raised.value.message
 
 
 @pytest.mark.parametrize("name", ["lmi-dist", "lmi_dist"])
-def test_unknown_keys_are_errors_on_both(model_dir: ModelDirectory, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+@pytest.mark.parametrize("installed", [True, False])
+def test_unknown_keys_are_warned_of_on_both(
+    model_dir: ModelDirectory, monkeypatch: pytest.MonkeyPatch, name: str, installed: bool
+) -> None:
     directory = model_dir({"serving.properties": f"option.rolling_batch={name}\noption.enforce_eagre=true\n"})
-    for installed in (True, False):
-        monkeypatch.setattr(lmi_dist, "find_spec", lambda _, installed=installed: object() if installed else None)
-        with pytest.raises(ConfigurationError, match=r"option\.enforce_eagre is not a known key"):
-            plan_of(directory)
+    monkeypatch.setattr(lmi_dist, "find_spec", lambda _: object() if installed else None)
+    (warning,) = plan_of(directory).warnings
+    assert warning.startswith("serving.properties:2: option.enforce_eagre is not a known key, and is ignored")
 
 
 def test_both_declare_the_same() -> None:
@@ -188,12 +199,12 @@ def test_both_declare_the_same() -> None:
 
 
 @pytest.mark.usefixtures("without_vllm")
-async def test_served_by_the_torch_engine(tmp_path: Path, serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "lmi_plugins.backends.lmi_dist")
+async def test_served_by_the_torch_engine(tmp_path: Path, serve: Serve) -> None:
     properties = "engine=MPI\noption.mpi_mode=true\noption.rolling_batch=lmi-dist\noption.load_format=pt\n"
     server = await serve(copy_hello(tmp_path / "hello", properties))
-    assert "lmi-dist runs on the torch engine, as vLLM is not installed" in caplog.text
-    assert "option.load_format=pt has no effect: " in caplog.text
+    told = "\n".join(server.model.warnings)
+    assert "lmi-dist runs on the torch engine, as vLLM is not installed" in told
+    assert "option.load_format=pt has no effect: " in told
     plain = {"inputs": "What is Deep Learning?", "parameters": {}}
     assert (await server.post("/invocations", plain)).json()[
         "generated_text"

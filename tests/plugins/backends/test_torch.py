@@ -6,7 +6,6 @@ import pytest
 
 from lmi_core.backend import BackendSetup
 from lmi_core.configuration import Configuration
-from lmi_core.errors import ConfigurationError
 from lmi_plugins.backends.torch import TorchBackend, TorchProperties
 from lmi_plugins.torch_engine.messages import EngineOptions
 from tests.conftest import ModelDirectory
@@ -67,7 +66,7 @@ def test_arguments_of_vllm_with_their_defaults_are_nothing_to_explain(model_dir:
     properties = "option.enforce_eager=False\noption.load_format=auto\noption.quantize=\n"
     configuration = Configuration.read(model_dir({"serving.properties": properties}), {})
     configuration.load(TorchProperties)
-    configuration.reject_unknown()
+    configuration.explain_unread({})
     assert configuration.warnings == []
 
 
@@ -90,10 +89,41 @@ def test_adapters_are_left_alone_without_enable_lora(model_dir: ModelDirectory) 
 
 @pytest.mark.parametrize("degree", ["1", "max"])
 def test_one_device_is_enough(model_dir: ModelDirectory, degree: str) -> None:
-    backend(model_dir({"serving.properties": f"option.tensor_parallel_degree={degree}\n", "config.json": "{}"}))
+    files = {"serving.properties": f"option.tensor_parallel_degree={degree}\n", "config.json": "{}"}
+    assert backend(model_dir(files)).warnings == []
 
 
-def test_more_devices_are_refused(model_dir: ModelDirectory) -> None:
-    directory = model_dir({"serving.properties": "option.tensor_parallel_degree=2\n", "config.json": "{}"})
-    with pytest.raises(ConfigurationError, match=r"option\.rolling_batch=vllm"):
-        backend(directory)
+@pytest.mark.parametrize(
+    ("lines", "warning"),
+    [
+        ("option.tensor_parallel_degree=2", "option.tensor_parallel_degree=2: the torch engine runs on one device"),
+        (
+            "option.tensor_parallel_size=2\noption.pipeline_parallel_size=3",
+            "option.tensor_parallel_degree=2 and option.pipeline_parallel_degree=3: the torch engine runs on one"
+            " device",
+        ),
+        ("option.device_map=balanced", "option.device_map=balanced: the torch engine puts the model on one device"),
+        ("option.dtype=int8", "option.dtype=int8: nothing is quantized, the weights keep their own type"),
+    ],
+)
+def test_what_it_does_otherwise_is_warned_of(model_dir: ModelDirectory, lines: str, warning: str) -> None:
+    assert backend(model_dir({"serving.properties": lines, "config.json": "{}"})).warnings == [warning]
+
+
+@pytest.mark.parametrize(
+    ("lines", "device"),
+    [
+        ("option.device_map=auto", "auto"),
+        ("option.device_map=cuda:1", "cuda:1"),
+        ("option.device_map=cuda:1\noption.device=cpu", "cpu"),
+        ("option.device_map=balanced", "auto"),
+    ],
+)
+def test_device_map_that_names_a_device(model_dir: ModelDirectory, lines: str, device: str) -> None:
+    assert backend(model_dir({"serving.properties": lines, "config.json": "{}"})).options.device == device
+
+
+def test_the_folder_of_adapters_may_have_another_name(model_dir: ModelDirectory) -> None:
+    files = {"serving.properties": "option.adapters=lora", "config.json": "{}", "lora/a/adapter_config.json": "{}"}
+    directory = model_dir(files)
+    assert backend(directory).options.adapters == {"a": str(directory / "lora/a")}

@@ -18,7 +18,7 @@ from tests.conftest import ModelDirectory
 def backend(directory: Path) -> TrtllmBackend:
     configuration = Configuration.read(directory, {})
     properties = configuration.load(TrtllmProperties)
-    configuration.reject_unknown()
+    configuration.explain_unread({})
     return TrtllmBackend(BackendSetup(directory, properties, {}, retry_threshold=3))
 
 
@@ -26,7 +26,7 @@ def properties(*options: str) -> dict[str, str]:
     return {"serving.properties": "".join(f"option.{option}\n" for option in options), "config.json": "{}"}
 
 
-@pytest.mark.parametrize("name", ["trtllm", "trt-llm", "tensorrt-llm", "tensorrt_llm"])
+@pytest.mark.parametrize("name", ["trtllm", "trt-llm", "tensorrt-llm", "tensorrt_llm", "tensorrtllm"])
 def test_names(name: str) -> None:
     assert load_plugins().backends.get(name) is TrtllmBackend
     assert issubclass(TrtllmBackend, TensorBackend)
@@ -36,7 +36,7 @@ def test_defaults(model_dir: ModelDirectory) -> None:
     made = backend(model_dir(properties()))
     assert made.setup.properties.limits == RequestLimits(1024, 512, 16384, None)
     assert (made.max_input_length, made.max_output_length) == (1024, 512)
-    assert (made.options.max_batch_size, made.options.max_prefill_tokens) == (32, 512)
+    assert (made.options.max_batch_size, made.options.max_prefill_tokens) == (256, 512)
     assert made.options.enable_prefix_caching
 
 
@@ -79,7 +79,7 @@ def test_a_directory_as_they_are_found(model_dir: ModelDirectory) -> None:
     )
     configuration = Configuration.read(model_dir(files), {})
     made = configuration.load(TrtllmProperties)
-    configuration.reject_unknown()
+    configuration.explain_unread({})
     assert (made.max_rolling_batch_size, made.max_num_tokens) == (128, 50000)
     assert configuration.warnings == [
         "serving.properties:7: option.quantize has no effect: the torch engine quantizes nothing; weights that are"
@@ -91,12 +91,19 @@ def test_a_directory_as_they_are_found(model_dir: ModelDirectory) -> None:
 @pytest.mark.parametrize(
     ("option", "message"),
     [
-        ("tensor_parallel_degree=4", r"option\.rolling_batch=vllm spreads a model over devices"),
         ("max_input_len=0", r"option\.max_input_len must be an integer greater than 0\. Given: 0"),
         ("kv_cache_free_gpu_mem_fraction=1.5", r"option\.kv_cache_free_gpu_mem_fraction must be a number"),
-        ("max_input_length=3", r"did you mean option\.max_input_len\?"),
     ],
 )
 def test_what_is_refused(model_dir: ModelDirectory, option: str, message: str) -> None:
+    configuration = Configuration.read(model_dir(properties(option)), {})
+    configuration.load(TrtllmProperties)
     with pytest.raises(ConfigurationError, match=message):
-        backend(model_dir(properties(option)))
+        configuration.raise_errors()
+
+
+def test_more_devices_than_one_are_warned_of(model_dir: ModelDirectory) -> None:
+    files = properties("tensor_parallel_degree=4") | {"config.json": "{}"}
+    assert backend(model_dir(files)).warnings == [
+        "option.tensor_parallel_degree=4: the torch engine runs on one device"
+    ]

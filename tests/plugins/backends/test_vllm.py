@@ -62,11 +62,17 @@ async def test_under_load_tokens_gather_and_keep_lines_of_their_own(
     assert tokens == alone["details"]["tokens"]
 
 
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [("{}", "adapter broken: "), ('{"context_length": 4096}', "LoRA with context_length is not supported")],
+)
 @pytest.mark.asyncio(loop_scope="session")
-async def test_a_wrong_adapter_of_the_directory_stops_start_up(vllm: VllmServer, tmp_path: Path) -> None:
-    (tmp_path / "adapter_config.json").write_text("{}")
+async def test_a_wrong_adapter_of_the_directory_stops_start_up(
+    vllm: VllmServer, tmp_path: Path, config: str, message: str
+) -> None:
+    (tmp_path / "adapter_config.json").write_text(config)
     assert vllm.backend._service is not None
-    with pytest.raises(ConfigurationError, match="adapter broken: "):
+    with pytest.raises(ConfigurationError, match=message):
         await vllm.backend._service._adapters.load_all({"broken": tmp_path})
 
 

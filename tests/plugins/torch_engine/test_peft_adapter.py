@@ -44,6 +44,7 @@ def test_scale(config: dict[str, Any], scale: float) -> None:
     [
         ({"peft_type": "IA3"}, "only adapters of type LORA are taken. Given: IA3"),
         ({"use_dora": True}, "LoRA with use_dora is not supported"),
+        ({"context_length": 32768}, "LoRA with context_length is not supported"),
         ({"modules_to_save": ["lm_head"]}, r"LoRA with modules_to_save is not supported. Given: \['lm_head'\]"),
         ({"bias": "all"}, "LoRA with biases is not supported. Given: bias=all"),
         ({"init_lora_weights": "pissa_niter_4"}, "init_lora_weights=pissa_niter_4 changed the model's own weights"),

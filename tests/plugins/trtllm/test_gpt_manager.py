@@ -119,13 +119,16 @@ def test_statistics(asker: Asker) -> None:
 
 
 def test_limits(model_directory: ModelDirectory) -> None:
-    limits = RequestLimits(max_input_len=10, max_output_len=5, max_num_tokens=8, max_beam_width=2)
+    limits = RequestLimits(max_input_len=10, max_output_len=5, max_num_tokens=8, max_beam_width=2, max_draft_len=1)
     with Asker(model_directory("llama"), limits) as asker:
         assert len(asker.ids([1] * 8, 5)) == 5
         assert asker.error([1] * 11) == "`input_ids` must have at most 10 tokens (max_input_len). Given: 11"
         assert asker.error([1] * 9, 5) == "`input_ids` must have at most 8 tokens (max_num_tokens). Given: 9"
         assert asker.error([1], 6) == "`request_output_len` must be at most 5 (max_output_len). Given: 6"
         assert asker.error([1], 5, beam_width=[3]) == "`beam_width` must be at most 2 (max_beam_width). Given: 3"
+        assert asker.error([1], 5, draft_input_ids=[2, 3]) == (
+            "`draft_input_ids` must have at most 1 tokens (max_draft_len). Given: 2"
+        )
 
 
 def test_the_context_is_a_limit(asker: Asker) -> None:

@@ -1,0 +1,38 @@
+"""Over how many devices a model is spread, where a directory was made for another machine."""
+
+from typing import NamedTuple
+
+MAX = "max"  # as `option.tensor_parallel_degree`: every device
+
+
+class ParallelDegrees(NamedTuple):
+    """`tensor` is None for as many devices as the engine finds."""
+
+    tensor: int | None
+    pipeline: int
+    warning: str | None = None
+
+
+def parallel_degrees(tensor: int | str | None, pipeline: int, devices: int | None) -> ParallelDegrees:
+    """Return what the devices are enough for; `devices` is None where nobody can tell how many there are."""
+    asked = tensor if isinstance(tensor, int) else None
+    if devices is None or (asked or 1) * pipeline <= devices:
+        return ParallelDegrees(asked, pipeline)
+    fitting_pipeline = _largest_divisor(pipeline, devices)
+    fitting = None if asked is None else _largest_divisor(asked, devices // fitting_pipeline)
+    wanted = " and ".join(
+        f"option.{name}={degree}"
+        for name, degree in (("tensor_parallel_degree", asked), ("pipeline_parallel_degree", pipeline))
+        if degree is not None and degree > 1
+    )
+    used = (fitting or 1) * fitting_pipeline
+    return ParallelDegrees(
+        fitting,
+        fitting_pipeline,
+        f"{wanted} asks for {(asked or 1) * pipeline} devices, and this host has {devices}: the model runs on {used}",
+    )
+
+
+def _largest_divisor(degree: int, most: int) -> int:
+    """A divisor of the degree asked for divides the model's attention heads and layers as that does."""
+    return next(divisor for divisor in range(min(degree, most), 0, -1) if degree % divisor == 0)
