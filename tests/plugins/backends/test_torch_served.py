@@ -19,7 +19,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("models") / "tiny"
     save_tokenizer(directory)
     save_model(directory, "llama")
-    (directory / "serving.properties").write_text("option.rolling_batch=torch\n")
+    (directory / "serving.properties").write_text("option.rolling_batch=torch\noption.max_stream_delay=1000\n")
     return directory
 
 

@@ -64,7 +64,7 @@ async def test_closing_aborts(client: EngineClient) -> None:
 
 
 async def test_under_load_tokens_gather(client: EngineClient, engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "_gathering", Gathering(0.02))
+    monkeypatch.setattr(client, "_gathering", Gathering(1.0))
     monkeypatch.setattr(gathering, "SECONDS_PER_STREAM", 1)  # as of many
     steps = [step async for step in client.generate(PROMPT, SamplingParameters(max_new_tokens=40))]
     assert len(steps[0].tokens) == 1  # which waits for nothing
