@@ -38,6 +38,7 @@ fix: .venv/installed-dev  ## Format, and mend what the linter can
 docs: .venv/installed-dev  ## Write what is generated from the code
 	$(BIN)/lmi options > serving.properties.example
 	$(BIN)/lmi options --markdown > docs/options.md
+	$(BIN)/python -m lmi_handlers.container.document docs/container.md
 
 bench-server: .venv/installed-dev  ## Measure the server beside vLLM's own, into docs/benchmarks.md
 	$(BIN)/python -m tests.benchmarks.bench_server --write

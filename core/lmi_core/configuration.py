@@ -37,19 +37,23 @@ class EffectiveValue(NamedTuple):
 class Configuration:
     """Knows what is given, and what was declared so far: `reject_unknown` is called once everything was loaded."""
 
-    def __init__(self, file: Iterable[Given], environment: Iterable[Given]) -> None:
+    def __init__(self, file: Iterable[Given], environment: Iterable[Given], common: Iterable[Given] = ()) -> None:
         self.warnings: list[str] = []
         self._file = self._last_of_each(file)
         self._environment = {_folded(each.name): each for each in environment if each.value}
+        self._common = self._last_of_each(common)
         self._keys: dict[str, str] = {}  # every known spelling of a key, and the key that it means
         self._variables: dict[str, str] = {}  # likewise every known environment variable
         self._effective: dict[str, EffectiveValue] = {}
 
     @classmethod
-    def read(cls, directory: Path, environment: Mapping[str, str]) -> Self:
-        """From a model directory, with or without a `serving.properties`."""
+    def read(cls, directory: Path, environment: Mapping[str, str], common: Iterable[Given] = ()) -> Self:
+        """From a model directory, with or without a `serving.properties`.
+
+        `common` are the server's keys for all its models: they count where neither file nor environment has them.
+        """
         variables = (Given(name, value.strip(), f"environment {name}") for name, value in environment.items())
-        return cls(_read_file(directory / FILE_NAME), variables)
+        return cls(_read_file(directory / FILE_NAME), variables, common)
 
     def load(self, properties_type: type[P]) -> P:
         keys = declared(properties_type)
@@ -110,7 +114,8 @@ class Configuration:
     def _find(self, key: DeclaredKey) -> Given | None:
         in_file = [self._file[name] for name in (key.key, *key.aliases) if name in self._file]
         in_environment = [self._environment[name] for name in key.environment if name in self._environment]
-        found = in_file or in_environment
+        in_common = [self._common[key.key]] if key.key in self._common else []
+        found = in_file or in_environment or in_common
         for other in found[1:]:
             self._warn_unless_same(key.key, found[0], other)
         return found[0] if found else None

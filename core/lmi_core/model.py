@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 import time
-from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +14,7 @@ from lmi_core.adapters import ModelAdapters
 from lmi_core.backend import Backend, BackendSetup
 from lmi_core.backend_choice import choose_backend
 from lmi_core.chat_template import read_chat_template
-from lmi_core.configuration import Configuration
+from lmi_core.configuration import Configuration, Given
 from lmi_core.dynamic_batch import DynamicBatch
 from lmi_core.errors import ConfigurationError, ModelNotReady, Overloaded, RequestAborted
 from lmi_core.formatter import OutputFormatter
@@ -54,6 +54,7 @@ class ModelPlan:
     chat_formatters: FormatterNames
     chat_template: str | None  # in place of the tokenizer's own
     code: ModelCode = field(default_factory=ModelCode)
+    version: str | None = None  # the only one that requests may ask for; None is any
 
     @property
     def configs(self) -> SimpleNamespace:
@@ -62,9 +63,19 @@ class ModelPlan:
         return SimpleNamespace(**values, model_dir=str(self.directory), model_id_or_path=values.get("model_id"))
 
 
-def read_plan(name: str, directory: Path, environment: Mapping[str, str], plugins: Plugins) -> ModelPlan:
-    """Read and check a model directory; imports no engine. Raises ConfigurationError."""
-    configuration = Configuration.read(directory, environment)
+def read_plan(
+    name: str,
+    directory: Path,
+    environment: Mapping[str, str],
+    plugins: Plugins,
+    common: Iterable[Given] = (),
+    version: str | None = None,
+) -> ModelPlan:
+    """Read and check a model directory; imports no engine. Raises ConfigurationError.
+
+    `common` are the server's keys for all its models.
+    """
+    configuration = Configuration.read(directory, environment, common)
     server = configuration.load(ServerProperties)
     options = configuration.load(HandlerProperties)
     script = find_handler(directory, options)
@@ -99,6 +110,7 @@ def read_plan(name: str, directory: Path, environment: Mapping[str, str], plugin
         chat_formatters=chat_formatters,
         chat_template=template,
         code=code,
+        version=version,
     )
 
 

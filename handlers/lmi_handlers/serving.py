@@ -5,18 +5,22 @@ import gc
 import logging
 import os
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
 import uvloop
 
+from lmi_core.configuration import Given
 from lmi_core.dispatcher import Dispatcher
 from lmi_core.errors import ConfigurationError
 from lmi_core.logs import LOG_LEVEL_VARIABLE, configure_logging
 from lmi_core.model import Model, ModelPlan, read_plan
 from lmi_core.model_directory import find_model_directories
 from lmi_core.plugins import Plugins, load_plugins
+from lmi_handlers.container.launch import Launch, read_launch
+from lmi_handlers.container.search import Arguments, PlacedModel
+from lmi_handlers.container.settings import for_models
 from lmi_handlers.server import Server, serve
 
 logger = logging.getLogger(__name__)
@@ -25,35 +29,46 @@ MOST_NEW_OBJECTS = 50_000  # before they are looked through: nearly all are gone
 EXAMPLE_BODY = '{"inputs": "What is Deep Learning?", "parameters": {"max_new_tokens": 64}}'
 
 
-def run(
-    directory: Path, host: str, port: int, plugins_directory: Path | None, drain_seconds: float, log_level: str
-) -> None:
+def run(arguments: Arguments, plugins_directory: Path | None, drain_seconds: float, log_level: str) -> None:
     """Serve until a signal. Raises ConfigurationError."""
     configure_logging(log_level)
     os.environ[LOG_LEVEL_VARIABLE] = log_level  # for the workers
     plugins = load_plugins(plugins_directory)
-    plans = read_plans(directory, os.environ, plugins)
+    launch = read_launch(arguments, os.environ)
+    for warning in launch.warnings:
+        logger.warning("%s", warning)
+    plans = launch_plans(launch, os.environ, plugins)
     for plan in plans:
         _log(plan)
+    host, port = launch.address
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(plans, plugins, host, port, drain_seconds))
+        runner.run(_serve(plans, plugins, host.value, int(port.value), drain_seconds))
+
+
+def launch_plans(launch: Launch, environment: Mapping[str, str], plugins: Plugins) -> list[ModelPlan]:
+    """One for each model that is to be served. Raises ConfigurationError."""
+    return _read_plans(launch.models, environment, plugins, launch.settings.for_models)
 
 
 def read_plans(directory: Path, environment: Mapping[str, str], plugins: Plugins) -> list[ModelPlan]:
-    """One for each model under the directory."""
+    """One for each model under the directory, with nothing that concerns a server. Raises ConfigurationError."""
     found = find_model_directories(directory, environment)
-    return [_read_plan(name, path, environment, plugins, several=len(found) > 1) for name, path in found.items()]
+    models = [PlacedModel(name, path, str(directory)) for name, path in found.items()]
+    return _read_plans(models, environment, plugins)
 
 
-def _read_plan(
-    name: str, directory: Path, environment: Mapping[str, str], plugins: Plugins, *, several: bool
-) -> ModelPlan:
-    try:
-        return read_plan(name, directory, environment, plugins)
-    except ConfigurationError as error:
-        if not several:
-            raise
-        raise ConfigurationError(f"model {name}: {error.message}") from error
+def _read_plans(
+    models: Sequence[PlacedModel], environment: Mapping[str, str], plugins: Plugins, common: Sequence[Given] = ()
+) -> list[ModelPlan]:
+    plans, variables = [], for_models(environment)
+    for model in models:
+        try:
+            plans.append(read_plan(model.name, model.directory, variables, plugins, common, model.version))
+        except ConfigurationError as error:
+            if len(models) == 1:
+                raise
+            raise ConfigurationError(f"model {model.name}: {error.message}") from error
+    return plans
 
 
 async def _serve(plans: list[ModelPlan], plugins: Plugins, host: str, port: int, drain_seconds: float) -> None:
