@@ -81,7 +81,7 @@ Items = Annotated[
     ),
 ]
 ModelStore = Annotated[
-    Path | None,
+    str | None,
     typer.Option("-s", "--model-store", metavar="DIR", help="A folder of model directories.", show_default=False),
 ]
 ConfigFile = Annotated[

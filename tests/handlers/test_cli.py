@@ -41,8 +41,26 @@ def test_version() -> None:
 @pytest.mark.parametrize(
     ("command", "words"),
     [
-        ("serve", ["DIR", "--host", "127.0.0.1", "--port", "8080", "--plugins-dir", "--drain-seconds", "--log-level"]),
-        ("check", ["DIR", "--plugins-dir"]),
+        (
+            "serve",
+            [
+                "[NAME=]DIR",
+                "-m",
+                "--models",
+                "-s",
+                "--model-store",
+                "-f",
+                "--config-file",
+                "--host",
+                "127.0.0.1",
+                "--port",
+                "8080",
+                "--plugins-dir",
+                "--drain-seconds",
+                "--log-level",
+            ],
+        ),
+        ("check", ["[NAME=]DIR", "-m", "-s", "-f", "--plugins-dir"]),
         ("plugins", ["--plugins-dir"]),
         ("options", ["--markdown", "--plugins-dir"]),
     ],

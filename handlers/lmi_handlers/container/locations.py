@@ -29,6 +29,12 @@ def local_directory(url: str, source: str) -> Path:
     raise ConfigurationError(f"{begins(source)}{url} does not exist: give the path of a model directory{hint}")
 
 
+def inferred_name(url: str, directory: Path) -> str:
+    """Return the name of a model that was given none: the last part of its URL, or the folder's name."""
+    parts = [part for part in unquote(urlsplit(url).path).split("/") if part]
+    return parts[-1] if _SCHEME.match(url) and not Path(url).exists() and parts else directory.resolve().name
+
+
 def _path(url: str, source: str) -> Path:
     if not _SCHEME.match(url) or Path(url).exists():
         return Path(url)

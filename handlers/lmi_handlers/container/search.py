@@ -10,7 +10,7 @@ from lmi_core.configuration import Given
 from lmi_core.errors import ConfigurationError
 from lmi_core.model_directory import find_model_directories, is_model_directory, model_variable
 from lmi_handlers.container.declarations import COMMAND_LINE, begins
-from lmi_handlers.container.locations import ARCHIVES, local_directory
+from lmi_handlers.container.locations import ARCHIVES, inferred_name, local_directory
 from lmi_handlers.container.model_items import ALL, NONE, ModelItem, parse_item, parse_items
 from lmi_handlers.container.server_keys import LOAD_MODELS, MODEL_STORE
 from lmi_handlers.container.settings import Settings
@@ -28,7 +28,7 @@ class Arguments:
 
     models: tuple[str, ...] = ()  # `DIR` or `NAME=DIR`, each an argument of its own
     items: tuple[str, ...] = ()  # of -m
-    model_store: Path | None = None
+    model_store: str | None = None
     config_file: Path | None = None
     host: str | None = None
     port: int | None = None
@@ -78,7 +78,7 @@ class Search:
         items = [item for text in self._arguments.items if text.upper() != ALL for item in parse_items(text, "-m")]
         return [*(parse_item(text, COMMAND_LINE) for text in self._arguments.models), *items]
 
-    def _warn_of_unused(self, store: Path | None) -> None:
+    def _warn_of_unused(self, store: str | None) -> None:
         given = [given for key in (LOAD_MODELS, MODEL_STORE) if (given := self._settings.get(key))]
         unused = [f"{each.source}: {each.name}={each.value}" for each in given if each.value.upper() != ALL]
         unused += [] if store is None else [f"-s {store}"]
@@ -103,26 +103,28 @@ class Search:
         directory = local_directory(item.url, item.source)
         found = find_model_directories(directory, self._environment)
         self._warn_of_skipped(directory, found)
-        if item.name is None:
+        alone = list(found.values()) == [directory]
+        if item.name is None and not alone:
             return [PlacedModel(name, path, item.source, item.version) for name, path in found.items()]
-        if list(found.values()) != [directory]:
+        if not alone:
             raise ConfigurationError(
                 f"{begins(item.source)}{item.name}={item.url} is a folder of models ({', '.join(found)}): give each a"
                 " name, or none to the folder"
             )
-        return [PlacedModel(item.name, directory, item.source, item.version)]
+        name = item.name or inferred_name(item.url, directory)
+        return [PlacedModel(name, directory, item.source, item.version)]
 
     def _in_given_store(self, given: Given) -> list[PlacedModel]:
         store = self._home / given.value if self._home.is_dir() else Path(given.value)
         if not store.exists() and model_variable(self._environment):
             self.warnings.append(f"{given.source}: {store} does not exist: the environment's model is served alone")
             return [self._named_by_environment(store)]
-        return self._in_store(store, given.source)
+        return self._in_store(given.value if "://" in given.value else str(store), given.source)
 
     def _in_default(self) -> list[PlacedModel]:
         if self._default.is_dir():
             with suppress(ConfigurationError):  # it holds no model; the message below has more ways than its own
-                return self._in_store(self._default, str(self._default))
+                return self._in_store(str(self._default), str(self._default))
         elif model_variable(self._environment):
             return [self._named_by_environment(self._default)]
         state = "holds none" if self._default.is_dir() else "does not exist"
@@ -133,7 +135,8 @@ class Search:
             )
         raise ConfigurationError(message)
 
-    def _in_store(self, store: Path, source: str) -> list[PlacedModel]:
+    def _in_store(self, url: str, source: str) -> list[PlacedModel]:
+        store = local_directory(url, source)
         found = find_model_directories(store, self._environment)
         if list(found.values()) == [store] and not is_model_directory(store):
             return [self._named_by_environment(store)]

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from lmi_core.errors import ConfigurationError
-from lmi_handlers.container.launch import Launch, read_launch
+from lmi_handlers.container.launch import BASE, HOME, Launch, read_launch
 from lmi_handlers.container.search import NOTHING, Arguments, PlacedModel
 from tests.conftest import ModelDirectory
 
@@ -119,9 +119,9 @@ def test_the_command_line_comes_first(container: Container, store: Path, model_d
     assert hosts(container.launch(environment=environment))[0] == "0.0.0.0"
     for launch in (
         container.launch(store, environment=environment),
-        container.launch(environment=environment, model_store=store),
+        container.launch(environment=environment, model_store=str(store)),
         container.launch(environment=environment, items=(f"{store}",)),
-        container.launch(environment=environment, items=("all",), model_store=store),
+        container.launch(environment=environment, items=("all",), model_store=str(store)),
     ):
         assert named(launch) == {"a": store / "a", "b": store / "b"}
         assert hosts(launch) == ("127.0.0.1", "default")
@@ -133,7 +133,7 @@ def test_the_command_line_comes_first(container: Container, store: Path, model_d
 
 
 def test_a_store_beside_models(container: Container, store: Path) -> None:
-    launch = container.launch(store / "a", model_store=store)
+    launch = container.launch(store / "a", model_store=str(store))
     assert named(launch) == {"a": store / "a"}
     assert launch.warnings == (f"-s {store} has no effect: the command line names the models",)
 
@@ -179,6 +179,28 @@ def test_two_models_of_one_name(container: Container, store: Path) -> None:
     assert "two are given: no version" in container.error(f"x={a}", f"x:v2={b}")
 
 
+def test_a_url_names_its_model(container: Container, store: Path) -> None:
+    (store / "b").rename(store / "one model")
+    (store / "link").symlink_to(store / "a")
+    urls = (f"file://{store}/one%20model/", f"file:{store}/link", str(store / "a"))
+    assert list(named(container.launch(items=urls))) == [
+        "one model",
+        "link",
+        "a",
+    ]
+
+
+def test_stores_that_are_no_folders_of_this_host(container: Container) -> None:
+    message = "s3://bucket/models: models are not fetched from s3://"
+    assert container.error(model_store="s3://bucket/models").startswith(f"-s: {message}")
+    environment = {"SERVING_MODEL_STORE": "s3://bucket/models"}
+    assert container.error(environment=environment).startswith(f"environment SERVING_MODEL_STORE: {message}")
+
+
+def test_where_containers_have_models() -> None:
+    assert (Path("/opt/ml"), Path("/opt/djl")) == (BASE, HOME)
+
+
 def test_a_name_for_a_folder_of_models(container: Container, store: Path) -> None:
     assert container.error(f"x={store}") == (
         f"x={store} is a folder of models (a, b): give each a name, or none to the folder"
@@ -203,7 +225,7 @@ def test_what_a_store_has_beside_models(container: Container, store: Path) -> No
 
 
 def test_a_model_id_for_every_model_of_a_store(container: Container, store: Path) -> None:
-    launch = container.launch(model_store=store, environment={"HF_MODEL_ID": "org/name"})
+    launch = container.launch(model_store=str(store), environment={"HF_MODEL_ID": "org/name"})
     assert list(named(launch)) == ["a", "b"]
     assert launch.warnings == (
         f"environment HF_MODEL_ID: every model of {store} that has no option.model_id of its own loads org/name",
@@ -213,7 +235,7 @@ def test_a_model_id_for_every_model_of_a_store(container: Container, store: Path
 def test_a_store_that_does_not_exist(container: Container, tmp_path: Path) -> None:
     store = tmp_path / "nowhere"
     assert container.error(environment={"SERVING_MODEL_STORE": str(store)}) == (
-        f"{store} does not exist: give the path of a model directory"
+        f"environment SERVING_MODEL_STORE: {store} does not exist: give the path of a model directory"
     )
     launch = container.launch(environment={"SERVING_MODEL_STORE": str(store), "HF_MODEL_ID": "org/name"})
     assert named(launch) == {"org_name": store}
