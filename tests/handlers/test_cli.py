@@ -12,6 +12,7 @@ import pytest
 from tests.conftest import SCRIPTED, ModelDirectory
 
 LMI = Path(sys.executable).with_name("lmi")
+MODELS = ("[NAME=]DIR", "-m", "-s", "-f")  # what says which models are meant
 
 
 def lmi(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -41,26 +42,9 @@ def test_version() -> None:
 @pytest.mark.parametrize(
     ("command", "words"),
     [
-        (
-            "serve",
-            [
-                "[NAME=]DIR",
-                "-m",
-                "--models",
-                "-s",
-                "--model-store",
-                "-f",
-                "--config-file",
-                "--host",
-                "127.0.0.1",
-                "--port",
-                "8080",
-                "--plugins-dir",
-                "--drain-seconds",
-                "--log-level",
-            ],
-        ),
-        ("check", ["[NAME=]DIR", "-m", "-s", "-f", "--plugins-dir"]),
+        ("serve", [*MODELS, "--models", "--model-store", "--config-file", "--plugins-dir"]),
+        ("serve", ["--host", "127.0.0.1", "--port", "8080", "--drain-seconds", "--log-level"]),
+        ("check", [*MODELS, "--plugins-dir"]),
         ("plugins", ["--plugins-dir"]),
         ("options", ["--markdown", "--plugins-dir"]),
     ],
