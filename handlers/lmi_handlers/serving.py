@@ -41,6 +41,7 @@ def run(arguments: Arguments, plugins_directory: Path | None, drain_seconds: flo
     for plan in plans:
         _log(plan)
     host, port = launch.address
+    logger.info("listening on %s (%s), port %s (%s)", host.value, host.source, port.value, port.source)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(plans, plugins, host.value, int(port.value), drain_seconds))
 

@@ -121,5 +121,7 @@ def _in_unit(known: Declared, given: Given) -> Iterator[Given]:
     if known.factor > 1:
         if not value.isdecimal():
             raise ConfigurationError(f"{given.source} must be an integer no less than 0. Given: {value}")
+        if int(value) == 0:  # of a batch transform: as much as there is
+            return
         value = str(int(value) * known.factor)
     yield from (Given(option, value, given.source) for option in known.options)

@@ -20,6 +20,7 @@ OTHER_TOOLKIT = (
     "it is read by SageMaker's Python inference toolkit, not by DJLServing: option.entryPoint names a script"
 )
 TGI_LENGTHS = "it is for Text Generation Inference; option.max_model_len bounds prompt and answer together"
+BATCH = "it describes a batch transform, whose requests come one by one like any"
 NEO = "SageMaker Neo prepares models ahead of time, which is neither done nor needed here: serve the model itself"
 
 VARIABLES: tuple[Declared, ...] = (
@@ -30,13 +31,21 @@ VARIABLES: tuple[Declared, ...] = (
     honoured("SAGEMAKER_STARTUP_TIMEOUT", "Seconds that loading may take.", "option.model_loading_timeout"),
     honoured("SAGEMAKER_MODEL_SERVER_TIMEOUT_SECONDS", "Seconds to wait for the next token.", "option.predict_timeout"),
     honoured("SAGEMAKER_MAX_REQUEST_SIZE", "Most bytes in the body of a request.", "max_request_size"),
-    honoured("SAGEMAKER_MAX_PAYLOAD_IN_MB", "The same in mebibytes.", "max_request_size", factor=1024 * 1024),
+    honoured(
+        "SAGEMAKER_MAX_PAYLOAD_IN_MB",
+        "The same in mebibytes; 0 leaves it as it is.",
+        "max_request_size",
+        factor=1024 * 1024,
+    ),
     ignored(MULTI_MODEL, "models are those found at the start: requests cannot load and unload them", "false"),
     noted("SAGEMAKER_SAFE_PORT_RANGE", "the server opens one port; VLLM_PORT says where vLLM's own begin"),
     refused("SAGEMAKER_SECURE_MODE", "the checks that it asks for are not made here", "false"),
     noted("SAGEMAKER_TRUSTED_CHANNELS", "it belongs to SAGEMAKER_SECURE_MODE"),
     noted("SAGEMAKER_UNTRUSTED_CHANNELS", "it belongs to SAGEMAKER_SECURE_MODE"),
     noted("SAGEMAKER_SECURITY_CONTROLS", "it belongs to SAGEMAKER_SECURE_MODE"),
+    noted("SAGEMAKER_BATCH", BATCH),
+    noted("SAGEMAKER_BATCH_STRATEGY", BATCH),
+    noted("SAGEMAKER_MAX_CONCURRENT_TRANSFORMS", BATCH),
     noted("SAGEMAKER_REGION", "it says where the container runs"),
     noted("SAGEMAKER_ENV", "it says that SageMaker runs the container"),
     ignored("SAGEMAKER_CONTAINER_LOG_LEVEL", "--log-level sets the least serious messages to log"),

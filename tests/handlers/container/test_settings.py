@@ -116,6 +116,10 @@ def test_keys_for_every_model() -> None:
     }
 
 
+def test_no_bound_on_the_payload() -> None:
+    assert Settings({"SAGEMAKER_MAX_PAYLOAD_IN_MB": "0"}).for_models == []
+
+
 def test_bytes_come_before_mebibytes() -> None:
     given = {"SAGEMAKER_MAX_REQUEST_SIZE": "7", "SAGEMAKER_MAX_PAYLOAD_IN_MB": "3"}
     assert Settings(given).for_models[-1].value == "7"
