@@ -39,6 +39,7 @@ docs: .venv/installed-dev  ## Write what is generated from the code
 	$(BIN)/lmi options > serving.properties.example
 	$(BIN)/lmi options --markdown > docs/options.md
 	$(BIN)/lmi options --djl > docs/coming_from_djl.md
+	$(BIN)/python -m lmi_handlers.container.document docs/container.md
 
 bench-server: .venv/installed-dev  ## Measure the server beside vLLM's own, into docs/benchmarks.md
 	$(BIN)/python -m tests.benchmarks.bench_server --write

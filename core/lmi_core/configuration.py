@@ -40,21 +40,25 @@ class Configuration:
     `errors` and `warnings` gather one line for each key, so that all of them can be told together.
     """
 
-    def __init__(self, file: Iterable[Given], environment: Iterable[Given]) -> None:
+    def __init__(self, file: Iterable[Given], environment: Iterable[Given], common: Iterable[Given] = ()) -> None:
         self.errors: list[str] = []
         self.warnings: list[str] = []
         self._file = self._last_of_each(file)
         self._environment = {_folded(each.name): each for each in environment if each.value}
+        self._common = self._last_of_each(common)
         self._keys: dict[str, str] = {}  # every known spelling of a key, and the key that it means
         self._variables: dict[str, str] = {}  # likewise every known environment variable
         self._further: set[str] = set()  # keys that others declare
         self._effective: dict[str, EffectiveValue] = {}
 
     @classmethod
-    def read(cls, directory: Path, environment: Mapping[str, str]) -> Self:
-        """From a model directory, with or without a `serving.properties`."""
+    def read(cls, directory: Path, environment: Mapping[str, str], common: Iterable[Given] = ()) -> Self:
+        """From a model directory, with or without a `serving.properties`.
+
+        `common` are the server's keys for all its models: they count where neither file nor environment has them.
+        """
         variables = (Given(name, value.strip(), f"environment {name}") for name, value in environment.items())
-        return cls(_read_file(directory / FILE_NAME), variables)
+        return cls(_read_file(directory / FILE_NAME), variables, common)
 
     def load(self, properties_type: type[P]) -> P:
         """Return the properties; a wrong value adds to `errors`, and the default takes its place.
@@ -135,7 +139,8 @@ class Configuration:
     def _find(self, key: DeclaredKey) -> Given | None:
         in_file = [self._file[name] for name in (key.key, *key.aliases) if name in self._file]
         in_environment = [self._environment[name] for name in key.environment if name in self._environment]
-        found = in_file or self._in_other_namespace(key) or in_environment
+        in_common = [self._common[key.key]] if key.key in self._common else []
+        found = in_file or self._in_other_namespace(key) or in_environment or in_common
         for other in found[1:]:
             self._warn_unless_same(key.key, found[0], other)
         return found[0] if found else None

@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 import time
-from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +14,7 @@ from lmi_core.adapters import ModelAdapters
 from lmi_core.backend import Backend, BackendSetup
 from lmi_core.backend_choice import choose_backend, foreign_keys
 from lmi_core.chat_template import read_chat_template
-from lmi_core.configuration import Configuration
+from lmi_core.configuration import Configuration, Given
 from lmi_core.devices import visible_gpus
 from lmi_core.dynamic_batch import DynamicBatch, choose_batching
 from lmi_core.errors import ConfigurationError, ModelNotReady, Overloaded, RequestAborted
@@ -55,6 +55,7 @@ class ModelPlan:
     chat_formatters: FormatterNames
     chat_template: str | None  # in place of the tokenizer's own
     code: ModelCode = field(default_factory=ModelCode)
+    version: str | None = None  # the only one that requests may ask for; None is any
 
     @property
     def configs(self) -> SimpleNamespace:
@@ -68,11 +69,21 @@ class ModelPlan:
         return [*self.configuration.warnings, *self.code.warnings()]
 
 
-def read_plan(name: str, directory: Path, environment: Mapping[str, str], plugins: Plugins) -> ModelPlan:
-    """Read and check a model directory; imports no engine. Raises ConfigurationError with all that is wrong."""
-    configuration = Configuration.read(directory, environment)
+def read_plan(
+    name: str,
+    directory: Path,
+    environment: Mapping[str, str],
+    plugins: Plugins,
+    common: Iterable[Given] = (),
+    version: str | None = None,
+) -> ModelPlan:
+    """Read and check a model directory; imports no engine. Raises ConfigurationError with all that is wrong.
+
+    `common` are the server's keys for all its models.
+    """
+    configuration = Configuration.read(directory, environment, common)
     try:
-        plan = _read_plan(name, directory, configuration, plugins)
+        plan = _read_plan(name, directory, configuration, plugins, version)
     except ConfigurationError as error:
         raise type(error)(_all_that_is_wrong(configuration, error)) from error
     configuration.raise_errors()
@@ -85,7 +96,9 @@ def _all_that_is_wrong(configuration: Configuration, last: ConfigurationError) -
     return "\n".join([*configuration.errors, *further, *(f"warning: {each}" for each in configuration.warnings)])
 
 
-def _read_plan(name: str, directory: Path, configuration: Configuration, plugins: Plugins) -> ModelPlan:
+def _read_plan(
+    name: str, directory: Path, configuration: Configuration, plugins: Plugins, version: str | None
+) -> ModelPlan:
     server = configuration.load(ServerProperties)
     options = configuration.load(HandlerProperties)
     script = find_handler(directory, options)
@@ -124,6 +137,7 @@ def _read_plan(name: str, directory: Path, configuration: Configuration, plugins
         chat_formatters=chat_formatters,
         chat_template=template,
         code=code,
+        version=version,
     )
 
 

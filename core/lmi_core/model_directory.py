@@ -14,6 +14,12 @@ def is_model_directory(path: Path) -> bool:
     return any((path / marker).is_file() for marker in MARKERS)
 
 
+def model_variable(environment: Mapping[str, str]) -> str | None:
+    """The name of the variable that names a model, where one does; `OPTION_*` may be in any case."""
+    given = {name.upper() if name.startswith("OPTION_") else name: name for name, value in environment.items() if value}
+    return next((given[name] for name in MODEL_VARIABLES if name in given), None)
+
+
 def find_model_directories(path: Path, environment: Mapping[str, str]) -> dict[str, Path]:
     """Model directories by model name: the path itself, or, for a model store, its sub-folders.
 
@@ -26,7 +32,7 @@ def find_model_directories(path: Path, environment: Mapping[str, str]) -> dict[s
     if is_model_directory(path):
         return {path.resolve().name: path}
     found = {child.name: child for child in sorted(path.iterdir()) if child.is_dir() and is_model_directory(child)}
-    if not found and any(value and name.upper() in MODEL_VARIABLES for name, value in environment.items()):
+    if not found and model_variable(environment):
         return {path.resolve().name: path}
     if not found:
         raise ConfigurationError(

@@ -361,6 +361,6 @@ class ModelProperties(Properties):
         default=32, description="Most requests that generate at the same time."
     )
     adapters: str = Field(default="adapters", description="The folder of LoRA adapters in the model directory.")
-    task: Annotated[str | None, AfterValidator(_text_generation)] = Field(
+    task: Annotated[str | None, Names(environment=("HF_TASK",)), AfterValidator(_text_generation)] = Field(
         default=None, description="Only text-generation, which is what is served; another task is refused."
     )

@@ -20,6 +20,7 @@ app = typer.Typer(
     name="lmi",
     no_args_is_help=True,
     add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
 )
 
@@ -60,6 +61,55 @@ Directory = Annotated[
         show_default=False,
     ),
 ]
+Models = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[NAME=]DIR",
+        help="Model directories, each with or without a name, or a folder of several. Without any, those that the"
+        " environment or config.properties name, or /opt/ml/model.",
+        show_default=False,
+    ),
+]
+Items = Annotated[
+    list[str] | None,
+    typer.Option(
+        "-m",
+        "--models",
+        metavar="ITEM",
+        help="The same as DJLServing has it: [NAME[:VERSION[:ENGINE[:DEVICES]]]=]URL, with commas between several.",
+        show_default=False,
+    ),
+]
+ModelStore = Annotated[
+    str | None,
+    typer.Option("-s", "--model-store", metavar="DIR", help="A folder of model directories.", show_default=False),
+]
+ConfigFile = Annotated[
+    Path | None,
+    typer.Option(
+        "-f",
+        "--config-file",
+        metavar="FILE",
+        help="A config.properties of DJLServing; without it, the one in MODEL_SERVER_HOME.",
+        show_default=False,
+    ),
+]
+
+
+def _refuse_workflows(given: list[str] | None) -> None:
+    if given:
+        raise typer.BadParameter("workflows are not served here: name their models with -m")
+
+
+def _refuse_install(given: list[str] | None) -> None:
+    if given:
+        raise typer.BadParameter(
+            "it installs engines for Java, which has no place here: pip installs what this server needs"
+        )
+
+
+Workflows = Annotated[list[str] | None, typer.Option("-w", "--workflows", hidden=True, callback=_refuse_workflows)]
+Install = Annotated[list[str] | None, typer.Option("-i", "--install", hidden=True, callback=_refuse_install)]
 PluginsDirectory = Annotated[
     Path | None,
     typer.Option("--plugins-dir", metavar="DIR", help="A folder of Python files that add backends or formatters."),
@@ -84,37 +134,79 @@ def _one_line_errors() -> Iterator[None]:
 
 @app.command()
 def serve(
-    directory: Directory,
-    host: Annotated[str, typer.Option(help="The address to listen on; 0.0.0.0 is every one.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 takes a free one.")] = 8080,
+    models: Models = None,
+    items: Items = None,
+    model_store: ModelStore = None,
+    config_file: ConfigFile = None,
+    host: Annotated[
+        str | None,
+        typer.Option(
+            help="The address to listen on; 0.0.0.0 is every one. When not given: SERVING_INFERENCE_ADDRESS, 0.0.0.0 in"
+            " a SageMaker container, otherwise 127.0.0.1.",
+            show_default=False,
+        ),
+    ] = None,
+    port: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            max=65535,
+            help="The port; 0 takes a free one. When not given: SAGEMAKER_BIND_TO_PORT, that of"
+            " SERVING_INFERENCE_ADDRESS, otherwise 8080.",
+            show_default=False,
+        ),
+    ] = None,
     plugins_directory: PluginsDirectory = None,
     drain_seconds: Annotated[
         float, typer.Option("--drain-seconds", min=0, help="How long requests may go on after SIGTERM or Ctrl-C.")
     ] = 30,
     log_level: Annotated[LogLevel, typer.Option(help="The least serious messages to log.")] = LogLevel.INFO,
     strict: Strict = False,
+    workflows: Workflows = None,
+    install: Install = None,
 ) -> None:
-    """Serve the model directory DIR over HTTP until Ctrl-C.
+    """Serve model directories over HTTP until Ctrl-C.
 
-    GET /ping answers 200 once the model is loaded. Exit status 2 and one line say what is wrong with DIR; exit status 1
-    that an engine crashed again and again (retry_threshold).
+    \b
+    lmi serve DIR                   a model directory, or a folder of several
+    lmi serve NAME=DIR NAME=DIR     several, by name
+    lmi serve -m NAME:v1=file:/DIR  as DJLServing has it
+    lmi serve                       as its container does: HF_MODEL_ID,
+                                    SERVING_LOAD_MODELS, /opt/ml/model, ...
+
+    GET /ping answers 200 once the models are loaded. Exit status 2 and one line say what is wrong with what was given;
+    exit status 1 that an engine crashed again and again (retry_threshold).
     """
+    from lmi_handlers.container.search import Arguments
     from lmi_handlers.serving import run
 
+    arguments = Arguments(tuple(models or ()), tuple(items or ()), model_store, config_file, host, port)
     with _one_line_errors():
-        run(directory, host, port, plugins_directory, drain_seconds, log_level.value, strict=strict)
+        run(arguments, plugins_directory, drain_seconds, log_level.value, strict=strict)
 
 
 @app.command()
-def check(directory: Directory, plugins_directory: PluginsDirectory = None, strict: Strict = False) -> None:
-    """Read the model directory DIR, start nothing, and print what `lmi serve DIR` would do.
+def check(
+    models: Models = None,
+    items: Items = None,
+    model_store: ModelStore = None,
+    config_file: ConfigFile = None,
+    plugins_directory: PluginsDirectory = None,
+    strict: Strict = False,
+    workflows: Workflows = None,
+    install: Install = None,
+) -> None:
+    """Read what `lmi serve` would with the same arguments, start nothing, and print what it would do.
 
-    Shows the backend and why it was chosen, the output formatters, and every option: its value and where it came from.
+    Shows the models and where the server would listen, what has no effect and why, and for each model the backend, the
+    output formatters, and every option: its value and where it came from.
     """
+    from lmi_handlers.container.search import Arguments
     from lmi_handlers.report import print_check
 
+    arguments = Arguments(tuple(models or ()), tuple(items or ()), model_store, config_file)
     with _one_line_errors():
-        print_check(directory, plugins_directory, os.environ, strict=strict)
+        print_check(arguments, plugins_directory, os.environ, strict=strict)
 
 
 @app.command("try")

@@ -81,6 +81,13 @@ class LmiHandler(Handler):
         name = read_object(body).get("model")
         return name if isinstance(name, str) else None
 
+    def receive(self, call: Call, model: Model) -> Call:
+        """Raises ModelNotFound where another version than the model's is asked for."""
+        version, served = call.path_parameters.get("version"), model.plan.version
+        if served is not None and version not in (served, None):
+            raise ModelNotFound(f"model `{model.name}` is served in version {served} only. Given: {version}")
+        return call
+
     def parse(self, call: Call, model: Model) -> Generation:
         payload = read_object(call.body)
         if "messages" in payload:  # whose `model` LMI's schema leaves to the client

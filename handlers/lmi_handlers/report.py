@@ -13,22 +13,27 @@ from lmi_core.plugins import Plugins, load_plugins
 from lmi_core.properties import HandlerProperties, ModelProperties, Properties, ServerProperties
 from lmi_core.registry import origin
 from lmi_handlers.coming_from_djl import document
-from lmi_handlers.serving import read_plans, refuse_warnings
+from lmi_handlers.container.declarations import Fate
+from lmi_handlers.container.launch import Launch, read_launch
+from lmi_handlers.container.search import Arguments
+from lmi_handlers.serving import launch_plans, refuse_warnings
 
 PIPED_WIDTH = 200  # characters; a table that goes to a file or a pipe is not folded to a terminal
 
 
 def print_check(
-    directory: Path, plugins_directory: Path | None, environment: Mapping[str, str], *, strict: bool = False
+    arguments: Arguments, plugins_directory: Path | None, environment: Mapping[str, str], *, strict: bool = False
 ) -> None:
     """Raises ConfigurationError for whatever would keep `lmi serve` from starting, short of loading the weights."""
     plugins = load_plugins(plugins_directory)
     console = _console()
-    models = [Model(plan, plugins) for plan in read_plans(directory, environment, plugins)]
+    launch = read_launch(arguments, environment)
+    _print_launch(console, launch)
+    models = [Model(plan, plugins) for plan in launch_plans(launch, environment, plugins)]
     for model in models:
         _print_model(console, model)
     if strict:
-        refuse_warnings(models)
+        refuse_warnings([*launch.warnings, *(warning for model in models for warning in model.warnings)])
 
 
 def print_plugins(plugins_directory: Path | None) -> None:
@@ -69,6 +74,25 @@ def _kinds(plugins: Plugins) -> dict[str, list[Any]]:
         "output formatter": list(plugins.formatters),
         "handler": list(plugins.handlers),
     }
+
+
+def _print_launch(console: Console, launch: Launch) -> None:
+    console.print("server:")
+    for warning in launch.warnings:
+        console.print(f"  warning: {warning}")
+    table = _table("setting", "value", "from", "what becomes of it")
+    for given in launch.address:
+        table.add_row(given.name, given.value, given.source, Fate.HONOURED.value)
+    for model in launch.models:
+        version = f":{model.version}" if model.version else ""
+        table.add_row("model", f"{model.name}{version}={model.directory}", model.source, Fate.HONOURED.value)
+    if launch.config_file is not None:
+        table.add_row("config file", str(launch.config_file), "-f, or MODEL_SERVER_HOME", Fate.HONOURED.value)
+    for fate, given in launch.settings.shown:
+        table.add_row(given.name, given.value, given.source, fate)
+    for given in launch.settings.for_models:
+        table.add_row(given.name, given.value, given.source, "honoured, by models that do not have it themselves")
+    console.print(table)
 
 
 def _print_model(console: Console, model: Model) -> None:

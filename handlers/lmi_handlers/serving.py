@@ -5,18 +5,22 @@ import gc
 import logging
 import os
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
 import uvloop
 
+from lmi_core.configuration import Given
 from lmi_core.dispatcher import Dispatcher
 from lmi_core.errors import ConfigurationError
 from lmi_core.logs import LOG_LEVEL_VARIABLE, configure_logging
 from lmi_core.model import Model, ModelPlan, read_plan
 from lmi_core.model_directory import find_model_directories
 from lmi_core.plugins import Plugins, load_plugins
+from lmi_handlers.container.launch import Launch, read_launch
+from lmi_handlers.container.search import Arguments, PlacedModel
+from lmi_handlers.container.settings import for_models
 from lmi_handlers.server import Server, serve
 
 logger = logging.getLogger(__name__)
@@ -26,51 +30,58 @@ EXAMPLE_BODY = '{"inputs": "What is Deep Learning?", "parameters": {"max_new_tok
 
 
 def run(
-    directory: Path,
-    host: str,
-    port: int,
-    plugins_directory: Path | None,
-    drain_seconds: float,
-    log_level: str,
-    *,
-    strict: bool = False,
+    arguments: Arguments, plugins_directory: Path | None, drain_seconds: float, log_level: str, *, strict: bool = False
 ) -> None:
     """Serve until a signal. Raises ConfigurationError, with `strict` for warnings too."""
     configure_logging(log_level)
     os.environ[LOG_LEVEL_VARIABLE] = log_level  # for the workers
     plugins = load_plugins(plugins_directory)
-    plans = read_plans(directory, os.environ, plugins)
+    launch = read_launch(arguments, os.environ)
+    for warning in launch.warnings:
+        logger.warning("%s", warning)
+    plans = launch_plans(launch, os.environ, plugins)
+    host, port = launch.address
+    logger.info("listening on %s (%s), port %s (%s)", host.value, host.source, port.value, port.source)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(plans, plugins, host, port, drain_seconds, strict=strict))
+        runner.run(_serve(plans, plugins, launch, drain_seconds, strict=strict))
+
+
+def launch_plans(launch: Launch, environment: Mapping[str, str], plugins: Plugins) -> list[ModelPlan]:
+    """One for each model that is to be served. Raises ConfigurationError."""
+    return _read_plans(launch.models, environment, plugins, launch.settings.for_models)
 
 
 def read_plans(directory: Path, environment: Mapping[str, str], plugins: Plugins) -> list[ModelPlan]:
-    """One for each model under the directory."""
+    """One for each model under the directory, with nothing that concerns a server. Raises ConfigurationError."""
     found = find_model_directories(directory, environment)
-    return [_read_plan(name, path, environment, plugins, several=len(found) > 1) for name, path in found.items()]
+    models = [PlacedModel(name, path, str(directory)) for name, path in found.items()]
+    return _read_plans(models, environment, plugins)
 
 
-def _read_plan(
-    name: str, directory: Path, environment: Mapping[str, str], plugins: Plugins, *, several: bool
-) -> ModelPlan:
-    try:
-        return read_plan(name, directory, environment, plugins)
-    except ConfigurationError as error:
-        if not several:
-            raise
-        raise ConfigurationError(f"model {name}: {error.message}") from error
+def _read_plans(
+    models: Sequence[PlacedModel], environment: Mapping[str, str], plugins: Plugins, common: Sequence[Given] = ()
+) -> list[ModelPlan]:
+    plans, variables = [], for_models(environment)
+    for model in models:
+        try:
+            plans.append(read_plan(model.name, model.directory, variables, plugins, common, model.version))
+        except ConfigurationError as error:
+            if len(models) == 1:
+                raise
+            raise ConfigurationError(f"model {model.name}: {error.message}") from error
+    return plans
 
 
 async def _serve(
-    plans: list[ModelPlan], plugins: Plugins, host: str, port: int, drain_seconds: float, *, strict: bool
+    plans: list[ModelPlan], plugins: Plugins, launch: Launch, drain_seconds: float, *, strict: bool
 ) -> None:
     models = [Model(plan, plugins) for plan in plans]
     for model in models:
         _log(model)
     if strict:
-        refuse_warnings(models)
-    dispatcher = Dispatcher({model.name: model for model in models})
-    server = Server(dispatcher, plugins, host, port)
+        refuse_warnings([*launch.warnings, *(warning for model in models for warning in model.warnings)])
+    host, port = launch.address
+    server = Server(Dispatcher({model.name: model for model in models}), plugins, host.value, int(port.value))
 
     def on_ready() -> None:
         gc.collect()
@@ -92,11 +103,11 @@ def ready_message(server: Server) -> str:
     return f"Ready: {', '.join(sorted(dispatcher.models))} on {server.url} -- try: {command}"
 
 
-def refuse_warnings(models: Iterable[Model]) -> None:
-    """Raise ConfigurationError if any model has a warning."""
-    count = sum(len(model.warnings) for model in models)
-    if count:
-        raise ConfigurationError(f"--strict: {count} warning{'s' if count > 1 else ''}, of which each is an error")
+def refuse_warnings(warnings: Sequence[str]) -> None:
+    """Raise ConfigurationError if there are any."""
+    if warnings:
+        some = f"{len(warnings)} warnings" if len(warnings) > 1 else "a warning"
+        raise ConfigurationError(f"--strict: {some} above, and each is an error")
 
 
 def _log(model: Model) -> None:

@@ -1,11 +1,11 @@
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
 import pytest
 from pydantic import Field, PositiveInt, model_validator
 
-from lmi_core.configuration import Configuration, EffectiveValue
+from lmi_core.configuration import Configuration, EffectiveValue, Given
 from lmi_core.errors import ConfigurationError
 from lmi_core.properties import (
     NO_MPI,
@@ -30,10 +30,15 @@ class Directory:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def read(self, text: str | None = None, environment: Mapping[str, str] | None = None) -> Configuration:
+    def read(
+        self,
+        text: str | None = None,
+        environment: Mapping[str, str] | None = None,
+        common: Sequence[Given] = (),
+    ) -> Configuration:
         if text is not None:
             (self.path / "serving.properties").write_text(text, encoding="utf-8")
-        return Configuration.read(self.path, environment or {})
+        return Configuration.read(self.path, environment or {}, common)
 
 
 @pytest.fixture
@@ -478,3 +483,36 @@ def test_file_that_is_not_utf8(directory: Directory) -> None:
 
 def test_file_with_byte_order_mark(directory: Directory) -> None:
     assert directory.read("\ufeffengine=MPI").load(ServerProperties).engine == "MPI"
+
+
+def test_the_servers_keys_come_after_the_models_own(directory: Directory) -> None:
+    common = [
+        Given("job_queue_size", "1", "config.properties:1"),
+        Given("batch_size", "2", "config.properties:2"),
+        Given("max_batch_delay", "3", "config.properties:3"),
+        Given("option.predict_timeout", "4", "environment OTHER"),
+    ]
+    configuration = directory.read("job_queue_size=5\n", {"SERVING_BATCH_SIZE": "6"}, common)
+    load_all(configuration, ServerProperties, HandlerProperties)
+    effective = {each.key: each for each in configuration.effective()}
+    assert effective["job_queue_size"].value == "5"
+    assert effective["batch_size"].value == "6"
+    assert effective["max_batch_delay"] == EffectiveValue("max_batch_delay", "3", "config.properties:3")
+    assert effective["option.predict_timeout"] == EffectiveValue("option.predict_timeout", "4", "environment OTHER")
+    assert configuration.warnings == []
+
+
+def test_the_last_of_the_servers_keys_counts(directory: Directory) -> None:
+    common = [Given("batch_size", "2", "config.properties:2"), Given("batch_size", "3", "environment OTHER")]
+    configuration = directory.read(common=common)
+    assert configuration.load(ServerProperties).batch_size == 3
+    assert configuration.warnings == [
+        "batch_size: the value of config.properties:2 gives way to that of environment OTHER"
+    ]
+
+
+def test_a_wrong_value_of_the_servers(directory: Directory) -> None:
+    configuration = directory.read(common=[Given("batch_size", "many", "config.properties:2")])
+    assert error_of(configuration, ServerProperties) == (
+        "config.properties:2: batch_size must be an integer greater than 0. Given: many"
+    )

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from lmi_core.errors import ConfigurationError
-from lmi_core.model_directory import find_model_directories, is_model_directory
+from lmi_core.model_directory import find_model_directories, is_model_directory, model_variable
 
 
 def write(directory: Path, *files: str) -> Path:
@@ -77,3 +77,11 @@ def test_file(tmp_path: Path) -> None:
 
 def test_empty_directory(tmp_path: Path) -> None:
     assert error_of(tmp_path).startswith(f"{tmp_path} holds no model: put a serving.properties there")
+
+
+def test_the_variable_that_names_a_model() -> None:
+    both = {"OPTION_MODEL_ID": "a", "HF_MODEL_ID": "b"}
+    assert model_variable(both) == "HF_MODEL_ID"
+    assert model_variable(both | {"HF_MODEL_ID": ""}) == "OPTION_MODEL_ID"
+    assert model_variable({"OPTION_model_id": "a"}) == "OPTION_model_id"
+    assert model_variable({"MODEL_ID": "a", "HF_model_id": "b"}) is None

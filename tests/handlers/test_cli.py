@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import time
 from importlib.metadata import version
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import pytest
 from tests.conftest import SCRIPTED, ModelDirectory
 
 LMI = Path(sys.executable).with_name("lmi")
+MODELS = ("[NAME=]DIR", "-m", "-s", "-f")  # what says which models are meant
 
 
 def lmi(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -24,14 +24,19 @@ def lmi(*arguments: object, **environment: str) -> subprocess.CompletedProcess[s
     )
 
 
-def test_help_names_the_commands_and_is_quick() -> None:
-    times = []
-    for _ in range(4):
-        begun = time.perf_counter()
-        result = lmi("--help")
-        times.append(time.perf_counter() - begun)
-    assert min(times) < 0.5
+def test_help_names_the_commands() -> None:
+    result = lmi("--help")
     assert all(command in result.stdout for command in ("serve", "check", "plugins", "options"))
+
+
+def test_help_is_quick_as_it_imports_no_more_than_it_needs() -> None:
+    script = (
+        "import sys; from lmi_handlers.cli import app\n"
+        "app(['--help'], standalone_mode=False)\n"
+        "print({'aiohttp', 'pydantic', 'torch', 'transformers', 'vllm'} & set(sys.modules))"
+    )
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert result.stdout.splitlines()[-1] == "set()", result.stderr
 
 
 def test_version() -> None:
@@ -41,21 +46,9 @@ def test_version() -> None:
 @pytest.mark.parametrize(
     ("command", "words"),
     [
-        (
-            "serve",
-            [
-                "DIR",
-                "--host",
-                "127.0.0.1",
-                "--port",
-                "8080",
-                "--plugins-dir",
-                "--drain-seconds",
-                "--log-level",
-                "--strict",
-            ],
-        ),
-        ("check", ["DIR", "--plugins-dir", "--strict"]),
+        ("serve", [*MODELS, "--models", "--model-store", "--config-file", "--plugins-dir", "--strict"]),
+        ("serve", ["--host", "127.0.0.1", "--port", "8080", "--drain-seconds", "--log-level"]),
+        ("check", [*MODELS, "--plugins-dir", "--strict"]),
         ("plugins", ["--plugins-dir"]),
         ("options", ["--markdown", "--plugins-dir"]),
     ],
@@ -197,7 +190,7 @@ def test_check_lists_what_is_ignored(model_dir: ModelDirectory) -> None:
 def test_strict_makes_warnings_errors(model_dir: ModelDirectory, command: str) -> None:
     result = lmi(command, "--strict", model_dir({"serving.properties": UNKNOWN_AND_FOREIGN}))
     assert result.returncode == 2
-    assert result.stderr.splitlines()[-1] == "lmi: --strict: 3 warnings, of which each is an error"
+    assert result.stderr.splitlines()[-1] == "lmi: --strict: 3 warnings above, and each is an error"
     assert all(warning in result.stdout + result.stderr for warning in TOLD)
 
 

@@ -1,0 +1,49 @@
+"""The declared variables and keys as the tables of a document: `python -m lmi_handlers.container.document FILE`."""
+
+import re
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from lmi_core.properties import environment_variable
+from lmi_handlers.container.declarations import Declared
+from lmi_handlers.container.server_keys import SERVER_KEYS
+from lmi_handlers.container.variables import VARIABLES
+
+MARK = re.compile(r"(<!-- (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def tables() -> dict[str, str]:
+    """By the names that the marks in a document have."""
+    return {"keys": _table(("Key", "Variable"), SERVER_KEYS), "variables": _table(("Variable",), VARIABLES)}
+
+
+def with_tables(text: str) -> str:
+    """The document with each table between its marks, `<!-- name -->` and `<!-- end -->`."""
+    return MARK.sub(lambda mark: f"{mark[1]}{tables()[mark[2]]}{mark[3]}", text)
+
+
+def _table(names: tuple[str, ...], declared: Iterable[Declared]) -> str:
+    heading = [*names, "What becomes of it", "How, or why not"]
+    rows = [heading, ["---"] * len(heading), *(_row(each, len(names)) for each in declared)]
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
+def _row(each: Declared, names: int) -> list[str]:
+    cells = [f"`{each.name}`", f"`{environment_variable(each.name)}`"][:names]
+    options = f" Sets {', '.join(f'`{option}`' for option in each.options)}." if each.options else ""
+    values = ", ".join(f"`{value}`" for value in sorted(each.neutral))
+    neutral = f" {values} asks for nothing." if values else ""
+    return [*cells, each.fate.value, _sentence(each.meaning) + options + neutral]
+
+
+def _sentence(text: str) -> str:
+    """With a capital, but for the names of keys and variables, and a full stop."""
+    word = text.partition(" ")[0].rstrip(",:")
+    begun = text if set(word) & set("./_-`") else text[0].upper() + text[1:]
+    return begun if begun.endswith(".") else f"{begun}."
+
+
+if __name__ == "__main__":
+    document = Path(sys.argv[1])
+    document.write_text(with_tables(document.read_text()))

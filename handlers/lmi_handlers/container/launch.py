@@ -1,0 +1,47 @@
+"""What `lmi serve` is to serve, and where: command line, environment, config.properties and /opt/ml/model in one."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from lmi_handlers.container.address import Address, choose_address
+from lmi_handlers.container.search import Arguments, PlacedModel, Search, by_one_name
+from lmi_handlers.container.settings import FILE_NAME, Settings, read_file
+from lmi_handlers.container.variables import BASE_DIRECTORY, MODEL_SERVER_HOME
+
+BASE = Path("/opt/ml")  # of SageMaker's containers
+HOME = Path("/opt/djl")  # of DJLServing's
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """What is to be served and where, and what is to be said of the rest."""
+
+    models: tuple[PlacedModel, ...]
+    address: Address
+    settings: Settings
+    warnings: tuple[str, ...]
+    config_file: Path | None = None
+
+
+def read_launch(
+    arguments: Arguments, environment: Mapping[str, str], base: Path = BASE, default_home: Path = HOME
+) -> Launch:
+    """Read everything that says what to serve, and find the models. Raises ConfigurationError."""
+    home = Path(environment.get(MODEL_SERVER_HOME) or default_home)
+    file = arguments.config_file or _config_file(home)
+    settings = Settings(environment, read_file(file) if file else ())
+    if MODEL_SERVER_HOME in environment and not home.is_dir():
+        settings.warnings.append(f"environment {MODEL_SERVER_HOME} has no effect: {home} does not exist")
+    base_directory = settings.get(BASE_DIRECTORY)
+    default = Path(base_directory.value if base_directory else base) / "model"
+    search = Search(arguments, environment, settings, home, default)
+    models = search.models()
+    sign = str(default) if default.is_dir() and not search.by_command_line else None
+    address = choose_address(arguments.host, arguments.port, settings, sign)
+    return Launch(by_one_name(models), address, settings, (*settings.warnings, *search.warnings), file)
+
+
+def _config_file(home: Path) -> Path | None:
+    places = (home / "conf" / FILE_NAME, home / FILE_NAME)
+    return next((place for place in places if place.is_file()), None)

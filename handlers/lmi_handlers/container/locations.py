@@ -1,0 +1,51 @@
+"""Where the URL of a model becomes a directory of this host."""
+
+import re
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from lmi_core.errors import ConfigurationError
+from lmi_handlers.container.declarations import begins
+
+ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
+
+_HUB_ID = re.compile(r"[\w-][\w.-]*/[\w.-]+", re.ASCII)
+_SCHEME = re.compile(r"[a-z][a-z0-9+.-]+:", re.I)  # two letters at least
+
+
+def local_directory(url: str, source: str) -> Path:
+    """Return the directory that a path or a `file:` URL names. Raises ConfigurationError.
+
+    Further kinds of URL are to be read here, and nowhere else.
+    """
+    path = _path(url, source)
+    if path.is_dir():
+        return path
+    if url.endswith(ARCHIVES):
+        raise ConfigurationError(f"{begins(source)}{url} is an archive: unpack it, and give the folder")
+    if path.exists():
+        raise ConfigurationError(f"{begins(source)}{url} is a file: give the path of the model directory that holds it")
+    hint = ", or give the id of a model of the Hugging Face hub in HF_MODEL_ID" if _HUB_ID.fullmatch(url) else ""
+    raise ConfigurationError(f"{begins(source)}{url} does not exist: give the path of a model directory{hint}")
+
+
+def inferred_name(url: str, directory: Path) -> str:
+    """Return the name of a model that was given none: the last part of its URL, or the folder's name."""
+    parts = [part for part in unquote(urlsplit(url).path).split("/") if part]
+    return parts[-1] if _SCHEME.match(url) and not Path(url).exists() and parts else directory.resolve().name
+
+
+def _path(url: str, source: str) -> Path:
+    if not _SCHEME.match(url) or Path(url).exists():
+        return Path(url)
+    parts = urlsplit(url)
+    if parts.scheme != "file" or parts.netloc not in ("", "localhost"):
+        raise ConfigurationError(
+            f"{begins(source)}{url}: models are not fetched from {parts.scheme}://: give a directory of this host, as a"
+            " path or as file:///path"
+        )
+    if parts.query:
+        raise ConfigurationError(
+            f"{begins(source)}{url}: what follows `?` is not read: put it into the model's serving.properties"
+        )
+    return Path(unquote(parts.path))

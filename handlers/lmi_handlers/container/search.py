@@ -1,0 +1,195 @@
+"""Which models are to be served."""
+
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from lmi_core.configuration import Given
+from lmi_core.errors import ConfigurationError
+from lmi_core.model_directory import find_model_directories, is_model_directory, model_variable
+from lmi_handlers.container.declarations import COMMAND_LINE, begins
+from lmi_handlers.container.locations import ARCHIVES, inferred_name, local_directory
+from lmi_handlers.container.model_items import ALL, NONE, ModelItem, parse_item, parse_items
+from lmi_handlers.container.server_keys import LOAD_MODELS, MODEL_STORE
+from lmi_handlers.container.settings import Settings
+from lmi_handlers.container.variables import MULTI_MODEL
+
+NOTHING = (
+    "nothing says what to serve. Give one of: a model directory (lmi serve DIR), a model by name (lmi serve NAME=DIR),"
+    " a model store (-s DIR, or SERVING_MODEL_STORE), SERVING_LOAD_MODELS, or the id of a model in HF_MODEL_ID"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """The command line, unread."""
+
+    models: tuple[str, ...] = ()  # `DIR` or `NAME=DIR`, each an argument of its own
+    items: tuple[str, ...] = ()  # of -m
+    model_store: str | None = None
+    config_file: Path | None = None
+    host: str | None = None
+    port: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedModel:
+    """A model by its name, its directory, and where a person gave it."""
+
+    name: str
+    directory: Path
+    source: str
+    version: str | None = None
+
+
+class Search:
+    """Finds the models: those of the command line, else those of the environment or the file, else the default's."""
+
+    def __init__(
+        self, arguments: Arguments, environment: Mapping[str, str], settings: Settings, home: Path, default: Path
+    ) -> None:
+        self.warnings: list[str] = []
+        self.by_command_line = False
+        self._arguments = arguments
+        self._environment = environment
+        self._settings = settings
+        self._home = home
+        self._default = default
+
+    def models(self) -> list[PlacedModel]:
+        store = self._arguments.model_store
+        items = self._items_of_command_line()
+        if items or store is not None:
+            self.by_command_line = True
+            self._warn_of_unused(store if items else None)
+        if items:
+            return self._place(items)
+        if store is not None:
+            return self._in_store(store, "-s")
+        if items := self._items_of_settings():
+            return self._place(items)
+        if given := self._settings.get(MODEL_STORE):
+            return self._in_given_store(given)
+        return self._in_default()
+
+    def _items_of_command_line(self) -> list[ModelItem]:
+        items = [item for text in self._arguments.items if text.upper() != ALL for item in parse_items(text, "-m")]
+        return [*(parse_item(text, COMMAND_LINE) for text in self._arguments.models), *items]
+
+    def _warn_of_unused(self, store: str | None) -> None:
+        given = [given for key in (LOAD_MODELS, MODEL_STORE) if (given := self._settings.get(key))]
+        unused = [f"{each.source}: {each.name}={each.value}" for each in given if each.value.upper() != ALL]
+        unused += [] if store is None else [f"-s {store}"]
+        self.warnings += [f"{each} has no effect: the command line names the models" for each in unused]
+
+    def _items_of_settings(self) -> list[ModelItem]:
+        given = self._settings.get(LOAD_MODELS)
+        if given is None or given.value.upper() == ALL or self._asks_for_all():
+            return []
+        if given.value.upper() == NONE:
+            raise ConfigurationError(f"{given.source}: {LOAD_MODELS}={given.value} leaves no model to serve: {NOTHING}")
+        return parse_items(given.value, given.source)
+
+    def _asks_for_all(self) -> bool:
+        return any(text.upper() == ALL for text in self._arguments.items)
+
+    def _place(self, items: list[ModelItem]) -> list[PlacedModel]:
+        self.warnings += [item.warning for item in items if item.warning]
+        return [model for item in items for model in self._find(item)]
+
+    def _find(self, item: ModelItem) -> list[PlacedModel]:
+        directory = local_directory(item.url, item.source)
+        found = find_model_directories(directory, self._environment)
+        self._warn_of_skipped(directory, found)
+        alone = list(found.values()) == [directory]
+        if item.name is None and not alone:
+            return [PlacedModel(name, path, item.source, item.version) for name, path in found.items()]
+        if not alone:
+            raise ConfigurationError(
+                f"{begins(item.source)}{item.name}={item.url} is a folder of models ({', '.join(found)}): give each a"
+                " name, or none to the folder"
+            )
+        name = item.name or inferred_name(item.url, directory)
+        return [PlacedModel(name, directory, item.source, item.version)]
+
+    def _in_given_store(self, given: Given) -> list[PlacedModel]:
+        store = self._home / given.value if self._home.is_dir() else Path(given.value)
+        if not store.exists() and model_variable(self._environment):
+            self.warnings.append(f"{given.source}: {store} does not exist: the environment's model is served alone")
+            return [self._named_by_environment(store)]
+        return self._in_store(given.value if "://" in given.value else str(store), given.source)
+
+    def _in_default(self) -> list[PlacedModel]:
+        if self._default.is_dir():
+            with suppress(ConfigurationError):  # it holds no model; the message below has more ways than its own
+                return self._in_store(str(self._default), str(self._default))
+        elif model_variable(self._environment):
+            return [self._named_by_environment(self._default)]
+        state = "holds none" if self._default.is_dir() else "does not exist"
+        message = f"{NOTHING}. {self._default}, where SageMaker puts models, {state}"
+        if self._environment.get(MULTI_MODEL, "").lower() == "true":
+            message += (
+                f". {MULTI_MODEL}=true asks for a server without models, to load them later: that is not done here"
+            )
+        raise ConfigurationError(message)
+
+    def _in_store(self, url: str, source: str) -> list[PlacedModel]:
+        store = local_directory(url, source)
+        found = find_model_directories(store, self._environment)
+        if list(found.values()) == [store] and not is_model_directory(store):
+            return [self._named_by_environment(store)]
+        self._warn_of_skipped(store, found)
+        if store not in found.values() and (variable := model_variable(self._environment)):
+            given = self._environment[variable]
+            self.warnings.append(
+                f"environment {variable}: every model of {store} that has no option.model_id of its own loads {given}"
+            )
+        return [PlacedModel(name, path, source) for name, path in found.items()]
+
+    def _named_by_environment(self, directory: Path) -> PlacedModel:
+        """The model of a folder without one. DJLServing makes its name of HF_MODEL_ID."""
+        variable = model_variable(self._environment)
+        assert variable is not None
+        name = _served_name(self._environment[variable]) if variable == "HF_MODEL_ID" else directory.resolve().name
+        return PlacedModel(name, directory, f"environment {variable}")
+
+    def _warn_of_skipped(self, store: Path, found: Mapping[str, Path]) -> None:
+        if not found or store in found.values():
+            return
+        for child in sorted(store.iterdir()):
+            if child.name.startswith((".", "_")) or child in found.values():
+                continue
+            if child.is_dir() or child.name.endswith(ARCHIVES):
+                reason = "it holds no model" if child.is_dir() else "archives are to be unpacked"
+                self.warnings.append(f"{child} is not served: {reason}")
+
+
+def _served_name(model_id: str) -> str:
+    """`org/name` is `org_name`, and of a path or a URL the last part counts, as in DJLServing."""
+    last = model_id.rstrip("/").rpartition("/")[2] if "://" in model_id or Path(model_id).exists() else model_id
+    return re.sub(r"\W", "_", last, flags=re.ASCII)
+
+
+def by_one_name(models: list[PlacedModel]) -> tuple[PlacedModel, ...]:
+    """Raises ConfigurationError for two of one name."""
+    by_name: dict[str, PlacedModel] = {}
+    for model in models:
+        other = by_name.setdefault(model.name, model)
+        if other is model:
+            continue
+        if other.version != model.version:
+            raise ConfigurationError(
+                f"{begins(model.source)}model {model.name} is served in one version, and two are given: {_shown(other)}"
+                f" and {_shown(model)}. Give the second a name of its own"
+            )
+        raise ConfigurationError(
+            f"{begins(model.source)}two models are named {model.name}: {other.directory} and {model.directory}. Name"
+            " them: NAME=DIR"
+        )
+    return tuple(models)
+
+
+def _shown(model: PlacedModel) -> str:
+    return f"{model.version or 'no version'} ({model.directory})"

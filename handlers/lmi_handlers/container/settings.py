@@ -1,0 +1,127 @@
+"""What the environment and a config.properties say of the server."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+from lmi_core import java_properties
+from lmi_core.configuration import Given
+from lmi_core.errors import ConfigurationError
+from lmi_core.properties import ServerProperties, declared, environment_variable
+from lmi_core.registry import did_you_mean
+from lmi_handlers.container.declarations import Declared, Fate
+from lmi_handlers.container.server_keys import SERVER_KEYS
+from lmi_handlers.container.variables import VARIABLES
+
+FILE_NAME = "config.properties"
+KNOWN_PREFIXES = ("SAGEMAKER_", "DJL_")  # a variable that begins so and is not declared is worth a warning
+
+_KEYS = {key.name: key for key in SERVER_KEYS}
+_VARIABLES = {each.name: each for each in VARIABLES}
+_KEY_VARIABLES = {environment_variable(key.name): key for key in SERVER_KEYS}
+_MODEL_KEYS = {name: key.key for key in declared(ServerProperties) for name in (key.key, *key.aliases)}
+
+
+class Settings:
+    """The values in force by key or variable, those for every model, and what is to be said of the others."""
+
+    def __init__(self, environment: Mapping[str, str], file: Iterable[Given] = ()) -> None:
+        self.warnings: list[str] = []
+        self._of_variables: list[Given] = []
+        self._of_file: list[Given] = []
+        self.shown: list[tuple[str, Given]] = []  # what each does, for a person who asks
+        self._values: dict[str, Given] = {}
+        for given in _variables(environment):
+            self._take(_declaration(given.name), given)
+        for given in file:
+            self._take_from_file(given)
+
+    def get(self, name: str) -> Given | None:
+        """The value of an honoured key or variable."""
+        return self._values.get(name)
+
+    @property
+    def for_models(self) -> list[Given]:
+        """Keys for the models whose own file and environment do not have them; of one given twice the last counts."""
+        return [*self._of_file, *self._of_variables]
+
+    def _take(self, known: Declared | None, given: Given) -> None:
+        """Raises ConfigurationError for what cannot be left out in silence."""
+        if known is None:
+            self._warn_of_unknown(given, _VARIABLES)
+            return
+        fate = known.fate_of(given.value)
+        given = given._replace(name=known.name)
+        shown = given._replace(value=known.shown(given.value))
+        if fate is Fate.REFUSED:
+            raise ConfigurationError(f"{_where(given)} is refused: {known.meaning}. Given: {shown.value}")
+        if fate is Fate.IGNORED:
+            self.warnings.append(f"{_where(given)} has no effect: {known.meaning}. Given: {shown.value}")
+        if fate is Fate.HONOURED and not self._honour(known, given):
+            return
+        self.shown.append((f"{fate.value}: {known.meaning}" if fate is Fate.NOTED else fate.value, shown))
+
+    def _honour(self, known: Declared, given: Given) -> bool:
+        """Whether this is the value in force."""
+        used = self._values.setdefault(known.name, given)
+        if used.value != given.value:
+            self.warnings.append(f"{known.name}: the value of {given.source} gives way to that of {used.source}")
+        if used is given:
+            self._of_variables += _in_unit(known, given)
+        return used is given
+
+    def _take_from_file(self, given: Given) -> None:
+        if key := _MODEL_KEYS.get(given.name):
+            self._of_file.append(given._replace(name=key))
+        elif known := _KEYS.get(given.name):
+            self._take(known, given)
+        else:
+            self._warn_of_unknown(given, _KEYS.keys() | _MODEL_KEYS.keys())
+
+    def _warn_of_unknown(self, given: Given, known: Iterable[str]) -> None:
+        self.warnings.append(f"{_where(given)} is not known.{did_you_mean(given.name, known)}")
+
+
+def read_file(path: Path) -> list[Given]:
+    """The entries of a config.properties, the last of those with one key. Raises ConfigurationError."""
+    try:
+        text = path.read_bytes().decode()
+    except OSError as error:
+        raise ConfigurationError(f"{path} cannot be read: {error.strerror}. It is to be a {FILE_NAME}") from None
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(f"{path} must be UTF-8 text: {error}") from None
+    entries = java_properties.parse(text, str(path))
+    given = {entry.key: Given(entry.key, entry.value.strip(), f"{path}:{entry.line}") for entry in entries}
+    return [each for each in given.values() if each.value]
+
+
+def for_models(environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment as a model's configuration is to see it: without what is the server's."""
+    return {name: value for name, value in environment.items() if _declaration(name) is None}
+
+
+def _variables(environment: Mapping[str, str]) -> Iterator[Given]:
+    for name, value in sorted(environment.items()):
+        if value.strip() and (name.startswith(KNOWN_PREFIXES) or _declaration(name)):
+            yield Given(name, value.strip(), f"environment {name}")
+
+
+def _declaration(variable: str) -> Declared | None:
+    """DJLServing reads `SERVING_x` in any case."""
+    folded = variable.upper() if variable.upper().startswith("SERVING_") else variable
+    return _VARIABLES.get(folded) or _KEY_VARIABLES.get(folded)
+
+
+def _where(given: Given) -> str:
+    """The source of an environment variable has its name already."""
+    return given.source if given.source.endswith(given.name) else f"{given.source}: {given.name}"
+
+
+def _in_unit(known: Declared, given: Given) -> Iterator[Given]:
+    value = given.value
+    if known.factor > 1:
+        if not value.isdecimal():
+            raise ConfigurationError(f"{given.source} must be an integer no less than 0. Given: {value}")
+        if int(value) == 0:  # of a batch transform: as much as there is
+            return
+        value = str(int(value) * known.factor)
+    yield from (Given(option, value, given.source) for option in known.options)

@@ -1,0 +1,285 @@
+from pathlib import Path
+
+import pytest
+
+from lmi_core.errors import ConfigurationError
+from lmi_handlers.container.launch import BASE, HOME, Launch, read_launch
+from lmi_handlers.container.search import NOTHING, Arguments, PlacedModel
+from tests.conftest import ModelDirectory
+
+SCRIPTED = {"serving.properties": "option.rolling_batch=scripted\n"}
+
+
+@pytest.fixture
+def store(model_dir: ModelDirectory) -> Path:
+    """A folder of the models a and b."""
+    model_dir(SCRIPTED, "store/b")
+    return model_dir(SCRIPTED, "store/a").parent
+
+
+class Container:
+    """The two folders that containers have, which may be missing."""
+
+    def __init__(self, folder: Path) -> None:
+        self.base = folder / "ml"
+        self.home = folder / "djl"
+        self.model = self.base / "model"
+
+    def launch(self, *models: object, environment: dict[str, str] | None = None, **arguments: object) -> Launch:
+        given = Arguments(tuple(map(str, models)), **arguments)  # type: ignore[arg-type]
+        return read_launch(given, environment or {}, self.base, self.home)
+
+    def error(self, *models: object, environment: dict[str, str] | None = None, **arguments: object) -> str:
+        with pytest.raises(ConfigurationError) as raised:
+            self.launch(*models, environment=environment, **arguments)
+        return raised.value.message
+
+    def write_model(self, file: str = "serving.properties") -> None:
+        path = self.model / file
+        path.parent.mkdir(parents=True)
+        path.write_text(SCRIPTED["serving.properties"])
+
+    def write_config(self, text: str, place: str = "conf/config.properties") -> Path:
+        path = self.home / place
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        return path
+
+
+@pytest.fixture
+def container(tmp_path: Path) -> Container:
+    return Container(tmp_path)
+
+
+def named(launch: Launch) -> dict[str, Path]:
+    return {model.name: model.directory for model in launch.models}
+
+
+def hosts(launch: Launch) -> tuple[str, str]:
+    return launch.address.host.value, launch.address.host.source
+
+
+def test_a_model_where_sagemaker_puts_it(container: Container) -> None:
+    container.write_model()
+    launch = container.launch()
+    assert launch.models == (PlacedModel("model", container.model, str(container.model)),)
+    assert hosts(launch) == ("0.0.0.0", str(container.model))
+    assert launch.warnings == ()
+
+
+def test_a_store_where_sagemaker_puts_models(container: Container) -> None:
+    container.write_model("llama/serving.properties")
+    container.write_model("mistral/config.json")
+    assert named(container.launch()) == {name: container.model / name for name in ("llama", "mistral")}
+
+
+def test_another_base(container: Container, tmp_path: Path) -> None:
+    (tmp_path / "other" / "model").mkdir(parents=True)
+    environment = {"SAGEMAKER_BASE_DIR": str(tmp_path / "other"), "OPTION_MODEL_ID": "gpt2"}
+    assert named(container.launch(environment=environment)) == {"model": tmp_path / "other" / "model"}
+
+
+@pytest.mark.parametrize(
+    ("environment", "name"),
+    [
+        ({"HF_MODEL_ID": "org/Llama-3.1"}, "org_Llama_3_1"),
+        ({"HF_MODEL_ID": "s3://bucket/models/llama/"}, "llama"),
+        ({"OPTION_MODEL_ID": "org/llama"}, "model"),
+        ({"HF_MODEL_ID": "org/a", "OPTION_MODEL_ID": "org/b"}, "org_a"),
+    ],
+)
+@pytest.mark.parametrize("exists", [True, False])
+def test_nothing_but_environment(container: Container, environment: dict[str, str], name: str, exists: bool) -> None:
+    if exists:
+        (container.model / "adapters" / "french").mkdir(parents=True)
+    launch = container.launch(environment=environment)
+    assert named(launch) == {name: container.model}
+    assert hosts(launch)[0] == ("0.0.0.0" if exists else "127.0.0.1")
+
+
+def test_a_model_id_that_is_a_folder_gives_its_name(container: Container, store: Path) -> None:
+    assert named(container.launch(environment={"HF_MODEL_ID": f"{store}/a/"})) == {"a": container.model}
+
+
+def test_nothing_at_all(container: Container) -> None:
+    assert container.error() == f"{NOTHING}. {container.model}, where SageMaker puts models, does not exist"
+    container.model.mkdir(parents=True)
+    assert container.error() == f"{NOTHING}. {container.model}, where SageMaker puts models, holds none"
+    assert container.error(environment={"SAGEMAKER_MULTI_MODEL": "true"}).endswith(
+        "holds none. SAGEMAKER_MULTI_MODEL=true asks for a server without models, to load them later: that is not done"
+        " here"
+    )
+
+
+def test_the_command_line_comes_first(container: Container, store: Path, model_dir: ModelDirectory) -> None:
+    container.write_model()
+    other = model_dir(SCRIPTED, "other")
+    environment = {"SERVING_LOAD_MODELS": f"x={other}", "SERVING_MODEL_STORE": str(container.model)}
+    assert named(container.launch(environment=environment)) == {"x": other}
+    assert hosts(container.launch(environment=environment))[0] == "0.0.0.0"
+    for launch in (
+        container.launch(store, environment=environment),
+        container.launch(environment=environment, model_store=str(store)),
+        container.launch(environment=environment, items=(f"{store}",)),
+        container.launch(environment=environment, items=("all",), model_store=str(store)),
+    ):
+        assert named(launch) == {"a": store / "a", "b": store / "b"}
+        assert hosts(launch) == ("127.0.0.1", "default")
+        assert launch.warnings == (
+            f"environment SERVING_LOAD_MODELS: load_models=x={other} has no effect: the command line names the models",
+            f"environment SERVING_MODEL_STORE: model_store={container.model} has no effect: the command line names the"
+            " models",
+        )
+
+
+def test_a_store_beside_models(container: Container, store: Path) -> None:
+    launch = container.launch(store / "a", model_store=str(store))
+    assert named(launch) == {"a": store / "a"}
+    assert launch.warnings == (f"-s {store} has no effect: the command line names the models",)
+
+
+@pytest.mark.parametrize("listed", ["ALL", "all", None])
+def test_all_models_of_a_store(container: Container, store: Path, listed: str | None) -> None:
+    environment = {"SERVING_MODEL_STORE": str(store)} | ({"SERVING_LOAD_MODELS": listed} if listed else {})
+    assert named(container.launch(environment=environment)) == {"a": store / "a", "b": store / "b"}
+
+
+def test_all_on_the_command_line_is_the_given_store(container: Container, store: Path) -> None:
+    environment = {"SERVING_MODEL_STORE": str(store), "SERVING_LOAD_MODELS": "x=nowhere"}
+    assert list(named(container.launch(environment=environment, items=("ALL",)))) == ["a", "b"]
+
+
+def test_no_models(container: Container) -> None:
+    container.write_model()
+    assert container.error(environment={"SERVING_LOAD_MODELS": "none"}) == (
+        f"environment SERVING_LOAD_MODELS: load_models=none leaves no model to serve: {NOTHING}"
+    )
+
+
+def test_models_from_several_places(container: Container, store: Path, model_dir: ModelDirectory) -> None:
+    other = model_dir(SCRIPTED, "other")
+    launch = container.launch(f"x={other}", store, items=(f"[y:v2:Python:0]=file:{other},z={other}",))
+    assert [(model.name, model.version, model.directory) for model in launch.models] == [
+        ("x", None, other),
+        ("a", None, store / "a"),
+        ("b", None, store / "b"),
+        ("y", "v2", other),
+        ("z", None, other),
+    ]
+    assert [warning.partition(" of y ")[0] for warning in launch.warnings] == ["-m: the devices"]
+
+
+def test_two_models_of_one_name(container: Container, store: Path) -> None:
+    a, b = store / "a", store / "b"
+    assert container.error(f"x={a}", f"x={b}") == f"two models are named x: {a} and {b}. Name them: NAME=DIR"
+    assert container.error(items=(f"x:v1={a},x:v2={b}",)) == (
+        f"-m: model x is served in one version, and two are given: v1 ({a}) and v2 ({b}). Give the second a name of its"
+        " own"
+    )
+    assert "two are given: no version" in container.error(f"x={a}", f"x:v2={b}")
+
+
+def test_a_url_names_its_model(container: Container, store: Path) -> None:
+    (store / "b").rename(store / "one model")
+    (store / "link").symlink_to(store / "a")
+    urls = (f"file://{store}/one%20model/", f"file:{store}/link", str(store / "a"))
+    assert list(named(container.launch(items=urls))) == [
+        "one model",
+        "link",
+        "a",
+    ]
+
+
+def test_stores_that_are_no_folders_of_this_host(container: Container) -> None:
+    message = "s3://bucket/models: models are not fetched from s3://"
+    assert container.error(model_store="s3://bucket/models").startswith(f"-s: {message}")
+    environment = {"SERVING_MODEL_STORE": "s3://bucket/models"}
+    assert container.error(environment=environment).startswith(f"environment SERVING_MODEL_STORE: {message}")
+
+
+def test_where_containers_have_models() -> None:
+    assert (Path("/opt/ml"), Path("/opt/djl")) == (BASE, HOME)
+
+
+def test_a_name_for_a_folder_of_models(container: Container, store: Path) -> None:
+    assert container.error(f"x={store}") == (
+        f"x={store} is a folder of models (a, b): give each a name, or none to the folder"
+    )
+
+
+def test_a_named_folder_whose_model_the_environment_names(container: Container, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    environment = {"HF_MODEL_ID": "org/name", "SERVING_LOAD_MODELS": f"test::MPI={tmp_path / 'empty'}"}
+    assert named(container.launch(environment=environment)) == {"test": tmp_path / "empty"}
+
+
+def test_what_a_store_has_beside_models(container: Container, store: Path) -> None:
+    for folder in ("notes", ".cache", "__MACOSX"):
+        (store / folder).mkdir()
+    for file in ("readme.txt", "c.tar.gz"):
+        (store / file).touch()
+    assert container.launch(store).warnings == (
+        f"{store}/c.tar.gz is not served: archives are to be unpacked",
+        f"{store}/notes is not served: it holds no model",
+    )
+
+
+def test_a_model_id_for_every_model_of_a_store(container: Container, store: Path) -> None:
+    launch = container.launch(model_store=str(store), environment={"HF_MODEL_ID": "org/name"})
+    assert list(named(launch)) == ["a", "b"]
+    assert launch.warnings == (
+        f"environment HF_MODEL_ID: every model of {store} that has no option.model_id of its own loads org/name",
+    )
+
+
+def test_a_store_that_does_not_exist(container: Container, tmp_path: Path) -> None:
+    store = tmp_path / "nowhere"
+    assert container.error(environment={"SERVING_MODEL_STORE": str(store)}) == (
+        f"environment SERVING_MODEL_STORE: {store} does not exist: give the path of a model directory"
+    )
+    launch = container.launch(environment={"SERVING_MODEL_STORE": str(store), "HF_MODEL_ID": "org/name"})
+    assert named(launch) == {"org_name": store}
+    assert launch.warnings == (
+        f"environment SERVING_MODEL_STORE: {store} does not exist: the environment's model is served alone",
+    )
+
+
+@pytest.mark.parametrize("place", ["conf/config.properties", "config.properties"])
+def test_the_file_in_the_home_of_the_server(container: Container, store: Path, place: str) -> None:
+    (container.home / "models").mkdir(parents=True)
+    store.rename(container.home / "models" / "store")
+    path = container.write_config("model_store=models/store\nbatch_size=3\ninference_address=http://h:1\n", place)
+    launch = container.launch()
+    assert launch.config_file == path
+    assert list(named(launch)) == ["a", "b"]
+    assert launch.address.port == ("port", "1", f"{path}:3")
+    assert [given.name for given in launch.settings.for_models] == ["batch_size"]
+
+
+def test_a_file_of_the_command_line_comes_first(container: Container, store: Path, tmp_path: Path) -> None:
+    container.write_config("model_store=/nowhere\n")
+    own = tmp_path / "own.properties"
+    own.write_text(f"model_store={store}\n")
+    assert list(named(container.launch(config_file=own))) == ["a", "b"]
+    missing = tmp_path / "missing.properties"
+    assert container.error(config_file=missing).startswith(f"{missing} cannot be read: No such file or directory")
+
+
+def test_a_home_of_ones_own(container: Container, store: Path, tmp_path: Path) -> None:
+    container.write_config("model_store=/nowhere\n")
+    Container(tmp_path / "own").write_config(f"model_store={store}\n", "config.properties")
+    launch = container.launch(environment={"MODEL_SERVER_HOME": str(tmp_path / "own" / "djl")})
+    assert list(named(launch)) == ["a", "b"]
+    launch = container.launch(store, environment={"MODEL_SERVER_HOME": "/nowhere"})
+    assert launch.warnings == ("environment MODEL_SERVER_HOME has no effect: /nowhere does not exist",)
+
+
+def test_what_cannot_be_left_out_ends_the_start(container: Container, store: Path) -> None:
+    assert container.error(store, environment={"SAGEMAKER_SECURE_MODE": "true"}) == (
+        "environment SAGEMAKER_SECURE_MODE is refused: the checks that it asks for are not made here. Given: true"
+    )
+    path = container.write_config("load_workflows=a.json\n")
+    assert container.error(store) == (
+        f"{path}:1: load_workflows is refused: workflows are not served here: name their models in load_models. Given:"
+        " a.json"
+    )

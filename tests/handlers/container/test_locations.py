@@ -1,0 +1,58 @@
+from pathlib import Path
+
+import pytest
+
+from lmi_core.errors import ConfigurationError
+from lmi_handlers.container.declarations import COMMAND_LINE
+from lmi_handlers.container.locations import local_directory
+
+
+@pytest.mark.parametrize("form", ["{}", "file:{}", "file://{}", "file://localhost{}", "FILE:{}/"])
+def test_forms_of_one_directory(tmp_path: Path, form: str) -> None:
+    assert local_directory(form.format(tmp_path), "-m") == tmp_path
+
+
+def test_a_url_is_decoded_and_a_path_is_not(tmp_path: Path) -> None:
+    (tmp_path / "a b").mkdir()
+    (tmp_path / "a%20b").mkdir()
+    assert local_directory(f"file://{tmp_path}/a%20b", "-m") == tmp_path / "a b"
+    assert local_directory(f"{tmp_path}/a%20b", "-m") == tmp_path / "a%20b"
+
+
+def test_a_folder_that_looks_like_a_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("s3:models").mkdir()
+    assert local_directory("s3:models", "-m") == Path("s3:models")
+
+
+@pytest.mark.parametrize("scheme", ["s3", "https", "http", "djl", "hdfs"])
+def test_other_schemes_are_refused_by_name(scheme: str) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        local_directory(f"{scheme}://host/model", "environment SERVING_LOAD_MODELS")
+    assert raised.value.message == (
+        f"environment SERVING_LOAD_MODELS: {scheme}://host/model: models are not fetched from {scheme}://: give a"
+        " directory of this host, as a path or as file:///path"
+    )
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("file://elsewhere/model", "models are not fetched from file://"),
+        ("file:/model?application=nlp", "what follows `?` is not read: put it into the model's serving.properties"),
+        ("/nowhere/model", "/nowhere/model does not exist: give the path of a model directory"),
+        ("org/model", "org/model does not exist: give the path of a model directory, or give the id of a model of the"),
+    ],
+)
+def test_what_is_no_directory(url: str, message: str) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        local_directory(url, COMMAND_LINE)
+    assert message in raised.value.message
+
+
+def test_files(tmp_path: Path) -> None:
+    for name, message in (("m.tar.gz", "is an archive: unpack it"), ("m.bin", "is a file: give the path of the model")):
+        (tmp_path / name).touch()
+        with pytest.raises(ConfigurationError) as raised:
+            local_directory(str(tmp_path / name), COMMAND_LINE)
+        assert raised.value.message.startswith(f"{tmp_path / name} {message}")

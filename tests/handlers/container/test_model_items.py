@@ -1,0 +1,80 @@
+from pathlib import Path
+
+import pytest
+
+from lmi_core.errors import ConfigurationError
+from lmi_handlers.container.declarations import COMMAND_LINE
+from lmi_handlers.container.model_items import ModelItem, parse_item, parse_items
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("/models/llama", ModelItem("/models/llama", "-m")),
+        ("llama=/models/llama", ModelItem("/models/llama", "-m", "llama")),
+        ("[llama]=/models/llama", ModelItem("/models/llama", "-m", "llama")),
+        ("llama:v2=/models/llama", ModelItem("/models/llama", "-m", "llama", "v2")),
+        ("llama::MPI=/models/llama", ModelItem("/models/llama", "-m", "llama")),
+        ("::Python=/models/llama", ModelItem("/models/llama", "-m")),
+        ("llama:v2:python:*=file:/models/llama", ModelItem("file:/models/llama", "-m", "llama", "v2", "*")),
+        ("llama:::gpu0;gpu1=m", ModelItem("m", "-m", "llama", None, "gpu0;gpu1")),
+        ("llama=/models/a=b", ModelItem("/models/a=b", "-m", "llama")),
+        ("/models/a=b", ModelItem("/models/a=b", "-m")),
+        ("./a=b", ModelItem("./a=b", "-m")),
+        ("file:m?x=y", ModelItem("file:m?x=y", "-m")),
+        (" llama=m ", ModelItem("m", "-m", "llama")),
+    ],
+)
+def test_an_item(text: str, expected: ModelItem) -> None:
+    assert parse_item(text, "-m") == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("llama=", "-m: llama= names no directory: write NAME=DIR"),
+        (
+            "a:b:c:d:e=m",
+            "-m: a:b:c:d:e has more parts than NAME:VERSION:ENGINE:DEVICES, in which `;` separates devices."
+            " Given: a:b:c:d:e=m",
+        ),
+        (
+            "a::PyTorch=m",
+            "-m: the engine must be Python or MPI, or left out: this server runs language models and Python handlers."
+            " Given: PyTorch in a::PyTorch=m",
+        ),
+    ],
+)
+def test_an_item_that_is_wrong(text: str, message: str) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        parse_item(text, "-m")
+    assert raised.value.message == message
+
+
+def test_what_the_command_line_gave_needs_no_source() -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        parse_item("llama=", COMMAND_LINE)
+    assert raised.value.message == "llama= names no directory: write NAME=DIR"
+
+
+@pytest.mark.parametrize("text", ["a=x,[b:v1]=y,z", "a=x [b:v1]=y z", " a=x, [b:v1]=y,  z,"])
+def test_a_list(text: str) -> None:
+    assert parse_items(text, "-m") == [ModelItem("x", "-m", "a"), ModelItem("y", "-m", "b", "v1"), ModelItem("z", "-m")]
+
+
+def test_separators_in_a_path_that_exists(tmp_path: Path) -> None:
+    path = tmp_path / "one, two"
+    path.mkdir()
+    assert parse_items(f"a={path}", "-m") == [ModelItem(str(path), "-m", "a")]
+
+
+@pytest.mark.parametrize("devices", ["", "*"])
+def test_devices_that_say_nothing(devices: str) -> None:
+    assert parse_item(f"a:::{devices}=m", "-m").warning is None
+
+
+def test_devices_are_a_warning() -> None:
+    warning = parse_item("a:::0;1=m", "-m").warning
+    assert warning is not None
+    assert warning.startswith("-m: the devices of a have no effect: ")
+    assert warning.endswith("CUDA_VISIBLE_DEVICES says. Given: 0;1")

@@ -1,0 +1,123 @@
+"""`lmi serve` and `lmi check` as a container runs them."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from tests.conftest import SCRIPTED, ModelDirectory
+from tests.lmi_process import LMI, lmi_serve
+
+ANSWER = {"generated_text": "Deep Learning is a really cool field."}
+HANDLER = "from djl_python import Output\n\ndef handle(inputs):\n    return Output().add('mine')\n"
+
+
+def lmi(*arguments: object, cwd: Path | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
+    variables = os.environ | environment
+    command = [str(LMI), *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, env=variables, cwd=cwd)
+
+
+async def test_serve_without_arguments(
+    model_dir: ModelDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model_dir({"serving.properties": SCRIPTED}, "ml/model")
+    for name, value in {"SAGEMAKER_BASE_DIR": str(tmp_path / "ml"), "SERVING_PORT": "0", "SERVING_OPTS": "-Dx"}.items():
+        monkeypatch.setenv(name, value)
+    async with lmi_serve() as server:
+        assert "environment SERVING_OPTS has no effect: there is no JVM; " in await server.line_with("WARNING")
+        line = await server.line_with("Ready: model on http://0.0.0.0:")
+        url = line.partition(" on ")[2].split()[0].replace("0.0.0.0", "127.0.0.1")
+        async with aiohttp.ClientSession(url) as client:
+            async with client.post("/invocations", json={"inputs": "hi"}) as response:
+                assert await response.json() == ANSWER
+            async with client.get("/v1/models") as response:
+                assert [each["id"] for each in (await response.json())["data"]] == ["model"]
+
+
+async def test_several_models_by_name_and_version(model_dir: ModelDirectory) -> None:
+    scripted = model_dir({"serving.properties": SCRIPTED}, "a model")
+    handled = model_dir({"model.py": HANDLER}, "handled")
+    items = f"[x:v1:Python:*]=file://{scripted.parent}/a%20model,y:2={handled}"
+    statuses = {
+        "/predictions/x": 200,
+        "/predictions/x/v1": 200,
+        "/predictions/x/v2": 404,
+        "/predictions/y/2": 200,
+        "/predictions/y/1": 404,
+        "/predictions/z": 200,
+        "/predictions/z/any": 200,
+        "/predictions/a%20model": 404,
+    }
+    async with (
+        lmi_serve(f"z={scripted}", "-m", items, "--port", 0) as server,
+        aiohttp.ClientSession(await server.ready()) as client,
+    ):
+        for path, status in statuses.items():
+            async with client.post(path, json={"inputs": "hi"}) as response:
+                assert (path, response.status) == (path, status)
+                body = await response.text()
+            if path == "/predictions/y/1":
+                assert '"model `y` is served in version 2 only. Given: 1"' in body
+
+
+def test_check_shows_everything_at_once(model_dir: ModelDirectory, tmp_path: Path) -> None:
+    model_dir({"serving.properties": SCRIPTED + "batch_size=2\n"}, "store/a")
+    file = "config.properties"
+    (tmp_path / file).write_text(
+        "inference_address=http://0.0.0.0:80\njob_queue_size=7\nbatch_size=3\nuse_native_io=true\n"
+    )
+    environment = {"SERVING_JOB_QUEUE_SIZE": "8", "SAGEMAKER_REGION": "eu", "DJL_OFLINE": "1"}
+    result = lmi("check", "-f", file, "-s", "store", cwd=tmp_path, **environment)
+    assert result.returncode == 0
+    rows = [line.split() for line in result.stdout.splitlines()]
+    for row in (
+        ["host", "0.0.0.0", f"{file}:1", "honoured"],
+        ["port", "80", f"{file}:1", "honoured"],
+        ["model", "a=store/a", "-s", "honoured"],
+        ["use_native_io", "true", f"{file}:4", "no", "meaning", "here"],
+        ["job_queue_size", "8", "environment", "SERVING_JOB_QUEUE_SIZE"],
+        ["batch_size", "2", "serving.properties:2"],
+    ):
+        assert row in rows
+    note = "SAGEMAKER_REGION eu environment SAGEMAKER_REGION asks for nothing: it says where the container runs"
+    assert note in map(" ".join, rows)
+    lines = [line.strip() for line in result.stdout.splitlines()]
+    assert "warning: environment DJL_OFLINE is not known. Did you mean `DJL_OFFLINE`?" in lines
+    assert f"warning: {file}:4: use_native_io has no effect: it tunes Netty, which is not here" in result.stdout
+
+
+def test_keys_of_the_file_reach_the_models(model_dir: ModelDirectory, tmp_path: Path) -> None:
+    directory = model_dir({"serving.properties": SCRIPTED})
+    file = tmp_path / "config.properties"
+    file.write_text("throttle_error_http_code=429\n")
+    rows = [line.split() for line in lmi("check", directory, "-f", file).stdout.splitlines()]
+    assert ["throttle_error_http_code", "429", f"{file}:1"] in rows
+    file.write_text("job_queue_size=many\n")
+    result = lmi("check", directory, "-f", file)
+    message = f"lmi: {file}:1: job_queue_size must be an integer greater than 0. Given: many\n"
+    assert (result.returncode, result.stderr) == (2, message)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["check"], "lmi: nothing says what to serve. Give one of: a model directory (lmi serve DIR)"),
+        (["serve"], "lmi: nothing says what to serve. Give one of: a model directory (lmi serve DIR)"),
+        (["serve", "-m", "x=s3://bucket/model"], "lmi: -m: s3://bucket/model: models are not fetched from s3://"),
+        (["check", "s3://bucket/model"], "lmi: s3://bucket/model: models are not fetched from s3://"),
+        (["serve", "-w", "workflow.json"], "workflows are not served here"),
+        (["check", "-i", "ai.djl.pytorch:pytorch-engine"], "it installs engines for Java"),
+    ],
+)
+def test_errors(arguments: list[str], message: str, tmp_path: Path) -> None:
+    result = lmi(*arguments, SAGEMAKER_BASE_DIR=str(tmp_path / "nowhere"), COLUMNS="200")
+    assert result.returncode == 2
+    assert message in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_h_is_help() -> None:
+    assert lmi("serve", "-h").stdout == lmi("serve", "--help").stdout != ""
