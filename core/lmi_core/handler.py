@@ -39,6 +39,8 @@ class Generation:
     formatter: str
     formatter_arguments: Mapping[str, Any] = field(default_factory=dict)  # what it is created with
     timeout: float | None = None  # most seconds for the answer
+    ignored: tuple[str, ...] = ()  # what `parse` dropped, as nobody knows it, by the client's names
+    strict: bool = False  # a parameter that nobody knows is an error, whatever option.strict_parameters says
 
 
 @dataclass(frozen=True, slots=True)

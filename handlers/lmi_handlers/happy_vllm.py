@@ -14,6 +14,7 @@ from lmi_core.hookspecs import hookimpl
 from lmi_core.model import Model
 from lmi_core.payload import read_object, read_payload
 from lmi_core.request import GenerationRequest
+from lmi_core.tolerant_payload import read_known
 from lmi_handlers.happy_vllm_payload import HappyVllmPayload
 from lmi_handlers.happy_vllm_tools import ROUTES as TOOL_ROUTES
 from lmi_handlers.lmi import TARGET_MODEL_HEADER
@@ -61,7 +62,7 @@ class HappyVllmHandler(Handler):
         return name if isinstance(name, str) else None
 
     def parse(self, call: Call, model: Model) -> Generation:
-        payload = read_payload(call.body, HappyVllmPayload)
+        payload, ignored = read_known(call.body, HappyVllmPayload, model.plan.options.strict_parameters)
         parameters, names = payload.translated()
         streams = call.path.endswith("_stream")
         if streams:
@@ -73,7 +74,8 @@ class HappyVllmHandler(Handler):
             "logprobs": payload.logprobs is not None,
             "prompt_logprobs": payload.prompt_logprobs is not None,
         }
-        return Generation((request,), "happy_vllm_stream" if streams else "happy_vllm", arguments)
+        formatter = "happy_vllm_stream" if streams else "happy_vllm"
+        return Generation((request,), formatter, arguments, ignored=ignored)
 
     def error(self, error: LmiError, model: Model | None, formatter: OutputFormatter | None) -> Answer:
         return _detail(STATUSES.get(error.kind, INVALID_STATUS), error.message)

@@ -171,7 +171,6 @@ async def test_sampling_keywords_of_vllm(
         ({}, "`prompt` is required"),
         ({"prompt": ""}, "`prompt` must have at least 1 character. Given: ''"),
         ({"prompt": "a", "max_tokens": 0}, "`max_tokens` must be greater than or equal to 1. Given: 0"),
-        ({"prompt": "a", "temprature": 0}, "`temprature` is no field of this request. Did you mean `temperature`?"),
         (
             {"prompt": "a", "logits_processors": ["f"]},
             "`logits_processors` is not taken; `response_pool` and `json_format` are what guides the text here",
