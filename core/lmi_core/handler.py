@@ -50,6 +50,7 @@ class Answer:
     status: int
     content_type: str
     body: bytes
+    ignored: tuple[str, ...] = ()  # fields of the request that were dropped, as nobody knows them
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,7 +69,10 @@ class Exchange:
         if names:
             parameters = model.backend.parameters_type
             model.ignored.report(names, lambda: names_of([*self.payloads, parameters]))
-            self._ignored = {IGNORED_HEADER: ignored_header(names)}
+            self._list(names)
+
+    def _list(self, names: Collection[str]) -> None:
+        self._ignored = {IGNORED_HEADER: ignored_header(names)}
 
     def write(self, output: GenerationOutput, formatter: OutputFormatter) -> Coroutine[None, None, None]:
         """What the formatter makes of a step. An answer that is whole at the first write has a Content-Length."""
@@ -108,6 +111,8 @@ class Exchange:
 
     async def send(self, answer: Answer, headers: Mapping[str, str] | None = None) -> web.Response:
         """A whole answer, with its Content-Length."""
+        if answer.ignored:
+            self._list(answer.ignored)
         response = web.Response(
             status=answer.status,
             body=answer.body,

@@ -85,7 +85,7 @@ class LmiHandler(Handler):
         return name if isinstance(name, str) else None
 
     def receive(self, call: Call, model: Model) -> Call:
-        return with_adapters(call)
+        return with_adapters(call, model)
 
     def parse(self, call: Call, model: Model) -> Generation:
         payload = _payload(call)

@@ -84,7 +84,7 @@ class TgiHandler(Handler):
         return headers.get(TARGET_MODEL_HEADER)
 
     def receive(self, call: Call, model: Model) -> Call:
-        return with_adapters(call)
+        return with_adapters(call, model)
 
     def parse(self, call: Call, model: Model) -> Generation:
         payload, ignored = read_known(call.body, TgiPayload, model.plan.options.strict_parameters)

@@ -7,15 +7,20 @@ import orjson
 
 from lmi_core.errors import InvalidPayload
 from lmi_core.handler import Call
+from lmi_core.model import Model
 from lmi_core.payload import shown
 from lmi_core.plain_text import is_plain_text
+from lmi_core.script.handler_backend import HandlerBackend
 
 FIELD = "adapter_id"
 
 
-def with_adapters(call: Call) -> Call:
-    """The call with its `adapter_id` as the body's `adapters`, which every dialect takes. Raises InvalidPayload."""
-    if b'"adapter_id"' not in call.body or is_plain_text(call.headers):
+def with_adapters(call: Call, model: Model) -> Call:
+    """The call with its `adapter_id` as the body's `adapters`, which every dialect takes. Raises InvalidPayload.
+
+    A body for the model's own `handle` function stays as it came.
+    """
+    if b'"adapter_id"' not in call.body or is_plain_text(call.headers) or isinstance(model.backend, HandlerBackend):
         return call
     try:
         payload = orjson.loads(call.body)
@@ -24,7 +29,10 @@ def with_adapters(call: Call) -> Call:
     if not isinstance(payload, dict) or FIELD not in (parameters := _parameters(payload)):
         return call
     _name_adapter(payload, parameters.pop(FIELD))
-    return replace(call, body=orjson.dumps(payload))
+    try:
+        return replace(call, body=orjson.dumps(payload))
+    except orjson.JSONEncodeError as error:  # it reads deeper nesting than it writes
+        raise InvalidPayload(f"the body cannot be taken: {error}") from None
 
 
 def _parameters(payload: dict[str, Any]) -> dict[str, Any]:

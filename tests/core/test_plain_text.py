@@ -3,6 +3,8 @@ import pytest
 from lmi_core.errors import InvalidPayload
 from lmi_core.plain_text import is_plain_text, read_plain_text
 
+ONE_OF = "the body's charset must be one of utf-8, us-ascii, iso-8859-1, windows-1252, utf-16."
+
 
 @pytest.mark.parametrize(
     ("content_type", "expected"),
@@ -24,6 +26,8 @@ def test_is_plain_text(content_type: str | None, expected: bool) -> None:
         ("text/plain", "Gr\u00fc\u00df".encode()),
         ('text/plain; charset="UTF-8"', "Gr\u00fc\u00df".encode()),
         ("text/plain;charset=iso-8859-1", "Gr\u00fc\u00df".encode("latin-1")),
+        ("text/plain;charset=Windows-1252", "Gr\u00fc\u00df".encode("latin-1")),
+        ("text/plain;charset=utf-16", "Gr\u00fc\u00df".encode("utf-16")),
     ],
 )
 def test_text_in_its_charset(content_type: str, body: bytes) -> None:
@@ -34,8 +38,10 @@ def test_text_in_its_charset(content_type: str, body: bytes) -> None:
     ("content_type", "message"),
     [
         ("text/plain", "the body is not valid utf-8: "),
-        ("text/plain; charset=klingon", "the body's charset must be one that there is. Given: 'klingon'"),
-        ("text/plain; charset=base64", "the body's charset must be one that there is. Given: 'base64'"),
+        ("text/plain; charset=us-ascii", "the body is not valid us-ascii: "),
+        ("text/plain; charset=klingon", f"{ONE_OF} Given: 'klingon'"),
+        ("text/plain; charset=punycode", f"{ONE_OF} Given: 'punycode'"),
+        ("text/plain; charset=base64", f"{ONE_OF} Given: 'base64'"),
     ],
 )
 def test_errors(content_type: str, message: str) -> None:

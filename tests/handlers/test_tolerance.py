@@ -1,5 +1,6 @@
 """Requests with what nobody here knows: answered, said in the log, and listed in a header; or refused where strict."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -69,6 +70,38 @@ async def test_strict_parameters_of_the_backend(serve: Serve, model_dir: ModelDi
     answer = await server.post("/invocations", {"inputs": "Hey", "parameters": {"temprature": 1}})
     message = "`temprature` is no field of the scripted backend's parameters. Did you mean `temperature`?"
     assert (answer.status, answer.json()["error"]) == (424, message)
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v2/tokenizer", {"prompt": "Hey"}),
+        ("/v2/decode", {"tokens": []}),
+        ("/v1/split_text", {"text": "Hey"}),
+        ("/v1/metadata_text", {"text": "Hey"}),
+    ],
+)
+async def test_happy_vllm_s_other_endpoints(
+    serve: Serve, model_dir: ModelDirectory, path: str, body: dict[str, Any], strict: bool
+) -> None:
+    server = await serve(model_dir({"serving.properties": SCRIPTED + (STRICT if strict else "")}))
+    answer = await server.post(path, body | {"zzz": 1})
+    assert (answer.status, answer.headers.get(HEADER)) == ((422, None) if strict else (200, "zzz"))
+
+
+@pytest.mark.parametrize("strict", [False, True])
+async def test_abort_request(serve: Serve, model_dir: ModelDirectory, strict: bool) -> None:
+    server = await serve(model_dir({"serving.properties": SCRIPTED + (STRICT if strict else "")}))
+    script = Script("one", hold=True)
+    server.scripted.enqueue(script)
+    request = asyncio.create_task(server.post("/v1/generate", {"prompt": "Hey"}, headers={"x-request-id": "mine"}))
+    await script.started.wait()
+    answer = await server.post("/v1/abort_request", {"request_id": "mine", "zzz": 1})
+    assert (answer.status, answer.headers.get(HEADER)) == ((422, None) if strict else (200, "zzz"))
+    if strict:
+        assert (await server.post("/v1/abort_request", {"request_id": "mine"})).status == 200
+    assert (await request).json()["finish_reasons"] == ["abort"]
 
 
 @pytest.mark.parametrize("stream", [False, True])
