@@ -62,6 +62,7 @@ class Route:
     answer: "Callable[[Call, Dispatcher], Awaitable[Answer]] | None" = None
     summary: str = ""  # for the OpenAPI document, as are the payloads: each a form that the body may have
     payloads: tuple[type[BaseModel], ...] = ()
+    plain_text: bool = False  # a body of text/plain is taken too, as the prompt
     framing: Framing = field(default_factory=Framing)  # around an answer that is no error
     compresses: bool = False  # whole answers, where the client's `Accept-Encoding` asks for it
 

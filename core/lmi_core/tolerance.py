@@ -13,7 +13,7 @@ from lmi_core.errors import InvalidParameter
 from lmi_core.extended_parameters import ExtendedParameters
 from lmi_core.registry import did_you_mean
 from lmi_core.request import GenerationRequest
-from lmi_core.tolerant_payload import NEVER_DROPPED, field_names
+from lmi_core.tolerant_payload import field_names, never_dropped
 
 logger = logging.getLogger(__name__)
 
@@ -47,14 +47,16 @@ def drop_unknown(
     foreign = request.parameters.keys() - field_names(backend.parameters_type)
     if not foreign or backend.parameters_type.model_config.get("extra") == "allow":
         return request, ()
-    for name in foreign & NEVER_DROPPED.keys():
-        raise InvalidParameter(f"`{name}` is no parameter here: {NEVER_DROPPED[name]}")
     given = request.parameters
     neutral = {name for name in foreign if given[name] is None or is_neutral(name, given[name])}
-    unknown = set() if strict else foreign - neutral - KNOWN
-    kept = {name: value for name, value in given.items() if name not in neutral | unknown}
-    ignored = tuple(request.names.get(name, name) for name in given if name in unknown)
-    return replace(request, parameters=kept), ignored
+    unknown = foreign - neutral - KNOWN
+    for name in unknown:
+        if instead := never_dropped(name):
+            raise InvalidParameter(f"`{name}` is no parameter here: {instead}")
+    ignored = {} if strict else {name: value for name, value in given.items() if name in unknown}
+    kept = {name: value for name, value in given.items() if name not in neutral and name not in ignored}
+    names = tuple(request.names.get(name, name) for name in ignored)
+    return replace(request, parameters=kept, ignored=ignored), names
 
 
 def is_neutral(name: str, value: object) -> bool:

@@ -1,5 +1,6 @@
 """Request bodies whose unknown fields are dropped."""
 
+import re
 from collections.abc import Mapping
 from difflib import get_close_matches
 from functools import cache
@@ -15,13 +16,8 @@ from lmi_core.payload import explain, read_object
 _NAME_IT = "name an adapter in the body's `adapters`, or in the header X-Amzn-SageMaker-Adapter-Identifier"
 _NO_SESSIONS = "there are no sessions of generating requests"
 
-# Ignoring one of these would answer something else than what was asked for: what to do instead.
-NEVER_DROPPED: Mapping[str, str] = {
-    **dict.fromkeys(("adapter", "adapters", "adapter_id", "adapter_name", "adapter_parameters"), _NAME_IT),
-    **dict.fromkeys(("lora", "lora_adapter", "lora_id", "lora_name", "lora_path", "lora_request"), _NAME_IT),
-    "output_formatter": "the model's option.output_formatter says how answers are written",
-    **dict.fromkeys(("requestType", "session", "session_id"), _NO_SESSIONS),
-}
+_ADAPTER = re.compile(r"[Aa]dapt[eo]r|ADAPT[EO]R|(?:^|[^A-Za-z])lora|L(?:ora|ORA|oRA)")  # but not `exploration`
+_SESSION = frozenset({"requesttype", "session", "session_id", "sessionid"})
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -60,12 +56,22 @@ def drop_unknown_fields(
 ) -> tuple[Mapping[str, Any], tuple[str, ...]]:
     """The fields that the type has, and the names of the others; where strict, all fields. Raises InvalidPayload."""
     unknown = payload.keys() - field_names(payload_type)
-    for name in unknown & NEVER_DROPPED.keys():
-        raise InvalidPayload(f"`{name}` is no field of this request: {NEVER_DROPPED[name]}")
+    for name in unknown:
+        if payload[name] is not None and (instead := never_dropped(name)):
+            raise InvalidPayload(f"`{name}` is no field of this request: {instead}")
     if strict or not unknown:
         return payload, ()
     kept = {name: value for name, value in payload.items() if name not in unknown}
     return kept, tuple(name for name in payload if name in unknown and payload[name] is not None)
+
+
+def never_dropped(name: str) -> str | None:
+    """What to do instead of giving a field whose loss would change the answer: an adapter, a formatter, a session."""
+    if _ADAPTER.search(name):
+        return _NAME_IT
+    if name == "output_formatter":
+        return "the model's option.output_formatter says how answers are written"
+    return _NO_SESSIONS if name.lower() in _SESSION else None
 
 
 @cache

@@ -68,7 +68,7 @@ class Exchange:
         """Lists the parameters that the request gives in vain in a header, whatever the answer; the log says each."""
         if names:
             parameters = model.backend.parameters_type
-            model.ignored.report(names, lambda: names_of([*self.payloads, parameters]))
+            model.ignored.report(names, lambda: names_of([*self.payloads, parameters]) | {"adapters"})
             self._list(names)
 
     def _list(self, names: Collection[str]) -> None:

@@ -72,9 +72,9 @@ PAYLOADS = (RollingBatchPayload, DynamicBatchPayload, ChatRequest)
 class LmiHandler(Handler):
     name: ClassVar[str] = "lmi"
     routes: ClassVar[tuple[Route, ...]] = (
-        Route("/invocations", summary="Generate text", payloads=PAYLOADS),
-        Route("/predictions/{model}", summary="Generate text with that model", payloads=PAYLOADS),
-        Route("/predictions/{model}/{version}", summary="The same", payloads=PAYLOADS),
+        Route("/invocations", summary="Generate text", payloads=PAYLOADS, plain_text=True),
+        Route("/predictions/{model}", summary="Generate text with that model", payloads=PAYLOADS, plain_text=True),
+        Route("/predictions/{model}/{version}", summary="The same", payloads=PAYLOADS, plain_text=True),
     )
 
     def model_name(self, path_parameters: Mapping[str, str], headers: Mapping[str, str]) -> str | None:

@@ -44,11 +44,17 @@ class SageMakerHandler(LmiHandler):
 
     name: ClassVar[str] = "sagemaker"
     routes: ClassVar[tuple[Route, ...]] = (
-        Route("/endpoints/{endpoint}/invocations", summary="Generate text as SageMaker's runtime", payloads=PAYLOADS),
+        Route(
+            "/endpoints/{endpoint}/invocations",
+            summary="Generate text as SageMaker's runtime",
+            payloads=PAYLOADS,
+            plain_text=True,
+        ),
         Route(
             "/endpoints/{endpoint}/invocations-response-stream",
             summary="The same, as an event stream",
             payloads=PAYLOADS,
+            plain_text=True,
             framing=EventStream(),
         ),
     )

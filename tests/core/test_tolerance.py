@@ -47,6 +47,17 @@ def test_what_nobody_knows_is_dropped_by_the_client_s_name() -> None:
     assert drop(given, names={"max_tokens": "length"}) == ({"top_p": 0.5}, ("zzz", "length"))
 
 
+def test_what_is_dropped_stays_within_reach_of_the_model_s_own_code() -> None:
+    backend = backend_of(GenerationParameters)
+    request, _ = drop_unknown(GenerationRequest("a prompt", {"zzz": 1, "top_p": 0.5, "min_p": 0}), backend, False)
+    assert validate(request, backend, "request-1").ignored == {"zzz": 1}
+
+
+@pytest.mark.parametrize("name", ["exploration", "flora", "sessions", "format"])
+def test_what_only_resembles_an_adapter_is_dropped(name: str) -> None:
+    assert drop({name: 1}) == ({}, (name,))
+
+
 def test_what_nobody_knows_stays_where_strict() -> None:
     given = {"top_p": 0.5, "zzz": 1}
     assert drop(given, strict=True) == (given, ())
@@ -113,10 +124,14 @@ def test_what_is_known_but_not_taken_is_refused(name: str, value: object) -> Non
 
 
 @pytest.mark.parametrize("strict", [True, False])
-@pytest.mark.parametrize("name", ["adapter_id", "lora_request", "output_formatter", "session_id"])
+@pytest.mark.parametrize(
+    "name",
+    ["adapter_id", "adapterName", "my-adaptor", "lora_request", "useLora", "LORA", "output_formatter", "session_id"],
+)
 def test_what_would_change_the_answer_is_never_dropped(name: str, strict: bool) -> None:
     with pytest.raises(InvalidParameter, match=f"^`{name}` is no parameter here: "):
         drop({name: "a"}, strict=strict)
+    assert drop({name: None}, strict=strict) == ({}, ())
 
 
 def test_a_type_that_takes_any_parameter_gets_all() -> None:

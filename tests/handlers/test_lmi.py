@@ -70,6 +70,27 @@ async def test_prefill(server: RunningServer) -> None:
     assert [token["log_prob"] for token in prefill] == [None, -0.5, -0.5, -0.5]
 
 
+PARTS_OF_DETAILS = {"decoder_input_details": True, "logprobs": 2, "prompt_logprobs": 2}
+
+
+async def test_parts_of_details_without_details(server: RunningServer) -> None:
+    body = {"inputs": PROMPT, "parameters": PARTS_OF_DETAILS | {"max_new_tokens": 2}}
+    assert (await server.post("/invocations", body)).json() == {"generated_text": "Deep Learning"}
+    first, last = (await server.post("/invocations", body | {"stream": True})).json_lines()
+    assert (last["generated_text"], "details" in last) == ("Deep Learning", False)
+    for line in (first, last):
+        assert len(line["token"]["top_tokens"]) == 2
+
+
+async def test_parts_of_details_with_details(server: RunningServer) -> None:
+    body = {"inputs": PROMPT, "parameters": PARTS_OF_DETAILS | {"max_new_tokens": 2, "details": True}}
+    details = (await server.post("/invocations", body)).json()["details"]
+    assert [len(token["top_tokens"]) for token in details["tokens"]] == [2, 2]
+    assert [len(token.get("top_tokens", ())) for token in details["prefill"]] == [0, 2, 2, 2]
+    *_, last = (await server.post("/invocations", body | {"stream": True})).json_lines()
+    assert last["details"]["prefill"] == details["prefill"]
+
+
 async def test_best_of_sequences(server: RunningServer) -> None:
     answer = await server.post("/invocations", {"inputs": PROMPT, "parameters": {"details": True, "n": 2}})
     best, (other,) = answer.json()["details"], answer.json()["details"]["best_of_sequences"]

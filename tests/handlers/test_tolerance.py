@@ -48,6 +48,12 @@ async def test_unknown_parameters_are_listed(
     assert "`temprature` is ignored, as nobody here knows it. Did you mean `temperature`?" in said[-1]
 
 
+async def test_misspelt_adapters(server: RunningServer, caplog: pytest.LogCaptureFixture) -> None:
+    answer = await server.post("/invocations", {"inputs": "Hey", "adpters": "french"})
+    assert (answer.status, answer.headers[HEADER]) == (200, "adpters")
+    assert "Did you mean `adapters`?" in caplog.messages[-1]
+
+
 async def test_answer_to_what_is_known_has_no_such_header(server: RunningServer) -> None:
     body = {"inputs": "Hey", "parameters": {"top_p": 0.9, "zzz": None}, "zzz": None}
     answer = await server.post("/invocations", body)
@@ -136,6 +142,26 @@ async def test_names_are_harmless_in_a_header(server: RunningServer) -> None:
 async def test_what_would_change_the_answer_is_refused(server: RunningServer, path: str, body: dict[str, Any]) -> None:
     answer = await server.post(path, body)
     assert (answer.status, HEADER in answer.headers) == (422 if path != "/invocations" else 424, False)
+
+
+FORMATTER = """\
+import json
+from djl_python.output_formatter import TextGenerationOutput, output_formatter
+
+
+@output_formatter
+def f(request_output: TextGenerationOutput) -> str:
+    sequence = request_output.sequences[request_output.best_sequence_index]
+    token, *_, last = sequence.get_next_token()
+    return json.dumps(request_output.input.parameters) if last else ""
+"""
+
+
+async def test_the_model_s_own_formatter_reads_its_own_parameters(serve: Serve, model_dir: ModelDirectory) -> None:
+    server = await serve(model_dir({"serving.properties": SCRIPTED, "model.py": FORMATTER}))
+    body = {"inputs": "Hey", "parameters": {"tone": "polite", "max_new_tokens": 2}}
+    answer = await server.post("/invocations", body)
+    assert answer.json() == {"tone": "polite", "max_new_tokens": 2, "stream": False}
 
 
 async def test_triton_s_parameters_stay_strict(server: RunningServer) -> None:
