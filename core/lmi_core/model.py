@@ -181,7 +181,7 @@ class Model:
         )
 
     def drop_unknown(self, generation: Generation) -> Generation:
-        """The call without the parameters that nobody knows, whose names join `ignored`. Raises InvalidParameter."""
+        """Drop the parameters that nobody knows: their names join `ignored`. Raises InvalidParameter."""
         strict = generation.strict or self.plan.options.strict_parameters
         dropped = [drop_unknown(request, self.backend, strict) for request in generation.requests]
         ignored = dict.fromkeys(name for _, names in dropped for name in names)

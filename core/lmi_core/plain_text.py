@@ -19,12 +19,12 @@ CHARSETS = {
 
 
 def is_plain_text(headers: Mapping[str, str]) -> bool:
-    """Whether the Content-Type says that the body is a text."""
+    """Return whether the Content-Type says that the body is a text."""
     return headers.get(CONTENT_TYPE, "").partition(";")[0].strip().lower() == "text/plain"
 
 
 def read_plain_text(body: bytes, headers: Mapping[str, str]) -> str:
-    """The body in the charset that its Content-Type names, or in UTF-8. Raises InvalidPayload."""
+    """Decode the body from the charset that its Content-Type names, or from UTF-8. Raises InvalidPayload."""
     message = Message()
     message[CONTENT_TYPE] = headers[CONTENT_TYPE]
     charset = message.get_content_charset() or "utf-8"

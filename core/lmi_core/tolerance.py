@@ -40,7 +40,7 @@ KNOWN = ExtendedParameters.model_fields.keys() | {"stop"}
 def drop_unknown(
     request: GenerationRequest, backend: Backend[Any], strict: bool
 ) -> tuple[GenerationRequest, tuple[str, ...]]:
-    """The request with what its backend takes or has to refuse, and the client's names of what was dropped.
+    """Return the request with what its backend takes or has to refuse, and the client's names of what was dropped.
 
     Parameters that ask for nothing are dropped without a word; where strict, no others are. Raises InvalidParameter.
     """
@@ -60,7 +60,7 @@ def drop_unknown(
 
 
 def is_neutral(name: str, value: object) -> bool:
-    """Whether a known parameter's value asks for nothing. Booleans are no numbers here."""
+    """Return whether a known parameter's value asks for nothing. Booleans are no numbers here."""
     if name not in NEUTRAL:
         return False
     neutral = NEUTRAL[name]
@@ -68,7 +68,7 @@ def is_neutral(name: str, value: object) -> bool:
 
 
 def names_of(payloads: Iterable[type[BaseModel]]) -> set[str]:
-    """The fields of payload types, and of the objects that are fields of them."""
+    """Return the names of the fields of payload types, and of the objects in them."""
     found: set[str] = set()
     for payload in payloads:
         found |= field_names(payload)
@@ -80,26 +80,26 @@ def names_of(payloads: Iterable[type[BaseModel]]) -> set[str]:
 
 
 def ignored_header(names: Iterable[str]) -> str:
-    """The names as one header value: each once, cut short, with what a header cannot hold as `?`."""
+    """Write the names as one header value: each once, cut short, with `?` for what a header cannot hold."""
     shown = list(dict.fromkeys(shown_name(name) for name in names))
     more = [f"...{len(shown) - MAX_LISTED_NAMES}-more"] if len(shown) > MAX_LISTED_NAMES else []
     return ", ".join(shown[:MAX_LISTED_NAMES] + more)
 
 
 def shown_name(name: str) -> str:
-    """A client's name of a parameter, safe in a header and in the log."""
+    """Make a client's name of a parameter safe in a header and in the log."""
     return UNSAFE.sub("?", name[:MAX_NAME_LENGTH]) + ("..." if len(name) > MAX_NAME_LENGTH else "") or "?"
 
 
 class IgnoredParameters:
-    """Reports each name that a model's requests give in vain, once, and no more than so many names."""
+    """A log of the parameters that a model's requests give in vain: each name once, and a bounded number of names."""
 
     def __init__(self, model: str) -> None:
         self._model = model
         self._reported: set[str] = set()
 
     def report(self, names: Iterable[str], known: Callable[[], Iterable[str]]) -> None:
-        """`known` gives the names that one of them may be a misspelling of."""
+        """Log the names that are new; `known` gives those that one of them may be a misspelling of."""
         for name in dict.fromkeys(shown_name(name) for name in names):
             if name in self._reported or len(self._reported) >= MAX_REPORTED_NAMES:
                 continue

@@ -19,6 +19,8 @@ _NO_SESSIONS = "there are no sessions of generating requests"
 _ADAPTER = re.compile(r"[Aa]dapt[eo]r|ADAPT[EO]R|(?:^|[^A-Za-z])lora|L(?:ora|ORA|oRA)")  # but not `exploration`
 _SESSION = frozenset({"requesttype", "session", "session_id", "sessionid"})
 
+MAX_NAMES_COMPARED = 50  # with the name of a field that is missing: a body may hold very many
+
 M = TypeVar("M", bound=BaseModel)
 
 
@@ -35,12 +37,12 @@ class TolerantPayload(BaseModel):
 
 
 def read_known(body: bytes, payload_type: type[M], strict: bool) -> tuple[M, tuple[str, ...]]:
-    """`take_known` of the JSON object in a body."""
+    """Do what `take_known` does with the JSON object in a body."""
     return take_known(read_object(body), payload_type, strict)
 
 
 def take_known(payload: Mapping[str, Any], payload_type: type[M], strict: bool) -> tuple[M, tuple[str, ...]]:
-    """The payload, and the names that were dropped as the type has no such field; where strict, they are errors.
+    """Return the payload, and the names that were dropped as the type has no such field; where strict, they are errors.
 
     Raises InvalidPayload, always for a name that must not be dropped.
     """
@@ -54,7 +56,7 @@ def take_known(payload: Mapping[str, Any], payload_type: type[M], strict: bool) 
 def drop_unknown_fields(
     payload: Mapping[str, Any], payload_type: type[BaseModel], strict: bool
 ) -> tuple[Mapping[str, Any], tuple[str, ...]]:
-    """The fields that the type has, and the names of the others; where strict, all fields. Raises InvalidPayload."""
+    """Return the fields that the type has, and the names of the others; where strict, all. Raises InvalidPayload."""
     unknown = payload.keys() - field_names(payload_type)
     for name in unknown:
         if payload[name] is not None and (instead := never_dropped(name)):
@@ -66,7 +68,7 @@ def drop_unknown_fields(
 
 
 def never_dropped(name: str) -> str | None:
-    """What to do instead of giving a field whose loss would change the answer: an adapter, a formatter, a session."""
+    """Return what to do instead of giving a field whose loss would change the answer; None for any other field."""
     if _ADAPTER.search(name):
         return _NAME_IT
     if name == "output_formatter":
@@ -76,15 +78,15 @@ def never_dropped(name: str) -> str | None:
 
 @cache
 def field_names(payload_type: type[BaseModel]) -> frozenset[str]:
-    """What a payload may call the type's fields."""
+    """Return every name that a payload may give the type's fields."""
     aliases = {field.alias for field in payload_type.model_fields.values() if field.alias is not None}
     return frozenset(aliases | payload_type.model_fields.keys())
 
 
 def _misspelt(error: ValidationError, unknown: tuple[str, ...]) -> str:
-    """Which of the unknown names may be meant for a field that is missing."""
+    """Return a hint at the unknown name that may be meant for a missing field, or ""."""
     first = error.errors(include_url=False)[0]
     if first["type"] != "missing":
         return ""
-    near = get_close_matches(str(first["loc"][-1]), unknown, n=1)
+    near = get_close_matches(str(first["loc"][-1]), unknown[:MAX_NAMES_COMPARED], n=1)
     return f". Did you mean it by `{near[0]}`?" if near else ""

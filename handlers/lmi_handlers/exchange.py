@@ -65,7 +65,7 @@ class Exchange:
         )
 
     def ignore(self, model: Model, names: Collection[str]) -> None:
-        """Lists the parameters that the request gives in vain in a header, whatever the answer; the log says each."""
+        """List parameters that were dropped in a header of the answer, whatever that will be, and log each once."""
         if names:
             parameters = model.backend.parameters_type
             model.ignored.report(names, lambda: names_of([*self.payloads, parameters]) | {"adapters"})

@@ -50,7 +50,7 @@ async def abort_request(call: Call, dispatcher: Dispatcher) -> Answer:
 
 
 def _meant(request_id: str) -> Iterator[str]:
-    """The ids of calls that an id may mean: itself first, as clients choose ids of any form."""
+    """Yield the ids of calls that an id may mean: itself first, as clients choose ids of any form."""
     yield request_id
     for prefix in ID_PREFIXES:
         if request_id.startswith(prefix):

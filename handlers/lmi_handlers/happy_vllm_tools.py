@@ -82,7 +82,7 @@ async def metadata_text(call: Call, dispatcher: Dispatcher) -> Answer:
 
 @contextmanager
 def _asked(call: Call, dispatcher: Dispatcher, payload_type: type[P]) -> Iterator[tuple[P, Model, tuple[str, ...]]]:
-    """The payload, the model that it is for, and the names of what was dropped. Raises InvalidPayload."""
+    """Admit a call: its payload, the model that it is for, and the names that were dropped. Raises InvalidPayload."""
     payload, ignored = read_known(call.body, payload_type, strict=False)
     with generating_model(call, dispatcher, payload.model) as model:
         if ignored and model.plan.options.strict_parameters:

@@ -66,6 +66,10 @@ class DynamicBatchPayload(Payload):
     ] = Field(description="The prompt, or several.")
 
 
+class _Grammar(BaseModel):
+    grammar: TgiGrammar
+
+
 PAYLOADS = (RollingBatchPayload, DynamicBatchPayload, ChatRequest)
 
 
@@ -112,7 +116,7 @@ class LmiHandler(Handler):
 
 
 def _payload(call: Call) -> dict[str, Any]:
-    """The body's object; a body of plain text is the prompt. Raises InvalidPayload."""
+    """Read the body's object; a body of plain text is the prompt. Raises InvalidPayload."""
     if is_plain_text(call.headers):
         return {"inputs": read_plain_text(call.body, call.headers)}
     return read_object(call.body)
@@ -148,10 +152,6 @@ def _request(prompt: str, payload: Payload, model: Model) -> GenerationRequest:
     if model.plan.options.tgi_compat:
         sample_as_tgi(parameters)
     return GenerationRequest(prompt, parameters, names=names)
-
-
-class _Grammar(BaseModel):
-    grammar: TgiGrammar
 
 
 def _formatter(payload: Payload, model: Model) -> str:

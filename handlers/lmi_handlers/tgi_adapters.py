@@ -16,7 +16,7 @@ FIELD = "adapter_id"
 
 
 def with_adapters(call: Call, model: Model) -> Call:
-    """The call with its `adapter_id` as the body's `adapters`, which every dialect takes. Raises InvalidPayload.
+    """Move the call's `adapter_id` to the body's `adapters`, which every dialect takes. Raises InvalidPayload.
 
     A body for the model's own `handle` function stays as it came.
     """

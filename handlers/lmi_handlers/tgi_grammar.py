@@ -10,13 +10,15 @@ from lmi_core.extended_parameters import GUIDES
 
 
 class TgiGrammar(BaseModel):
+    """The kind of grammar, and the grammar."""
+
     model_config = ConfigDict(extra="forbid", strict=True)
 
     type: Literal["json", "json_object", "json_schema", "regex"]
     value: dict[str, Any] | str = Field(description="A JSON schema, also as a string; or a regular expression.")
 
     def guide(self) -> tuple[str, Any]:
-        """LMI's parameter that says the same, and its value. Raises InvalidPayload."""
+        """Return LMI's parameter that says the same, and its value. Raises InvalidPayload."""
         if self.type == "regex":
             if not isinstance(self.value, str):
                 raise InvalidPayload("`parameters.grammar.value` must be a regular expression as a string")
@@ -37,7 +39,7 @@ def _schema(value: dict[str, Any] | str) -> dict[str, Any]:
 
 
 def use_grammar(grammar: TgiGrammar, parameters: dict[str, Any], names: dict[str, str]) -> None:
-    """Adds the parameter that a grammar means, and what the client calls it. Raises InvalidPayload."""
+    """Add the parameter that a grammar means, and what the client calls it. Raises InvalidPayload."""
     for other in GUIDES:
         if parameters.get(other) is not None:
             raise InvalidPayload(f"`grammar` and `{other}` exclude each other: both say what the answer is")

@@ -34,8 +34,13 @@ def sample_if_asked(parameters: dict[str, Any]) -> None:
 
 
 def sample_as_tgi(parameters: dict[str, Any]) -> None:
-    """A parameter of sampling that has an effect means `do_sample`, whatever that says, as in TGI."""
-    if any(parameters.get(name, neutral[0]) not in neutral for name, neutral in TGI_NEUTRAL.items()):
+    """Set `do_sample` where a parameter of sampling has an effect, whatever the client's says, as TGI does.
+
+    Beam search, which TGI does not have, excludes sampling.
+    """
+    if parameters.get("num_beams", 1) == 1 and any(
+        parameters.get(name, neutral[0]) not in neutral for name, neutral in TGI_NEUTRAL.items()
+    ):
         parameters["do_sample"] = True
 
 

@@ -4,7 +4,7 @@ import pytest
 from pydantic import Field
 
 from lmi_core.errors import InvalidPayload
-from lmi_core.tolerant_payload import TolerantPayload, read_known, take_known
+from lmi_core.tolerant_payload import MAX_NAMES_COMPARED, TolerantPayload, read_known, take_known
 
 
 class Payload(TolerantPayload):
@@ -42,6 +42,14 @@ def test_errors(given: dict[str, Any], strict: bool, message: str) -> None:
     with pytest.raises(InvalidPayload) as raised:
         take_known(given, Payload, strict)
     assert raised.value.message == message
+
+
+def test_very_many_unknown_fields_are_not_compared() -> None:
+    given = {f"input{i}": 1 for i in range(MAX_NAMES_COMPARED)} | {"inputz": 1}
+    with pytest.raises(InvalidPayload, match=r"^`inputs` is required\. Did you mean it by `input\d+`\?$"):
+        take_known(given, Payload, False)
+    with pytest.raises(InvalidPayload, match=r"^`inputs` is required$"):
+        take_known({f"{i}": 1 for i in range(MAX_NAMES_COMPARED)} | {"inputz": 1}, Payload, False)
 
 
 def test_schema_allows_what_is_dropped() -> None:

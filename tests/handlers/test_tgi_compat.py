@@ -51,6 +51,7 @@ async def parameters(server: RunningServer, path: str, given: dict[str, Any]) ->
         ({"temperature": 1.0, "top_k": 0, "top_p": 1.0, "typical_p": 1.0}, False),
         ({"temperature": 1, "top_k": -1}, False),
         ({"repetition_penalty": 1.2, "seed": 3}, False),
+        ({"temperature": 0.7, "num_beams": 2}, False),
     ],
 )
 async def test_sampling_by_its_parameters_alone(
