@@ -89,6 +89,13 @@ async def test_errors(serve: Serve, model_dir: ModelDirectory, payload: object, 
     assert answer.json() == {"code": 424, "message": "invoke handler failure", "error": message}
 
 
+async def test_plain_text(serve: Serve, model_dir: ModelDirectory) -> None:
+    server = await serve_dynamic(serve, model_dir)
+    answer = await server.post("/invocations", data=PROMPT.encode(), headers={"Content-Type": "text/plain"})
+    assert (answer.status, answer.json()) == (200, [{"generated_text": TEXT}])
+    assert server.scripted.history[-1].prompt == PROMPT
+
+
 @pytest.mark.parametrize("strict", [False, True])
 async def test_unknown_parameters(serve: Serve, model_dir: ModelDirectory, strict: bool) -> None:
     server = await serve_dynamic(serve, model_dir, "option.strict_parameters=true\n" if strict else "")

@@ -42,7 +42,7 @@ async def test_body_is_the_prompt(server: RunningServer, path: str, text: str) -
     assert prompt(server) == text
 
 
-async def test_dynamic_batch_and_stream(serve: Serve, model_dir: ModelDirectory) -> None:
+async def test_stream(serve: Serve, model_dir: ModelDirectory) -> None:
     server = await serve(model_dir({"serving.properties": SCRIPTED + "option.enable_streaming=true\n"}))
     answer = await server.post("/invocations", data=b"Hey", headers=PLAIN)
     assert (answer.content_type, len(answer.json_lines())) == ("application/jsonlines", 7)
