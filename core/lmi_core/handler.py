@@ -39,6 +39,8 @@ class Generation:
     formatter: str
     formatter_arguments: Mapping[str, Any] = field(default_factory=dict)  # what it is created with
     timeout: float | None = None  # most seconds for the answer
+    ignored: tuple[str, ...] = ()  # what `parse` dropped, as nobody knows it, by the client's names
+    strict: bool = False  # a parameter that nobody knows is an error, whatever option.strict_parameters says
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,7 @@ class Answer:
     status: int
     content_type: str
     body: bytes
+    ignored: tuple[str, ...] = ()  # fields of the request that were dropped, as nobody knows them
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +62,7 @@ class Route:
     answer: "Callable[[Call, Dispatcher], Awaitable[Answer]] | None" = None
     summary: str = ""  # for the OpenAPI document, as are the payloads: each a form that the body may have
     payloads: tuple[type[BaseModel], ...] = ()
+    plain_text: bool = False  # a body of text/plain is taken too, as the prompt
     framing: Framing = field(default_factory=Framing)  # around an answer that is no error
     compresses: bool = False  # whole answers, where the client's `Accept-Encoding` asks for it
 

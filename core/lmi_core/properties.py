@@ -261,6 +261,11 @@ class HandlerProperties(Properties):
     enable_streaming: Annotated[bool, BeforeValidator(_streaming)] = Field(
         default=False, description="Stream every answer, also to clients that do not ask for it."
     )
+    strict_parameters: bool = Field(
+        default=False,
+        description="Refuse requests with a parameter that nobody knows; otherwise it is ignored, logged once, and "
+        "listed in the answer's header X-Lmi-Ignored-Parameters.",
+    )
     chat_template: str | None = Field(
         default=None,
         description="Jinja template that makes a prompt of chat messages, or a file with one in the model directory; "

@@ -20,6 +20,7 @@ class GenerationRequest:
     fits_context: bool = False  # a `max_new_tokens` beyond the context ends with it instead of being refused
     images: tuple[ImageSource, ...] = ()  # in the order in which the prompt names them
     image_prompt: ImagePrompt | None = None  # once they are read
+    ignored: Mapping[str, Any] = field(default_factory=dict)  # parameters that nobody here knows
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,3 +34,4 @@ class ValidRequest:
     adapter: str | None = None
     log_probs: bool = True  # whether anyone reads those of the generated tokens; a backend may leave them out if not
     image_prompt: ImagePrompt | None = None  # where it holds images
+    ignored: Mapping[str, Any] = field(default_factory=dict)  # parameters that only the model's own code may know

@@ -1,6 +1,7 @@
 """The LMI dialect (LMI handlers Inference API Schema, v0.28), in its rolling-batch and its dynamic-batch form."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Annotated, Any, ClassVar
 
 import orjson
@@ -13,10 +14,14 @@ from lmi_core.handler import Answer, Call, Generation, Handler, Route
 from lmi_core.hookspecs import hookimpl
 from lmi_core.model import Model
 from lmi_core.payload import check_payload, read_object, shown
+from lmi_core.plain_text import is_plain_text, read_plain_text
 from lmi_core.request import GenerationRequest
+from lmi_core.tolerant_payload import TolerantPayload, take_known
 from lmi_handlers.chat import ChatRequest, chat_generation
 from lmi_handlers.statuses import STATUSES
-from lmi_handlers.vocabulary import translate
+from lmi_handlers.tgi_adapters import with_adapters
+from lmi_handlers.tgi_grammar import TgiGrammar, use_grammar
+from lmi_handlers.vocabulary import sample_as_tgi, translate
 
 TARGET_MODEL_HEADER = "X-Amzn-SageMaker-Target-Model"
 
@@ -33,11 +38,9 @@ EXAMPLES: list[JsonValue] = [
 ]
 
 
-class Payload(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-    parameters: ParametersObject = Field(default_factory=dict, description="The generation parameters.")
-    stream: bool = Field(False, description="Answer token by token.")
+class Payload(TolerantPayload):
+    parameters: ParametersObject | None = Field(None, description="The generation parameters.")
+    stream: bool | None = Field(None, description="Answer token by token.")
     model: str | None = Field(None, description="The model's name, where several are served.")
 
 
@@ -63,15 +66,19 @@ class DynamicBatchPayload(Payload):
     ] = Field(description="The prompt, or several.")
 
 
+class _Grammar(BaseModel):
+    grammar: TgiGrammar
+
+
 PAYLOADS = (RollingBatchPayload, DynamicBatchPayload, ChatRequest)
 
 
 class LmiHandler(Handler):
     name: ClassVar[str] = "lmi"
     routes: ClassVar[tuple[Route, ...]] = (
-        Route("/invocations", summary="Generate text", payloads=PAYLOADS),
-        Route("/predictions/{model}", summary="Generate text with that model", payloads=PAYLOADS),
-        Route("/predictions/{model}/{version}", summary="The same", payloads=PAYLOADS),
+        Route("/invocations", summary="Generate text", payloads=PAYLOADS, plain_text=True),
+        Route("/predictions/{model}", summary="Generate text with that model", payloads=PAYLOADS, plain_text=True),
+        Route("/predictions/{model}/{version}", summary="The same", payloads=PAYLOADS, plain_text=True),
     )
 
     def model_name(self, path_parameters: Mapping[str, str], headers: Mapping[str, str]) -> str | None:
@@ -86,12 +93,12 @@ class LmiHandler(Handler):
         version, served = call.path_parameters.get("version"), model.plan.version
         if served is not None and version not in (served, None):
             raise ModelNotFound(f"model `{model.name}` is served in version {served} only. Given: {version}")
-        return call
+        return with_adapters(call, model)
 
     def parse(self, call: Call, model: Model) -> Generation:
-        payload = read_object(call.body)
+        payload = _payload(call)
         if "messages" in payload:  # whose `model` LMI's schema leaves to the client
-            return _chat(check_payload(payload, ChatRequest), call, model)
+            return _chat(payload, call, model)
         if payload.get("model", model.name) not in (model.name, None):
             raise ModelNotFound(f"`model` must be {model.name} or left out. Given: {shown(payload['model'])}")
         return _dynamic(payload, model) if model.dynamic_batch is not None else _rolling(payload, model)
@@ -112,28 +119,42 @@ class LmiHandler(Handler):
         return Answer(status, "application/json", body)
 
 
-def _chat(payload: ChatRequest, call: Call, model: Model) -> Generation:
+def _payload(call: Call) -> dict[str, Any]:
+    """Read the body's object; a body of plain text is the prompt. Raises InvalidPayload."""
+    if is_plain_text(call.headers):
+        return {"inputs": read_plain_text(call.body, call.headers)}
+    return read_object(call.body)
+
+
+def _chat(body: Mapping[str, Any], call: Call, model: Model) -> Generation:
+    payload, ignored = take_known(body, ChatRequest, model.plan.options.strict_parameters)
     formatters = model.plan.chat_formatters
-    return chat_generation(payload, call, model, formatters.stream if payload.stream else formatters.whole)
+    generation = chat_generation(payload, call, model, formatters.stream if payload.stream else formatters.whole)
+    return replace(generation, ignored=(*ignored, *generation.ignored))
 
 
 def _rolling(body: Mapping[str, Any], model: Model) -> Generation:
-    payload = check_payload(body, RollingBatchPayload)
-    return Generation((_request(payload.inputs, payload),), _formatter(payload, model))
+    payload, ignored = take_known(body, RollingBatchPayload, model.plan.options.strict_parameters)
+    return Generation((_request(payload.inputs, payload, model),), _formatter(payload, model), ignored=ignored)
 
 
 def _dynamic(body: Mapping[str, Any], model: Model) -> Generation:
-    payload = check_payload(body, DynamicBatchPayload)
-    for name in ("details", "decoder_input_details"):
-        if given := payload.parameters.get(name):
-            raise InvalidPayload(f"`parameters.{name}` is only available with rolling batch. Given: {shown(given)}")
-    requests = tuple(_request(prompt, payload) for prompt in payload.inputs)
-    return Generation(requests, _formatter(payload, model))
+    payload, ignored = take_known(body, DynamicBatchPayload, model.plan.options.strict_parameters)
+    if given := (payload.parameters or {}).get("details"):
+        raise InvalidPayload(f"`parameters.details` is only available with rolling batch. Given: {shown(given)}")
+    requests = tuple(_request(prompt, payload, model) for prompt in payload.inputs)
+    return Generation(requests, _formatter(payload, model), ignored=ignored)
 
 
-def _request(prompt: str, payload: Payload) -> GenerationRequest:
-    is_flag = isinstance(payload.parameters.get("stop"), bool)  # TensorRT-LLM's parameter
-    parameters, names = translate(payload.parameters, {} if is_flag else TGI_NAMES)
+def _request(prompt: str, payload: Payload, model: Model) -> GenerationRequest:
+    given = dict(payload.parameters or {})
+    grammar = given.pop("grammar", None)
+    is_flag = isinstance(given.get("stop"), bool)  # TensorRT-LLM's parameter
+    parameters, names = translate(given, {} if is_flag else TGI_NAMES)
+    if grammar is not None:
+        use_grammar(check_payload({"grammar": grammar}, _Grammar).grammar, parameters, names)
+    if model.plan.options.tgi_compat:
+        sample_as_tgi(parameters)
     return GenerationRequest(prompt, parameters, names=names)
 
 

@@ -23,6 +23,7 @@ SERVER_ROUTES = (
     Route("/docs", "GET", summary="This document as a page"),
 )
 RESPONSES = {"200": {"description": "The answer"}, "default": {"description": "An error, in the dialect's own form"}}
+PLAIN_TEXT = {"type": "string", "minLength": 1, "description": "The prompt."}
 PAGE = Path(__file__).with_name("docs.html")
 # The page has its script and its style in it, and asks nobody but this server.
 PAGE_POLICY = "default-src 'none'; connect-src 'self'; script-src 'unsafe-inline'; style-src 'unsafe-inline'"
@@ -86,7 +87,10 @@ def _operation(tag: str, route: Route, schemas: dict[type[BaseModel], JsonObject
     if route.payloads:
         forms = [schemas[payload] for payload in route.payloads]
         schema = forms[0] if len(forms) == 1 else {"anyOf": forms}
-        operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
+        content: JsonObject = {"application/json": {"schema": schema}}
+        if route.plain_text:
+            content["text/plain"] = {"schema": PLAIN_TEXT}
+        operation["requestBody"] = {"required": True, "content": content}
     return operation
 
 

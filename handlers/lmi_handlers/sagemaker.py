@@ -44,11 +44,17 @@ class SageMakerHandler(LmiHandler):
 
     name: ClassVar[str] = "sagemaker"
     routes: ClassVar[tuple[Route, ...]] = (
-        Route("/endpoints/{endpoint}/invocations", summary="Generate text as SageMaker's runtime", payloads=PAYLOADS),
+        Route(
+            "/endpoints/{endpoint}/invocations",
+            summary="Generate text as SageMaker's runtime",
+            payloads=PAYLOADS,
+            plain_text=True,
+        ),
         Route(
             "/endpoints/{endpoint}/invocations-response-stream",
             summary="The same, as an event stream",
             payloads=PAYLOADS,
+            plain_text=True,
             framing=EventStream(),
         ),
     )
@@ -67,7 +73,7 @@ class SageMakerHandler(LmiHandler):
         component = headers.pop(INFERENCE_COMPONENT_HEADER, model.name)
         if component != model.name:
             headers[ADAPTER_HEADER] = component
-        return replace(call, headers=headers)
+        return super().receive(replace(call, headers=headers), model)
 
     def error(self, error: LmiError, model: Model | None, formatter: OutputFormatter | None) -> Answer:
         if error.kind in ENDPOINT_ERRORS:

@@ -56,8 +56,10 @@ async def test_finish_reason_stop_sequence(server: RunningServer) -> None:
 async def test_stop_sequences_by_tgi_s_name(server: RunningServer) -> None:
     answer = await server.post("/invocations", {"inputs": PROMPT, "parameters": {"stop": [" is"]}})
     assert answer.json() == {"generated_text": "Deep Learning"}
-    refused = await server.post("/invocations", {"inputs": PROMPT, "parameters": {"stop": " is"}})
-    assert refused.json()["error"] == "`stop` must be a valid list. Given: ' is'"
+    answer = await server.post("/invocations", {"inputs": PROMPT, "parameters": {"stop": " is"}})
+    assert answer.json() == {"generated_text": "Deep Learning"}
+    refused = await server.post("/invocations", {"inputs": PROMPT, "parameters": {"stop": 3}})
+    assert refused.json()["error"] == "`stop` must be a valid list. Given: 3"
 
 
 async def test_prefill(server: RunningServer) -> None:
@@ -66,6 +68,27 @@ async def test_prefill(server: RunningServer) -> None:
     prefill = answer.json()["details"]["prefill"]
     assert "".join(token["text"] for token in prefill) == PROMPT
     assert [token["log_prob"] for token in prefill] == [None, -0.5, -0.5, -0.5]
+
+
+PARTS_OF_DETAILS = {"decoder_input_details": True, "logprobs": 2, "prompt_logprobs": 2}
+
+
+async def test_parts_of_details_without_details(server: RunningServer) -> None:
+    body = {"inputs": PROMPT, "parameters": PARTS_OF_DETAILS | {"max_new_tokens": 2}}
+    assert (await server.post("/invocations", body)).json() == {"generated_text": "Deep Learning"}
+    first, last = (await server.post("/invocations", body | {"stream": True})).json_lines()
+    assert (last["generated_text"], "details" in last) == ("Deep Learning", False)
+    for line in (first, last):
+        assert len(line["token"]["top_tokens"]) == 2
+
+
+async def test_parts_of_details_with_details(server: RunningServer) -> None:
+    body = {"inputs": PROMPT, "parameters": PARTS_OF_DETAILS | {"max_new_tokens": 2, "details": True}}
+    details = (await server.post("/invocations", body)).json()["details"]
+    assert [len(token["top_tokens"]) for token in details["tokens"]] == [2, 2]
+    assert [len(token.get("top_tokens", ())) for token in details["prefill"]] == [0, 2, 2, 2]
+    *_, last = (await server.post("/invocations", body | {"stream": True})).json_lines()
+    assert last["details"]["prefill"] == details["prefill"]
 
 
 async def test_best_of_sequences(server: RunningServer) -> None:
@@ -191,7 +214,7 @@ BAD_MESSAGE = "`temperature` must be greater than or equal to 0. Given: -1"
         (b'{"inputs": ["a"]}', "`inputs` must be a valid string. Given: ['a']"),
         (b'{"inputs": "a", "stream": "yes"}', "`stream` must be a valid boolean. Given: 'yes'"),
         (b'{"inputs": "a", "parameters": 1}', "`parameters` must be a valid dictionary. Given: 1"),
-        (b'{"inputs": "a", "parameter": {}}', "`parameter` is no field of this request. Did you mean `parameters`?"),
+        (b'{"input": "a"}', "`inputs` is required. Did you mean it by `input`?"),
     ],
 )
 async def test_invalid_payload(server: RunningServer, body: bytes, message: str) -> None:

@@ -93,6 +93,22 @@ async def answers(server: RunningServer, path: str, example: object) -> None:
     assert answer.status == REFUSED.get(path, 200), (path, example, answer.body)
 
 
+async def test_plain_text_is_taken_where_it_says_so(server: RunningServer, document: dict[str, Any]) -> None:
+    for _, path, operation in operations(document):
+        content = operation.get("requestBody", {"content": {}})["content"]
+        if not content or path.startswith("/models"):
+            continue
+        path = path.replace("{model}", "model").replace("{version}", "1").replace("{endpoint}", "mine")
+        answer = await server.post(path, data=b"just a text", headers={"Content-Type": "text/plain"})
+        assert (answer.status == 200) == ("text/plain" in content), path
+
+
+def test_fields_that_are_ignored_are_allowed(document: dict[str, Any]) -> None:
+    schemas = document["components"]["schemas"]
+    for name in ("RollingBatchPayload", "DynamicBatchPayload", "TgiPayload", "TgiParameters", "HappyVllmPayload"):
+        assert schemas[name]["additionalProperties"] is True
+
+
 async def test_page(server: RunningServer) -> None:
     answer = await server.get("/docs")
     assert (answer.status, answer.content_type) == (200, "text/html; charset=utf-8")

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from lmi_core.errors import InvalidPayload
-from lmi_handlers.vocabulary import refuse_hidden_sequences, sample_if_asked, translate
+from lmi_handlers.vocabulary import refuse_hidden_sequences, sample_as_tgi, sample_if_asked, translate
 
 
 def test_translate() -> None:
@@ -23,6 +23,22 @@ def test_translate_refuses_two_names_for_one_parameter() -> None:
 )
 def test_sample_if_asked(parameters: dict[str, Any], do_sample: bool | None) -> None:
     sample_if_asked(parameters)
+    assert parameters.get("do_sample") is do_sample
+
+
+@pytest.mark.parametrize(
+    ("parameters", "do_sample"),
+    [
+        ({}, None),
+        ({"do_sample": True}, True),
+        ({"top_p": 1.0, "top_k": 0}, None),
+        ({"top_p": 0.5, "do_sample": False}, True),
+        ({"temperature": 0.7, "num_beams": 3}, None),
+        ({"temperature": "hot"}, True),
+    ],
+)
+def test_sample_as_tgi(parameters: dict[str, Any], do_sample: bool | None) -> None:
+    sample_as_tgi(parameters)
     assert parameters.get("do_sample") is do_sample
 
 

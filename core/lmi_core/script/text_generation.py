@@ -18,7 +18,8 @@ def new_request_output(output: GenerationOutput, context: "CallContext", stream:
     found = context.request_input if context.request_input is not None else TextInput()
     found.request_id = found.request_id if found.request_id is not None else request.request_id
     found.tgi_compat = context.tgi_compat
-    found.parameters = request.parameters.model_dump(exclude_unset=True) | {"stream": stream} | found.parameters
+    given = dict(request.ignored) | request.parameters.model_dump(exclude_unset=True)
+    found.parameters = given | {"stream": stream} | found.parameters
     found.server_parameters = found.server_parameters or dict(found.parameters)
     if isinstance(found, TextInput):
         found.input_text = request.prompt

@@ -83,6 +83,9 @@ def test_beams_are_no_fewer_than_what_is_asked_for(name: str) -> None:
         ExtendedParameters.model_validate({"num_beams": 2, name: 3})
 
 
-def test_the_likeliest_tokens_of_a_prompt_are_details() -> None:
-    with pytest.raises(ValidationError, match="must come with `details`: true"):
-        ExtendedParameters(prompt_logprobs=2)
+@pytest.mark.parametrize("details", [True, False])
+def test_the_likeliest_tokens_of_a_prompt_are_taken_with_and_without_details(
+    details: bool,
+) -> None:
+    converted = sampling_parameters(ExtendedParameters(prompt_logprobs=2, details=details), WordTokenizer())
+    assert (converted.prompt_log_probs, converted.num_prompt_top_tokens) == (True, 2)
