@@ -268,7 +268,7 @@ async def test_batch_that_fails(batching: RunningServer) -> None:
     assert await many(batching, "a", "teapot") == 2 * [
         (418, {"code": 418, "message": "prediction failure", "error": "all of you"})
     ]
-    too_few = "the handler answered a batch of 2 with 1 contents"
+    too_few = "the handler answered a batch of 2 with 1 contents: it must add one for each request"
     assert await many(batching, "a", "too few") == 2 * [(424, {"error": too_few, "code": 424})]
     streams = "a handler that streams its answer needs batch_size=1"
     assert await many(batching, "a", "stream") == 2 * [(424, {"error": streams, "code": 424})]

@@ -67,7 +67,7 @@ def answer_of(result: Any) -> Output:
 
 def failure(call_id: int, error: BaseException, words: str, begun: bool) -> list[Reply]:
     """The end of a call whose function raised. Where memory ran out, clients read that from the status."""
-    message = f"{words} {type(error).__name__}: {error}"
+    message = sendable(f"{words} {type(error).__name__}: {error}")
     if begun or type(error).__name__ not in OUT_OF_MEMORY_ERRORS:
         return [End(call_id, message)]
     return [_head(call_id, Output().error(message, OUT_OF_MEMORY, "out of memory")), End(call_id)]
@@ -83,21 +83,27 @@ async def _stream_of_outputs(call_id: int, outputs: Any) -> AsyncGenerator[Reply
                 begun = True
                 yield Head(call_id, output.code, _headers(output), [], streams=True)
             for value in output.content.values:
-                yield Chunk(call_id, value)
+                yield Chunk(call_id, bytes(value))
     if not begun:
         yield _head(call_id, Output(NO_CONTENT, "No content"))
     yield End(call_id)
 
 
 def _head(call_id: int, output: Output) -> Head:
-    content = list(zip(output.content.keys, output.content.values, strict=True))
+    content = [(key, bytes(value)) for key, value in zip(output.content.keys, output.content.values, strict=True)]
     return Head(call_id, output.code, _headers(output), content, streams=output.stream_content is not None)
 
 
 def _headers(output: Output) -> dict[str, str]:
     """Handlers copy the request's properties into the answer's: those that HTTP itself sets are left out."""
-    headers = {name: str(value) for name, value in output.properties.items() if name.lower() not in OWN_HEADERS}
+    given = {str(name): sendable(str(value)) for name, value in output.properties.items()}
+    headers = {name: value for name, value in given.items() if name.lower() not in OWN_HEADERS}
     return headers | {"Content-Type": output.content_type}
+
+
+def sendable(text: str) -> str:
+    """The text with what is no Unicode escaped: messages and headers may quote any bytes."""
+    return text.encode(errors="backslashreplace").decode()
 
 
 async def _items(items: Any) -> AsyncGenerator[Any, None]:

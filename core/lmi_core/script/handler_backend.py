@@ -13,9 +13,10 @@ from lmi_core.generation import GenerationStep
 from lmi_core.handler import Call
 from lmi_core.properties import OPTION_PREFIX, HandlerProperties, ModelProperties, ServerProperties
 from lmi_core.request import ValidRequest
+from lmi_core.script.call_properties import call_properties
 from lmi_core.script.environment import model_environment
 from lmi_core.script.handler_pool import HandlerPool, PoolSettings
-from lmi_core.script.handler_protocol import Chunk, Head, Load, Request
+from lmi_core.script.handler_protocol import Chunk, Content, Head, Load, Request
 from lmi_core.script.inputs import BATCH_SIZE
 from lmi_core.script.model_script import SCRIPT
 from lmi_core.script.tracebacks import own_traceback
@@ -68,10 +69,12 @@ class HandlerBackend(Backend[HandlerModelProperties]):
     async def given_up(self) -> str:
         return await self.pool.wait_given_up()
 
-    def answer(self, call: Call) -> AsyncGenerator[Head | Chunk, None]:
-        """The head of the answer, and, if it streams, its chunks. Raises LmiError; closing it cancels the call."""
-        properties = dict(call.headers) | {"x-request-id": call.request_id}
-        replies = self.pool.submit(self.function, Request(properties, [("data", call.body)])).answer()
+    def answer(self, call: Call, content: Content) -> AsyncGenerator[Head | Chunk, None]:
+        """The head of the answer, and, if it streams, its chunks. Raises LmiError; closing it cancels the call.
+
+        `content` is what the call's query and body hold, by name.
+        """
+        replies = self.pool.submit(self.function, Request(call_properties(call), content)).answer()
         return _no_larger(replies, self._max_output_size)
 
     @property

@@ -57,6 +57,11 @@ class Head(msgspec.Struct, tag=True):
     content: Content
     streams: bool = False
 
+    @property
+    def body(self) -> bytes:
+        """The content of the name `data`, or the first."""
+        return dict(reversed(self.content)).get("data", self.content[0][1]) if self.content else b""
+
 
 class Chunk(msgspec.Struct, tag=True):
     call_id: int

@@ -112,7 +112,8 @@ async def _send(answer: AsyncGenerator[Reply, None], call_id: int, socket: zmq.a
 
 def _call(script: HandlerScript, message: Handle) -> AsyncGenerator[Reply, None]:
     """What the function answers, or how it failed. A function that is not asynchronous runs now."""
-    inputs = batch_of([_input(request) for request in message.requests])
+    requests = [_input(request) for request in message.requests]
+    inputs = requests[0] if len(requests) == 1 else batch_of(requests)
     try:
         result = script.call(message.function, inputs)
     except (Exception, SystemExit) as error:  # whatever the user's function raises

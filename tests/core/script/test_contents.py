@@ -132,7 +132,17 @@ def test_batch() -> None:
     assert batch.get_content().get_keys() == ["batch_000.data", "batch_001.data"]
     assert batch.get_property("batch_000.content-type") == "text/plain"
     alone = request(b"1")
-    assert (batch_of([alone]), alone.is_batch(), alone.get_batches()) == (alone, False, [alone])
+    assert (alone.is_batch(), alone.get_batch_size(), alone.get_batches()) == (False, 1, [alone])
+    assert (batch_of([alone]).is_batch(), batch_of([alone]).get_batches()) == (True, [alone])
+
+
+def test_batch_that_a_script_puts_together() -> None:
+    batch = Input()
+    batch.properties = {"batch_size": "2", "batch_001.Content-Type": "text/plain"}
+    batch.content.add("batch_001.data", b"second")
+    batch.content.add("batch_000.data", b"first")
+    assert [each.get_as_string() for each in batch.get_batches()] == ["first", "second"]
+    assert [each.get_property("content-type") for each in batch.get_batches()] == [None, "text/plain"]
 
 
 @pytest.mark.parametrize(
