@@ -68,7 +68,11 @@ def read_plan(name: str, directory: Path, environment: Mapping[str, str], plugin
     server = configuration.load(ServerProperties)
     options = configuration.load(HandlerProperties)
     script = find_handler(directory, options)
-    backend, reason = choose_handler(script) if script else choose_backend(options.rolling_batch, plugins.backends)
+    backend, reason = (
+        choose_handler(script, configuration, options)
+        if script
+        else choose_backend(options.rolling_batch, plugins.backends)
+    )
     properties = configuration.load(backend.properties_type)
     code = ModelCode() if script else load_code(directory, options, plugins)
     base_options = code.base_options(options, plugins)

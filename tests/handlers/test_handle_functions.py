@@ -254,14 +254,14 @@ async def test_batch(serve: Serve, model_dir: ModelDirectory) -> None:
 async def test_adapters_that_come_and_go(serve_script: ServeScript, tmp_path: Path) -> None:
     server = await serve_script("batch_handler", "minWorkers=2\nmaxWorkers=3\n")
     backend = handler_backend(server)
-    await backend.register_adapter("german", tmp_path)
+    await backend.register_adapter("german", str(tmp_path))
     assert await many(server, "a", "b") == [(200, {"text": text, "of": 1, "adapters": ["german"]}) for text in "ab"]
     await backend.unregister_adapter("german")
     assert await many(server, "a", "b") == [(200, {"text": text, "of": 1, "adapters": []}) for text in "ab"]
     with pytest.raises(FormatterFailed, match=r"(?s)unregister_adapter answered 424: .*no such adapter"):
         await backend.unregister_adapter("german")
     with pytest.raises(FormatterFailed, match="there is no function `update_adapter`; the file has: "):
-        await backend.update_adapter("german", tmp_path)
+        await backend.update_adapter("german", str(tmp_path))
 
 
 async def test_batch_that_fails(batching: RunningServer) -> None:
@@ -277,7 +277,8 @@ async def test_batch_that_fails(batching: RunningServer) -> None:
 BROKEN = [
     ("def handle(inputs):\n    return 1 +\n", "return 1 +", "SyntaxError"),
     ("import nothing_of_that_name\n\ndef handle(inputs):\n    pass\n", "line 1, in <module>", "nothing_of_that_name"),
-    ("def handle(inputs):\n    raise OSError('no weights')\n", "line 2, in handle", "OSError: no weights"),
+    ("def handle(inputs):\n    raise MemoryError('too big')\n", "line 2, in handle", "MemoryError: too big"),
+    ("import sys\n\ndef handle(inputs):\n    sys.exit('bye')\n", "line 4, in handle", "SystemExit: bye"),
     ("import sys\nsys.exit('bye')\n\ndef handle(inputs):\n    pass\n", "line 2, in <module>", "SystemExit: bye"),
 ]
 

@@ -42,6 +42,7 @@ class HandlerPool:
         self._tasks: set[asyncio.Task[None]] = set()
         self._ends: set[asyncio.Task[None]] = set()  # of processes that are no longer in `processes`
         self._starting = 0
+        self._failures: set[str] = set()  # of first calls, as they were logged
         self._restarts = Restarts(settings.retry_threshold, "the handler's worker", at_once=True)
         self._why_unhealthy: str | None = "the handler is being loaded"
 
@@ -177,12 +178,25 @@ class HandlerPool:
             await process.start(self._load)
         finally:
             self._starting -= 1
+        self._log_failure(process.loaded.failure)
         self.processes.append(process)
         self._why_unhealthy = None
         self._changed.set()
         self._spawn(self._supervise(process))
         self._end_once_idle(process)  # if whoever it was started for is served by another
         return process
+
+    def _log_failure(self, failure: str | None) -> None:
+        """Once, as every process fails alike."""
+        if failure is not None and failure not in self._failures:
+            self._failures.add(failure)
+            logger.error(
+                "%s: %s failed in the call without content, in which it loads its model. Requests are given to it all"
+                " the same; one that it cannot answer gets the status 424\n%s",
+                self._load.script,
+                self._load.function,
+                failure,
+            )
 
     async def _add_process(self) -> None:
         try:
