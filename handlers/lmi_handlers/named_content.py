@@ -18,7 +18,6 @@ FORM = "application/x-www-form-urlencoded"
 MULTIPART = "multipart/form-data"
 MAX_FIELDS = 1000  # reading one costs far more than its bytes
 PLAIN_ENCODINGS = ("7bit", "8bit", "binary")
-# curl -d calls everything a form. A form's names are percent-encoded, so none begins with one of these.
 JSON_BEGINNINGS = (b"{", b"[", b'"')
 
 
@@ -31,22 +30,30 @@ async def named_content(call: Call) -> Content:
     content: Content = [(_name(name), _bytes(value)) for name, value in call.query.items()]
     if kind == MULTIPART:
         content += await _parts(call)
-    elif kind == FORM and not call.body.lstrip().startswith(JSON_BEGINNINGS):
-        content += _fields(call.body)
+    elif kind == FORM and (form := _form(call.body)) is not None:
+        content += _fields(form)
     else:
         content.append((DATA, call.body))
     _check_count(len(content))
     return content or [(DATA, b"")]  # no content at all is the call in which a function loads its model
 
 
-def _fields(body: bytes) -> Content:
+def _form(body: bytes) -> str | None:
+    """The form in a body; None where there is none, as curl calls everything that it sends with -d a form.
+
+    A form's names and values are percent-encoded: it does not begin as JSON does, and it has no bytes but text.
+    """
+    if b"=" not in body or body.lstrip().startswith(JSON_BEGINNINGS):
+        return None
     try:
-        text = body.decode()
-        pairs = parse_qsl(
-            text, keep_blank_values=True, encoding="utf-8", errors="surrogateescape", max_num_fields=MAX_FIELDS
-        )
-    except UnicodeDecodeError as error:
-        raise InvalidPayload(f"the form in the body is not UTF-8: {error.reason} at byte {error.start}") from None
+        return body.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _fields(form: str) -> Content:
+    try:
+        pairs = parse_qsl(form, keep_blank_values=True, errors="surrogateescape", max_num_fields=MAX_FIELDS)
     except ValueError:
         raise _too_many() from None
     return [(_name(name), _bytes(value)) for name, value in pairs]

@@ -274,6 +274,41 @@ async def test_batch_that_fails(batching: RunningServer) -> None:
     assert await many(batching, "a", "stream") == 2 * [(424, {"error": streams, "code": 424})]
 
 
+SHUFFLED = """\
+from djl_python import Input, Output
+
+def handle(inputs):
+    if inputs.is_empty():
+        return None
+    outputs = Output()
+    for i, item in reversed(list(enumerate(inputs.get_batches()))):
+        outputs.add_as_string("note", key="note", batch_index=i)
+        outputs.add_as_string(item.get_as_string() + "!", batch_index=i)
+    if b"odd" in inputs.get_content().get_values():
+        outputs.add("whose?")
+    return outputs
+"""
+
+
+async def test_contents_of_a_batch_go_by_their_index(serve: Serve, model_dir: ModelDirectory) -> None:
+    properties = {"serving.properties": "batch_size=2\nmax_batch_delay=5000\n", "model.py": SHUFFLED}
+    server = await serve(model_dir(properties))
+    answers = await asyncio.gather(*(server.post("/invocations", data=data) for data in (b"a", b"b")))
+    assert [answer.body for answer in answers] == [b"a!", b"b!"]
+    answers = await asyncio.gather(*(server.post("/invocations", data=data) for data in (b"a", b"odd")))
+    assert [answer.status for answer in answers] == [424, 424]
+    assert "with 5 contents (batch_001.note, batch_001.data, " in answers[0].json()["error"]
+
+
+async def test_data_is_the_answer_among_several_contents(serve: Serve, model_dir: ModelDirectory) -> None:
+    script = (
+        "from djl_python import Output\n\n\ndef handle(inputs):\n"
+        "    return Output().add('meta', key='meta').add('answer', key='data').add('more', key='more')\n"
+    )
+    server = await serve(model_dir({"model.py": script}))
+    assert (await server.post("/invocations", {})).body == b"answer"
+
+
 BROKEN = [
     ("def handle(inputs):\n    return 1 +\n", "return 1 +", "SyntaxError"),
     ("import nothing_of_that_name\n\ndef handle(inputs):\n    pass\n", "line 1, in <module>", "nothing_of_that_name"),

@@ -31,6 +31,7 @@ class HandlerProcess:
 
     def __init__(self, predict_timeout: float, python: str | None = None) -> None:
         self.died = asyncio.Event()
+        self.number = 0  # among the workers of its pool
         self.calls = 0  # that it works on
         self.idle_since: float | None = None  # as the event loop counts seconds; None: it is wanted
         self.loaded = Loaded(1, [])

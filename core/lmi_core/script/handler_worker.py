@@ -26,7 +26,7 @@ from lmi_core.script.handler_protocol import (
 )
 from lmi_core.script.handler_script import HandlerScript
 from lmi_core.script.inputs import Input, batch_of, input_of
-from lmi_core.script.rolling_batch import RollingBatch
+from lmi_core.script.rolling.batch import RollingBatch
 from lmi_core.worker import Channel
 
 

@@ -170,7 +170,16 @@ def test_json_of_numbers_that_are_numpys() -> None:
 
 def test_contents_of_a_batch() -> None:
     output = Output().add("a", batch_index=0).add("b", key="other", batch_index=1)
-    assert output.content.get_keys() == ["batch_000.data", "batch_001.other"]
+    output.add_as_string("c", batch_index=2).add("d", key=4)  # type: ignore[arg-type]
+    assert output.content.get_keys() == ["batch_000.data", "batch_001.other", "batch_002.data", "4"]
+
+
+def test_piece_of_a_batch_says_nothing_of_the_others() -> None:
+    failed = {"data": "", "last": True, "code": 418, "error": "no"}
+    assert Output().add(Output.binary_encode(failed)).code == 418
+    output = Output().add(Output.binary_encode(failed), batch_index=1)
+    assert (output.code, output.content.value_at(0).fields) == (200, failed)
+    assert Output().add(Output.binary_encode(failed), key="batch_001.data").code == 200
 
 
 @pytest.mark.parametrize(

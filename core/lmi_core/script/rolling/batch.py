@@ -13,7 +13,7 @@ from lmi_core.script.handler_protocol import End, Head, Reply, Working
 from lmi_core.script.handler_script import HandlerScript
 from lmi_core.script.inputs import Input, batch_of
 from lmi_core.script.outputs import Output
-from lmi_core.script.rolling_steps import RollingStep, WrongAnswer, read_steps
+from lmi_core.script.rolling.steps import RollingStep, WrongAnswer, read_steps
 
 logger = logging.getLogger(__name__)
 
