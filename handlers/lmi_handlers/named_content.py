@@ -100,7 +100,7 @@ def _part_name(part: BodyPartReader, index: int) -> str:
         encoding = part.headers.get(header, plain[0])
         if encoding.lower() not in plain:
             raise ValueError(f"part {part.name} has the {header} {encoding}; send its bytes as they are")
-    return part.name
+    return _name(part.name)
 
 
 def _check_count(fields: int) -> None:

@@ -87,6 +87,13 @@ async def test_multipart_as_a_client_sends_it(server: RunningServer) -> None:
 
 
 @pytest.mark.asyncio(loop_scope="module")
+async def test_part_with_a_name_that_is_no_utf_8(server: RunningServer) -> None:
+    body = part("a", b"1").replace(b'"a"', b'"a\xff"') + END
+    answer = await server.post("/invocations", data=body, headers=MULTIPART)
+    assert answer.json()["content"] == [["a\ufffd", "1"]]
+
+
+@pytest.mark.asyncio(loop_scope="module")
 async def test_nothing_that_a_client_sends_is_the_call_that_loads_the_model(server: RunningServer) -> None:
     for body, headers in ((b"", FORM), (END, MULTIPART), (b"", {"Content-Type": "text/plain"})):
         answer = await server.post("/invocations", data=body, headers=headers)
