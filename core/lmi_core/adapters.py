@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,17 +25,19 @@ class ModelAdapters:
         self._code = code
         self._directory = directory
         self._own = own  # the folder of those that were there from the start
-        self._loaded_from: dict[str, Path] = {}  # those that were not there from the start
+        self._loaded_from: dict[str, Path] = {}  # those that were not there from the start, of a backend with weights
         self._lock = asyncio.Lock()
         self._changes: set[asyncio.Task[None]] = set()
 
     @property
-    def folders(self) -> dict[str, Path]:
-        """That of each adapter that a request can name now."""
+    def folders(self) -> dict[str, Path | str]:
+        """That of each adapter that a request can name now; of a `handle` function's, what it was told instead."""
+        if isinstance(self._backend, HandlerBackend):
+            return {name: self._backend.adapter_source(name) for name in sorted(self._backend.adapters)}
         names = set(self._backend.adapters) | (self._code.adapters.keys() - self._code.adapters_with_weights)
         return {name: self._loaded_from.get(name, self._own / name) for name in sorted(names)}
 
-    def folder(self, name: str) -> Path:
+    def folder(self, name: str) -> Path | str:
         """Raises AdapterNotFound."""
         folders = self.folders
         if name not in folders:
@@ -43,13 +45,16 @@ class ModelAdapters:
             raise AdapterNotFound(f"there is no adapter `{name}`.{did_you_mean(name, folders)} Known: {known}")
         return folders[name]
 
-    async def add(self, name: str, source: str) -> None:
-        """`source` is a folder. Raises AdapterExists, InvalidAdapter, or ConfigurationError for a wrong script."""
-        await self._to_its_end(self._add(name, source))
+    async def add(self, name: str, source: str, fields: Mapping[str, str] | None = None) -> None:
+        """`source` is a folder. Raises AdapterExists, InvalidAdapter, or ConfigurationError for a wrong script.
 
-    async def replace(self, name: str, source: str) -> None:
+        A `handle` function's `register_adapter` gets it as it is, with the request's further `fields`.
+        """
+        await self._to_its_end(self._add(name, source, fields or {}))
+
+    async def replace(self, name: str, source: str | None, fields: Mapping[str, str] | None = None) -> None:
         """What runs with the old one goes on with it. Raises as `add`, and AdapterNotFound."""
-        await self._to_its_end(self._replace(name, source))
+        await self._to_its_end(self._replace(name, source, fields or {}))
 
     async def remove(self, name: str) -> None:
         """What runs with it goes on. Raises AdapterNotFound."""
@@ -62,16 +67,22 @@ class ModelAdapters:
         task.add_done_callback(self._changes.discard)
         await asyncio.shield(task)
 
-    async def _add(self, name: str, source: str) -> None:
+    async def _add(self, name: str, source: str, fields: Mapping[str, str]) -> None:
         async with self._lock:
             if name in self.folders:
                 raise AdapterExists(f"there is an adapter `{name}` already: update or delete it")
-            await self._load(name, self._existing(source))
+            if isinstance(self._backend, HandlerBackend):
+                await self._backend.register_adapter(name, source, fields)
+            else:
+                await self._load(name, self._existing(source))
 
-    async def _replace(self, name: str, source: str) -> None:
+    async def _replace(self, name: str, source: str | None, fields: Mapping[str, str]) -> None:
         async with self._lock:
-            self.folder(name)
-            await self._load(name, self._existing(source))
+            before = self.folder(name)
+            if isinstance(self._backend, HandlerBackend):
+                await self._backend.update_adapter(name, source, fields)
+            else:
+                await self._load(name, self._existing(str(before) if source is None else source))
 
     async def _remove(self, name: str) -> None:
         async with self._lock:
@@ -99,9 +110,7 @@ class ModelAdapters:
         self._loaded_from[name] = folder
 
     def _contents(self, folder: Path) -> tuple[bool, bool]:
-        """Whether there are weights, and whether there is a script. To a `handle` function a folder is what it is."""
-        if isinstance(self._backend, HandlerBackend):
-            return True, False
+        """Whether there are weights, and whether there is a script."""
         has_weights, has_script = ((folder / name).is_file() for name in (ADAPTER_WEIGHTS, SCRIPT))
         if not has_weights and not has_script:
             raise InvalidAdapter(f"{folder} has neither {ADAPTER_WEIGHTS} nor {SCRIPT}")

@@ -106,7 +106,11 @@ def _read_plan(
     if script is None:
         options = choose_batching(server, options, configuration)
         configuration.warnings += one_copy_warnings(server)
-    backend, reason = choose_handler(script) if script else choose_backend(options.rolling_batch, plugins.backends)
+    backend, reason = (
+        choose_handler(script, configuration, options)
+        if script
+        else choose_backend(options.rolling_batch, plugins.backends)
+    )
     properties = configuration.load(backend.properties_type)
     passed: Collection[str] = configuration.undeclared_options()
     if passed and script is None:

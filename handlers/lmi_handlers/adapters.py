@@ -14,6 +14,7 @@ from lmi_core.handler import Answer, Call, Generation, Handler, Route
 from lmi_core.hookspecs import hookimpl
 from lmi_core.model import Model
 from lmi_core.payload import check_payload, read_object
+from lmi_core.script.handler_backend import HandlerBackend
 
 INVALID_STATUS = 400
 STATUSES = {
@@ -33,6 +34,9 @@ STATUSES = {
 P = TypeVar("P", bound=BaseModel)
 
 
+Name = Annotated[str, Field(pattern=r"^[^/\x00-\x1f]+$")]
+
+
 class AdapterSource(BaseModel):
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"src": "adapters/french"}]})
 
@@ -43,6 +47,11 @@ class AdapterSource(BaseModel):
         default=True, description="With either value it is loaded before the answer, which tells what is wrong with it."
     )
     pin: bool = Field(default=False, description="Only false: option.max_cpu_loras says how many stay in memory.")
+
+    @property
+    def further(self) -> dict[str, str]:
+        """Only a model's own script takes any."""
+        return {}
 
     @field_validator("pin")
     @classmethod
@@ -55,7 +64,30 @@ class AdapterSource(BaseModel):
 class NewAdapter(AdapterSource):
     model_config = ConfigDict(json_schema_extra={"examples": [{"name": "french", "src": "adapters/french"}]})
 
-    name: Annotated[str, Field(pattern=r"^[^/\x00-\x1f]+$")] = Field(description="What requests are to call it.")
+    name: Name = Field(description="What requests are to call it.")
+
+
+class ScriptAdapterChange(BaseModel):
+    """What goes to the `update_adapter` of a model's own script, which knows best what is right."""
+
+    model_config = ConfigDict(extra="allow")
+
+    src: str | None = None  # as before
+
+    @property
+    def further(self) -> dict[str, str]:
+        """The other fields as text: strings as they are, anything else as JSON."""
+        given = self.model_extra or {}
+        return {
+            name: value if isinstance(value, str) else orjson.dumps(value).decode() for name, value in given.items()
+        }
+
+
+class ScriptAdapter(ScriptAdapterChange):
+    """What goes to the `register_adapter` of a model's own script."""
+
+    name: Name
+    src: str
 
 
 async def list_adapters(call: Call, dispatcher: Dispatcher) -> Answer:
@@ -70,17 +102,17 @@ async def show_adapter(call: Call, dispatcher: Dispatcher) -> Answer:
 
 async def add_adapter(call: Call, dispatcher: Dispatcher) -> Answer:
     model = _managed_model(call, dispatcher)
-    adapter = _fields(call, NewAdapter)
+    adapter = _fields(call, ScriptAdapter) if _has_script(model) else _fields(call, NewAdapter)
     with dispatcher.admit(model):
-        await model.adapters.add(adapter.name, adapter.src)
+        await model.adapters.add(adapter.name, adapter.src, adapter.further)
     return _json({"status": f"Adapter {adapter.name} registered"})
 
 
 async def update_adapter(call: Call, dispatcher: Dispatcher) -> Answer:
     model, name = _managed_model(call, dispatcher), call.path_parameters["name"]
-    adapter = _fields(call, AdapterSource)
+    adapter = _fields(call, ScriptAdapterChange) if _has_script(model) else _fields(call, AdapterSource)
     with dispatcher.admit(model):
-        await model.adapters.replace(name, adapter.src)
+        await model.adapters.replace(name, adapter.src, adapter.further)
     return _json({"status": f"Adapter {name} updated"})
 
 
@@ -99,6 +131,10 @@ def is_this_host(peer: str) -> bool:
         return False
     mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
     return (mapped or address).is_loopback
+
+
+def _has_script(model: Model) -> bool:
+    return isinstance(model.backend, HandlerBackend)
 
 
 def _managed_model(call: Call, dispatcher: Dispatcher) -> Model:

@@ -18,6 +18,7 @@ from lmi_core.model import Model
 from lmi_core.script.customization import Customization
 from lmi_core.script.handler_backend import HandlerBackend
 from lmi_handlers.exchange import Exchange
+from lmi_handlers.named_content import named_content
 
 logger = logging.getLogger(__name__)
 
@@ -67,9 +68,9 @@ async def _receive(exchange: Exchange, model: Model) -> Call:
 
 
 async def _relay(exchange: Exchange, model: Model, backend: HandlerBackend) -> web.StreamResponse:
-    """The model's own function takes the request as it came, and its answer goes out as it is."""
+    """The model's own function takes the request's contents by name, and its answer goes out as it is."""
     call = await _receive(exchange, model)
-    async with aclosing(backend.answer(call)) as replies:
+    async with aclosing(backend.answer(call, await named_content(call))) as replies:
         async for reply in replies:
             await exchange.relay(reply)
     return await exchange.finish()

@@ -98,8 +98,7 @@ class Exchange:
             self.formatter = StreamErrors(reply.headers)
             self._response = await self._begin(self.formatter, Stream(reply.code, headers_first=True))
         else:
-            body = reply.content[0][1] if reply.content else b""
-            answer = self.handler.relayed(Answer(reply.code, reply.headers["Content-Type"], body))
+            answer = self.handler.relayed(Answer(reply.code, reply.headers["Content-Type"], reply.body))
             self._response = await self._send_framed(answer, reply.headers | {"Content-Type": answer.content_type})
 
     async def finish(self) -> web.StreamResponse:

@@ -11,7 +11,7 @@ from lmi_core.script import inputs, outputs
 from tests.conftest import ModelDirectory, RunningServer, Serve
 
 PAGE = (Path(__file__).parents[2] / "docs" / "handlers.md").read_text()
-LOADING, STREAM, ASYNCHRONOUS, BATCH = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+LOADING, STREAM, ASYNCHRONOUS, BATCH, ROLLING = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 Start = Callable[..., Awaitable[RunningServer]]
 
@@ -49,6 +49,13 @@ async def test_batch(start: Start) -> None:
         {"length": 3, "together_with": 1},
         {"length": 5, "together_with": 1},
     ]
+
+
+async def test_rolling_batch(start: Start) -> None:
+    server = await start(ROLLING, "option.rolling_batch=auto\n")
+    texts = ["one two three", "four five"]
+    answers = await asyncio.gather(*(server.post("/invocations", {"text": text}) for text in texts))
+    assert [answer.body.decode() for answer in answers] == ["one two three ", "four five "]
 
 
 def test_every_method_that_is_named_exists() -> None:

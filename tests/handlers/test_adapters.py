@@ -260,6 +260,60 @@ async def test_handle_function(serve: Serve, model_dir: ModelDirectory) -> None:
     assert await known() == [{}] * 2
 
 
+TELLING = """\
+from djl_python import Input, Output
+
+seen = []
+
+def register_adapter(inputs):
+    content = {key: inputs.get_as_string(key) for key in inputs.get_content().get_keys()}
+    properties = {name: inputs.get_property(name) for name in ("name", "src", "pin", "tier")}
+    seen.append([inputs.get_function_name(), properties, content])
+    return Output().add("done")
+
+update_adapter = unregister_adapter = register_adapter
+
+def handle(inputs):
+    return None if inputs.is_empty() else Output().add_as_json(seen)
+"""
+SOURCE = "s3://bucket/adapters/french?version=2"
+
+
+async def test_handle_function_gets_its_source_and_fields_as_they_are(serve: Serve, model_dir: ModelDirectory) -> None:
+    server = await serve(model_dir({"model.py": TELLING}))
+    body = {"name": "fr", "src": SOURCE, "pin": True, "tier": "gold"}
+    assert (await server.post(f"{ADAPTERS}?alias=f", body)).status == 200
+    assert (await server.get(ADAPTERS)).json() == {"adapters": [{"name": "fr", "src": SOURCE}]}
+    assert (await server.get(f"{ADAPTERS}/fr")).json() == {"name": "fr", "src": SOURCE}
+    assert (await server.post(f"{ADAPTERS}/fr/update", {"tier": "silver"})).status == 200
+    assert (await server.post(f"{ADAPTERS}/fr/update?src=elsewhere")).status == 200
+    assert await sources(server) == {"fr": "elsewhere"}
+    assert (await delete(server, f"{ADAPTERS}/fr")).status == 200
+    properties = {"name": "fr", "src": SOURCE, "pin": "true", "tier": "gold"}
+    changed = {"tier": "silver"}
+    assert (await server.post("/invocations", {})).json() == [
+        ["register_adapter", properties, properties | {"alias": "f"}],
+        ["update_adapter", properties | changed, properties | {"alias": "f"} | changed],
+        [
+            "update_adapter",
+            properties | changed | {"src": "elsewhere"},
+            properties | {"alias": "f"} | changed | {"src": "elsewhere"},
+        ],
+        ["unregister_adapter", {"name": "fr", "src": None, "pin": None, "tier": None}, {}],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("body", "message"), [({"name": "fr"}, "`src` is required"), ({"name": "f/r", "src": SOURCE}, "`name` must match")]
+)
+async def test_handle_functions_adapter_has_a_name_and_a_source(
+    serve: Serve, model_dir: ModelDirectory, body: dict[str, str], message: str
+) -> None:
+    server = await serve(model_dir({"model.py": TELLING}))
+    answer = await server.post(ADAPTERS, body)
+    assert (answer.status, message in answer.json()["error"]) == (400, True)
+
+
 HELLO = Path(__file__).parents[2] / "examples" / "hello"
 PROMPT = "What is Deep Learning?"
 COUNT = 12

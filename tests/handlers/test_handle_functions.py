@@ -254,30 +254,66 @@ async def test_batch(serve: Serve, model_dir: ModelDirectory) -> None:
 async def test_adapters_that_come_and_go(serve_script: ServeScript, tmp_path: Path) -> None:
     server = await serve_script("batch_handler", "minWorkers=2\nmaxWorkers=3\n")
     backend = handler_backend(server)
-    await backend.register_adapter("german", tmp_path)
+    await backend.register_adapter("german", str(tmp_path))
     assert await many(server, "a", "b") == [(200, {"text": text, "of": 1, "adapters": ["german"]}) for text in "ab"]
     await backend.unregister_adapter("german")
     assert await many(server, "a", "b") == [(200, {"text": text, "of": 1, "adapters": []}) for text in "ab"]
     with pytest.raises(FormatterFailed, match=r"(?s)unregister_adapter answered 424: .*no such adapter"):
         await backend.unregister_adapter("german")
     with pytest.raises(FormatterFailed, match="there is no function `update_adapter`; the file has: "):
-        await backend.update_adapter("german", tmp_path)
+        await backend.update_adapter("german", str(tmp_path))
 
 
 async def test_batch_that_fails(batching: RunningServer) -> None:
     assert await many(batching, "a", "teapot") == 2 * [
         (418, {"code": 418, "message": "prediction failure", "error": "all of you"})
     ]
-    too_few = "the handler answered a batch of 2 with 1 contents"
+    too_few = "the handler answered a batch of 2 with 1 contents: it must add one for each request"
     assert await many(batching, "a", "too few") == 2 * [(424, {"error": too_few, "code": 424})]
     streams = "a handler that streams its answer needs batch_size=1"
     assert await many(batching, "a", "stream") == 2 * [(424, {"error": streams, "code": 424})]
 
 
+SHUFFLED = """\
+from djl_python import Input, Output
+
+def handle(inputs):
+    if inputs.is_empty():
+        return None
+    outputs = Output()
+    for i, item in reversed(list(enumerate(inputs.get_batches()))):
+        outputs.add_as_string("note", key="note", batch_index=i)
+        outputs.add_as_string(item.get_as_string() + "!", batch_index=i)
+    if b"odd" in inputs.get_content().get_values():
+        outputs.add("whose?")
+    return outputs
+"""
+
+
+async def test_contents_of_a_batch_go_by_their_index(serve: Serve, model_dir: ModelDirectory) -> None:
+    properties = {"serving.properties": "batch_size=2\nmax_batch_delay=5000\n", "model.py": SHUFFLED}
+    server = await serve(model_dir(properties))
+    answers = await asyncio.gather(*(server.post("/invocations", data=data) for data in (b"a", b"b")))
+    assert [answer.body for answer in answers] == [b"a!", b"b!"]
+    answers = await asyncio.gather(*(server.post("/invocations", data=data) for data in (b"a", b"odd")))
+    assert [answer.status for answer in answers] == [424, 424]
+    assert "with 5 contents (batch_001.note, batch_001.data, " in answers[0].json()["error"]
+
+
+async def test_data_is_the_answer_among_several_contents(serve: Serve, model_dir: ModelDirectory) -> None:
+    script = (
+        "from djl_python import Output\n\n\ndef handle(inputs):\n"
+        "    return Output().add('meta', key='meta').add('answer', key='data').add('more', key='more')\n"
+    )
+    server = await serve(model_dir({"model.py": script}))
+    assert (await server.post("/invocations", {})).body == b"answer"
+
+
 BROKEN = [
     ("def handle(inputs):\n    return 1 +\n", "return 1 +", "SyntaxError"),
     ("import nothing_of_that_name\n\ndef handle(inputs):\n    pass\n", "line 1, in <module>", "nothing_of_that_name"),
-    ("def handle(inputs):\n    raise OSError('no weights')\n", "line 2, in handle", "OSError: no weights"),
+    ("def handle(inputs):\n    raise MemoryError('too big')\n", "line 2, in handle", "MemoryError: too big"),
+    ("import sys\n\ndef handle(inputs):\n    sys.exit('bye')\n", "line 4, in handle", "SystemExit: bye"),
     ("import sys\nsys.exit('bye')\n\ndef handle(inputs):\n    pass\n", "line 2, in <module>", "SystemExit: bye"),
 ]
 

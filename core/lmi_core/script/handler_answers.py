@@ -16,6 +16,7 @@ from lmi_core.script.outputs import Output
 logger = logging.getLogger(__name__)
 
 FAILED = 424
+FAILURES = 300  # and codes above, of a function that answered
 NO_CONTENT = 204
 OUT_OF_MEMORY = 507
 OUT_OF_MEMORY_ERRORS = ("MemoryError", "OutOfMemoryError")  # the second is torch's
@@ -47,13 +48,13 @@ async def replies(call_id: int, result: Any) -> AsyncGenerator[Reply, None]:
             yield reply
         return
     output = answer_of(result)
-    yield _head(call_id, output)
+    yield head_of(call_id, output)
     if output.stream_content is not None:
         async with aclosing(_items(output.stream_content)) as items:
             async for item in items:
                 yield Chunk(call_id, output.stream_chunk(item))
     yield End(call_id)
-    _finalize(output)
+    finalize(output)
 
 
 def answer_of(result: Any) -> Output:
@@ -65,12 +66,12 @@ def answer_of(result: Any) -> Output:
     return Output().error(f"the handler must return an Output. Returned: {type(result).__name__}")
 
 
-def failure(call_id: int, error: BaseException, words: str, begun: bool) -> list[Reply]:
+def failure(call_id: int, error: BaseException, words: str, begun: bool, note: str = "") -> list[Reply]:
     """The end of a call whose function raised. Where memory ran out, clients read that from the status."""
-    message = f"{words} {type(error).__name__}: {error}"
+    message = sendable(f"{words} {type(error).__name__}: {error}{note}")
     if begun or type(error).__name__ not in OUT_OF_MEMORY_ERRORS:
         return [End(call_id, message)]
-    return [_head(call_id, Output().error(message, OUT_OF_MEMORY, "out of memory")), End(call_id)]
+    return [head_of(call_id, Output().error(message, OUT_OF_MEMORY, "out of memory")), End(call_id)]
 
 
 async def _stream_of_outputs(call_id: int, outputs: Any) -> AsyncGenerator[Reply, None]:
@@ -81,23 +82,36 @@ async def _stream_of_outputs(call_id: int, outputs: Any) -> AsyncGenerator[Reply
             output = item if isinstance(item, Output) else Output().add(item)
             if not begun:
                 begun = True
-                yield Head(call_id, output.code, _headers(output), [], streams=True)
+                headers = headers_of(output.properties, output.content_type)
+                yield Head(call_id, output.code, headers, [], streams=True)
             for value in output.content.values:
-                yield Chunk(call_id, value)
+                yield Chunk(call_id, bytes(value))
     if not begun:
-        yield _head(call_id, Output(NO_CONTENT, "No content"))
+        yield head_of(call_id, Output(NO_CONTENT, "No content"))
     yield End(call_id)
 
 
-def _head(call_id: int, output: Output) -> Head:
-    content = list(zip(output.content.keys, output.content.values, strict=True))
-    return Head(call_id, output.code, _headers(output), content, streams=output.stream_content is not None)
+def head_of(call_id: int, output: Output) -> Head:
+    """An answer with its contents, or, if it streams, how it begins."""
+    content = [(key, bytes(value)) for key, value in zip(output.content.keys, output.content.values, strict=True)]
+    headers = headers_of(output.properties, output.content_type)
+    return Head(call_id, output.code, headers, content, streams=output.stream_content is not None)
 
 
-def _headers(output: Output) -> dict[str, str]:
-    """Handlers copy the request's properties into the answer's: those that HTTP itself sets are left out."""
-    headers = {name: str(value) for name, value in output.properties.items() if name.lower() not in OWN_HEADERS}
-    return headers | {"Content-Type": output.content_type}
+def headers_of(properties: Mapping[str, Any], content_type: str) -> dict[str, str]:
+    """Return an answer's properties as headers; `content_type` is the one that it has where they set none.
+
+    Handlers copy the request's properties into the answer's: those that HTTP itself sets are left out.
+    """
+    given = {str(name): sendable(str(value)) for name, value in properties.items()}
+    headers = {name: value for name, value in given.items() if name.lower() not in OWN_HEADERS}
+    kinds = [value for name, value in given.items() if name.lower() == "content-type"]
+    return headers | {"Content-Type": kinds[-1] if kinds else content_type}
+
+
+def sendable(text: str) -> str:
+    """The text with what is no Unicode escaped: messages and headers may quote any bytes."""
+    return text.encode(errors="backslashreplace").decode()
 
 
 async def _items(items: Any) -> AsyncGenerator[Any, None]:
@@ -117,7 +131,8 @@ async def _items(items: Any) -> AsyncGenerator[Any, None]:
             items.close()
 
 
-def _finalize(output: Output) -> None:
+def finalize(output: Output) -> None:
+    """Call what the output is to be finalized with, once it was sent."""
     try:
         output.execute_finalize()
     except (Exception, SystemExit):  # whatever the user's function raises; the answer is sent

@@ -1,7 +1,7 @@
 """A model that its author's `handle` function serves: content in, content out, and no generation of ours."""
 
 import ast
-from collections.abc import AsyncGenerator, Collection
+from collections.abc import AsyncGenerator, Collection, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,14 +16,19 @@ from lmi_core.generation import GenerationStep
 from lmi_core.handler import Call
 from lmi_core.properties import OPTION_PREFIX, HandlerProperties, ModelProperties, ServerProperties
 from lmi_core.request import ValidRequest
+from lmi_core.script.call_properties import call_properties
 from lmi_core.script.environment import model_environment
 from lmi_core.script.handler_pool import HandlerPool, PoolSettings
-from lmi_core.script.handler_protocol import Chunk, Head, Load, Request
+from lmi_core.script.handler_protocol import Chunk, Content, Head, Load, Request
 from lmi_core.script.inputs import BATCH_SIZE
 from lmi_core.script.model_script import SCRIPT
+from lmi_core.script.outputs import JSON, TEXT
 from lmi_core.script.tracebacks import own_traceback
 
 HANDLE = "handle"
+NAME, SOURCE = "name", "src"  # of an adapter, in the call that registers it
+ROLLING_BATCH = "option.rolling_batch"
+CONTENT_TYPES = {"json": JSON, "jsonlines": "application/jsonlines", "sse": "text/event-stream"}
 OPPOSITES = {
     "register_adapter": "unregister_adapter",
     "update_adapter": "update_adapter",
@@ -73,44 +78,52 @@ class HandlerBackend(Backend[HandlerModelProperties]):
     async def given_up(self) -> str:
         return await self.pool.wait_given_up()
 
-    def answer(self, call: Call) -> AsyncGenerator[Head | Chunk, None]:
-        """The head of the answer, and, if it streams, its chunks. Raises LmiError; closing it cancels the call."""
-        properties = dict(call.headers) | {"x-request-id": call.request_id}
-        replies = self.pool.submit(self.function, Request(properties, [("data", call.body)])).answer()
+    def answer(self, call: Call, content: Content) -> AsyncGenerator[Head | Chunk, None]:
+        """The head of the answer, and, if it streams, its chunks. Raises LmiError; closing it cancels the call.
+
+        `content` is what the call's query and body hold, by name.
+        """
+        replies = self.pool.submit(self.function, Request(call_properties(call), content)).answer()
         return _no_larger(replies, self._max_output_size)
 
     @property
     def adapters(self) -> Collection[str]:
         return self._load.adapters
 
-    async def load_adapter(self, name: str, directory: Path) -> None:
-        """By the script's `update_adapter`, or its `register_adapter` where the name is new. Raises LmiError."""
-        await (self.update_adapter if name in self.adapters else self.register_adapter)(name, directory)
+    def adapter_source(self, name: str) -> str:
+        """What `register_adapter` was given as its source, whatever that means to it."""
+        return self._load.adapters[name].properties[SOURCE]
 
     async def unload_adapter(self, name: str) -> None:
         await self.unregister_adapter(name)
 
-    async def register_adapter(self, name: str, folder: Path) -> None:
-        """For the script's function of that name, in every process, and in those that start later. Raises LmiError."""
-        await self._adapter("register_adapter", name, folder)
+    async def register_adapter(self, name: str, source: str, fields: Mapping[str, str] | None = None) -> None:
+        """Call the script's function of that name in every process, and in those that start later. Raises LmiError.
 
-    async def update_adapter(self, name: str, folder: Path) -> None:
-        await self._adapter("update_adapter", name, folder)
+        It gets the source as it is, and every other field of the request, as a property and as a content.
+        """
+        await self._adapter("register_adapter", name, _change(name, source, fields or {}))
+
+    async def update_adapter(self, name: str, source: str | None, fields: Mapping[str, str] | None = None) -> None:
+        """Call the script's `update_adapter` likewise; what the request leaves out stays as it was."""
+        before = dict(self._load.adapters[name].content) if name in self._load.adapters else {}
+        kept = {key: value.decode() for key, value in before.items() if key not in (None, NAME, SOURCE)}
+        change = _change(name, source or self.adapter_source(name), kept | dict(fields or {}))
+        await self._adapter("update_adapter", name, change)
 
     async def unregister_adapter(self, name: str) -> None:
-        await self._adapter("unregister_adapter", name, None)
+        """Call the script's function of that name in every process. Raises LmiError."""
+        await self._adapter("unregister_adapter", name, Request({NAME: name}, []))
 
-    async def _adapter(self, function: str, name: str, folder: Path | None) -> None:
-        source = str(folder.resolve()) if folder is not None else None
-        await self.pool.broadcast(function, _change(name, source), self._undoing(function, name))
+    async def _adapter(self, function: str, name: str, change: Request) -> None:
+        await self.pool.broadcast(function, change, self._undoing(function, name))
         self._load.adapters.pop(name, None)
-        if source is not None:
-            self._load.adapters[name] = source
+        if SOURCE in change.properties:
+            self._load.adapters[name] = change
 
     def _undoing(self, function: str, name: str) -> tuple[str, Request]:
         """The call that makes a process have what it had before a change that failed in another."""
-        source = self._load.adapters.get(name)
-        return OPPOSITES[function], _change(name, source)
+        return OPPOSITES[function], self._load.adapters.get(name, Request({NAME: name}, []))
 
     async def generate(self, request: ValidRequest) -> AsyncGenerator[GenerationStep, None]:
         raise GenerationFailed(f"this model is served by its own function {self.function}, which does not generate")
@@ -130,8 +143,16 @@ async def _no_larger(
             yield reply
 
 
-def _change(name: str, source: str | None) -> Request:
-    return Request({"name": name} | ({"src": source} if source is not None else {}), [])
+def _change(name: str, source: str, fields: Mapping[str, str]) -> Request:
+    """Where a script looks for the further fields depends on who wrote it: they are properties, and contents too."""
+    given = {**fields, NAME: name, SOURCE: source}
+    return Request(given, [(key, value.encode()) for key, value in given.items()])
+
+
+def rolls(configuration: Configuration, options: HandlerProperties) -> bool:
+    """Whether the function is of the rolling-batch form: `option.rolling_batch` is given, and does not turn it off."""
+    given = any(each.key == ROLLING_BATCH and each.source != DEFAULT for each in configuration.effective())
+    return given and options.rolling_batch != "disable" and not options.async_mode
 
 
 def find_handler(directory: Path, options: HandlerProperties) -> Path | None:
@@ -150,8 +171,15 @@ def find_handler(directory: Path, options: HandlerProperties) -> Path | None:
     return None
 
 
-def choose_handler(script: Path) -> tuple[type[HandlerBackend], str]:
-    return HandlerBackend, f"{script.name} serves the model itself"
+def choose_handler(
+    script: Path, configuration: Configuration, options: HandlerProperties
+) -> tuple[type[HandlerBackend], str]:
+    """The backend, and in words how the function is called."""
+    reason = f"{script.name} serves the model itself"
+    if rolls(configuration, options):
+        reason += f", in a rolling batch, unless {options.handler} is asynchronous: {ROLLING_BATCH}"
+        reason += f"={options.rolling_batch}"
+    return HandlerBackend, reason
 
 
 def handler_setup(
@@ -164,12 +192,13 @@ def handler_setup(
     """The function's properties are the keys that were given, those of the environment too, and `model_dir`."""
     given = [each for each in configuration.effective() if each.source != DEFAULT and each.key != BATCH_SIZE]
     properties = {each.key.removeprefix(OPTION_PREFIX): each.value for each in given}
+    rolling = rolls(configuration, options)
     environment = model_environment(setup.directory, options.enable_venv)
     min_workers, max_workers = server.workers(visible_gpus())
     pool = PoolSettings(
         min_workers=min_workers,
         max_workers=max_workers,
-        batch_size=server.batch_size,
+        batch_size=1 if rolling else server.batch_size,
         max_batch_delay=server.max_batch_delay / 1000,
         predict_timeout=options.predict_timeout,
         retry_threshold=server.retry_threshold,
@@ -181,7 +210,9 @@ def handler_setup(
         script=str(script),
         function=options.handler,
         properties=properties | {"model_dir": str(script.parent)},
-        adapters={folder.name: str(folder.resolve()) for folder in folders},
+        adapters={folder.name: _change(folder.name, str(folder.resolve()), {}) for folder in folders},
+        rolling_batch_size=setup.properties.max_rolling_batch_size if rolling else None,
+        content_type=CONTENT_TYPES.get(options.output_formatter or "json", TEXT),
     )
     return HandlerSetup(
         setup.directory,

@@ -1,10 +1,14 @@
 """Requests on their way to a `handle` function, alone or in a batch, and its answers on their way back."""
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator, Callable, Sequence
 
 from lmi_core.errors import FormatterFailed, LmiError
 from lmi_core.script.handler_protocol import Chunk, Content, End, Head, Reply, Request
+
+BATCH_KEY = re.compile(r"batch_(\d+)\.(.*)", re.DOTALL)  # of a content in a batch, as `Output.add` writes it
+MAX_NAMES = 10  # of contents, in a message
 
 
 class HandlerCall:
@@ -75,21 +79,36 @@ class HandlerBatch:
                 call.fail(error)
 
     def _share(self, head: Head) -> None:
-        """A content for each request, in their order; an error is everyone's."""
+        """Give each request its own content; an error is everyone's."""
         if head.streams:
             self.fail(FormatterFailed("a handler that streams its answer needs batch_size=1"))
         elif head.code >= 300:
             for call in self.calls:
                 call.deliver(head)
-        elif len(head.content) != len(self.calls):
+        elif (shares := _shares(head.content, len(self.calls))) is None:
             self.fail(
-                FormatterFailed(f"the handler answered a batch of {len(self.calls)} with {len(head.content)} contents")
+                FormatterFailed(
+                    f"the handler answered a batch of {len(self.calls)} with {len(head.content)} contents"
+                    f"{_named(head.content)}: it must add one for each request"
+                )
             )
         else:
-            for call, (key, value) in zip(self.calls, head.content, strict=True):
-                call.deliver(Head(head.call_id, head.code, head.headers, _own(key, value)))
+            for call, content in zip(self.calls, shares, strict=True):
+                call.deliver(Head(head.call_id, head.code, head.headers, content))
 
 
-def _own(key: str | None, value: bytes) -> Content:
-    """Without the prefix that says whose content it is."""
-    return [((key or "").partition(".")[2] or None, value)]
+def _shares(content: Content, size: int) -> list[Content] | None:
+    """The content of each request, by the index in its key, or by its place where keys have none; None: not of all."""
+    matches = [BATCH_KEY.fullmatch(key or "") for key, _ in content]
+    shares: list[Content] = [[] for _ in range(size)]
+    for place, (match, (key, value)) in enumerate(zip(matches, content, strict=True)):
+        index = int(match[1]) if match else place
+        if index >= size or (match is None and any(matches)):
+            return None
+        shares[index].append((match[2] if match else key, value))
+    return shares if all(shares) else None
+
+
+def _named(content: Content) -> str:
+    names = ", ".join(key for key, _ in content[:MAX_NAMES] if key)
+    return f" ({names})" if names else ""

@@ -1,14 +1,18 @@
 """The processes that run a model's `handle` function, and the queue in front of them."""
 
 import asyncio
+import itertools
 import logging
 from collections.abc import Coroutine
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from typing import Any
 
+from msgspec import structs
+
 from lmi_core.errors import BackendUnhealthy, ConfigurationError, FormatterFailed, GenerationFailed, LmiError
 from lmi_core.restarts import Restarts
+from lmi_core.script.device_ids import DEVICE_ID, device_id
 from lmi_core.script.handler_calls import HandlerBatch, HandlerCall
 from lmi_core.script.handler_process import HandlerProcess
 from lmi_core.script.handler_protocol import Head, Load, Request
@@ -42,6 +46,8 @@ class HandlerPool:
         self._tasks: set[asyncio.Task[None]] = set()
         self._ends: set[asyncio.Task[None]] = set()  # of processes that are no longer in `processes`
         self._starting = 0
+        self._numbers: set[int] = set()  # of the workers that there are, as long as each lives
+        self._failures: set[str] = set()  # of first calls, as they were logged
         self._restarts = Restarts(settings.retry_threshold, "the handler's worker", at_once=True)
         self._why_unhealthy: str | None = "the handler is being loaded"
 
@@ -162,6 +168,7 @@ class HandlerPool:
 
     def _end(self, process: HandlerProcess) -> None:
         self.processes.remove(process)
+        self._numbers.discard(process.number)
         task = asyncio.create_task(process.stop())
         self._ends.add(task)
         task.add_done_callback(self._ends.discard)
@@ -173,16 +180,39 @@ class HandlerPool:
     async def _start_process(self) -> HandlerProcess:
         process = HandlerProcess(self._settings.predict_timeout, self._settings.python)
         self._starting += 1
+        number = next(number for number in itertools.count() if number not in self._numbers)
+        self._numbers.add(number)
         try:
-            await process.start(self._load)
+            await process.start(self._load_of(number))
+        except BaseException:
+            self._numbers.discard(number)
+            raise
         finally:
             self._starting -= 1
+        process.number = number
+        self._log_failure(process.loaded.failure)
         self.processes.append(process)
         self._why_unhealthy = None
         self._changed.set()
         self._spawn(self._supervise(process))
         self._end_once_idle(process)  # if whoever it was started for is served by another
         return process
+
+    def _load_of(self, number: int) -> Load:
+        """What a worker is started with; only its device is its own, unless an option sets that."""
+        return structs.replace(self._load, properties={DEVICE_ID: device_id(number)} | self._load.properties)
+
+    def _log_failure(self, failure: str | None) -> None:
+        """Once, as every process fails alike."""
+        if failure is not None and failure not in self._failures:
+            self._failures.add(failure)
+            logger.error(
+                "%s: %s failed in the call without content, in which it loads its model. Requests are given to it all"
+                " the same; one that it cannot answer gets the status 424\n%s",
+                self._load.script,
+                self._load.function,
+                failure,
+            )
 
     async def _add_process(self) -> None:
         try:

@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 import logging
-from contextlib import nullcontext, suppress
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 
 from lmi_core.errors import ConfigurationError, GenerationFailed, GenerationTimeout, LmiError
 from lmi_core.script.handler_calls import HandlerBatch
@@ -15,6 +15,7 @@ from lmi_core.script.handler_protocol import (
     Loaded,
     LoadFailed,
     Reply,
+    Working,
     decode_from_worker,
     encode,
 )
@@ -30,15 +31,16 @@ class HandlerProcess:
 
     def __init__(self, predict_timeout: float, python: str | None = None) -> None:
         self.died = asyncio.Event()
+        self.number = 0  # among the workers of its pool
         self.calls = 0  # that it works on
         self.idle_since: float | None = None  # as the event loop counts seconds; None: it is wanted
-        self.loaded = Loaded(False, [])
+        self.loaded = Loaded(1, [])
         self._predict_timeout = predict_timeout
         self._worker = Worker(TARGET, python=python)
         self._ids = itertools.count(1)
-        self._replies: dict[int, asyncio.Queue[Reply | LmiError]] = {}
+        self._replies: dict[int, asyncio.Queue[Reply | Working | LmiError]] = {}
         self._reader: asyncio.Task[None] | None = None
-        self._turn = asyncio.Lock()  # of a function that is not asynchronous
+        self._places: AbstractAsyncContextManager[object] = nullcontext()  # those that the function has for calls
 
     @property
     def process_id(self) -> int | None:
@@ -46,7 +48,8 @@ class HandlerProcess:
 
     @property
     def free(self) -> bool:
-        return not self.died.is_set() and (self.loaded.concurrent or self.calls == 0)
+        most = self.loaded.max_calls
+        return not self.died.is_set() and (most is None or self.calls < most)
 
     async def start(self, load: Load) -> None:
         """Raises ConfigurationError."""
@@ -56,6 +59,8 @@ class HandlerProcess:
             await self._worker.stop()
             raise
         self.loaded = answer
+        if answer.max_calls is not None:
+            self._places = asyncio.Semaphore(answer.max_calls)
         self._reader = asyncio.create_task(self._read())
 
     async def stop(self) -> None:
@@ -69,7 +74,7 @@ class HandlerProcess:
         """Returns when the function is done with the batch, also when nobody waits for it any more."""
         self.calls += 1
         try:
-            async with nullcontext() if self.loaded.concurrent else self._turn:
+            async with self._places:
                 await self._run(batch)
         finally:
             self.calls -= 1
@@ -84,6 +89,8 @@ class HandlerProcess:
         try:
             while True:
                 reply = await self._next(replies)
+                if isinstance(reply, Working):
+                    continue
                 if isinstance(reply, LmiError):
                     batch.fail(reply)
                     return
@@ -109,7 +116,7 @@ class HandlerProcess:
         assert isinstance(answer, Loaded), answer
         return answer
 
-    async def _next(self, replies: "asyncio.Queue[Reply | LmiError]") -> Reply | LmiError:
+    async def _next(self, replies: "asyncio.Queue[Reply | Working | LmiError]") -> Reply | Working | LmiError:
         try:
             async with asyncio.timeout(self._predict_timeout):
                 return await replies.get()
@@ -117,15 +124,16 @@ class HandlerProcess:
             error = GenerationTimeout(
                 f"the handler did not answer within option.predict_timeout={self._predict_timeout:g} seconds"
             )
-            logger.error("%s; worker %s is killed", error.message, self.process_id)
-            await self._die("its worker was killed, since another request took too long")
+            if not self.died.is_set():  # another of its calls may have taken as long
+                logger.error("%s; worker %s is killed", error.message, self.process_id)
+                await self._die("its worker was killed, since another request took too long")
             return error
 
     async def _read(self) -> None:
         try:
             while True:
                 reply = decode_from_worker(await self._worker.receive())
-                assert isinstance(reply, Reply), reply
+                assert isinstance(reply, Reply | Working), reply
                 if reply.call_id in self._replies:
                     self._replies[reply.call_id].put_nowait(reply)
         except WorkerDied as death:

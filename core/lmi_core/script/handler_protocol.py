@@ -5,18 +5,20 @@ import msgspec
 Content = list[tuple[str | None, bytes]]
 
 
+class Request(msgspec.Struct, array_like=True):
+    properties: dict[str, str]
+    content: Content
+
+
 class Load(msgspec.Struct, tag=True):
     """To the worker, first and once."""
 
     script: str
     function: str
     properties: dict[str, str]
-    adapters: dict[str, str]  # the folder of each, by name
-
-
-class Request(msgspec.Struct, array_like=True):
-    properties: dict[str, str]
-    content: Content
+    adapters: dict[str, Request]  # by name: what each is registered with
+    rolling_batch_size: int | None = None  # most requests in a rolling batch; None: the function is not of that form
+    content_type: str = "application/json"  # of answers in a rolling batch for which the function sets none
 
 
 class Handle(msgspec.Struct, tag=True):
@@ -38,8 +40,9 @@ class Started(msgspec.Struct, tag=True):
 
 
 class Loaded(msgspec.Struct, tag=True):
-    concurrent: bool  # takes further requests while it works on some
+    max_calls: int | None  # at the same time; None: any number
     functions: list[str]
+    failure: str | None = None  # of the call without content, in which handlers load their models: its traceback
 
 
 class LoadFailed(msgspec.Struct, tag=True):
@@ -57,10 +60,21 @@ class Head(msgspec.Struct, tag=True):
     content: Content
     streams: bool = False
 
+    @property
+    def body(self) -> bytes:
+        """The content of the name `data`, or the first."""
+        return dict(reversed(self.content)).get("data", self.content[0][1]) if self.content else b""
+
 
 class Chunk(msgspec.Struct, tag=True):
     call_id: int
     data: bytes
+
+
+class Working(msgspec.Struct, tag=True):
+    """A sign of life: the function was called for that request again, and there is nothing to send yet."""
+
+    call_id: int
 
 
 class End(msgspec.Struct, tag=True):
@@ -72,7 +86,7 @@ class End(msgspec.Struct, tag=True):
 
 ToWorker = Load | Handle | Cancel
 Reply = Head | Chunk | End
-FromWorker = Started | Loaded | LoadFailed | Head | Chunk | End
+FromWorker = Started | Loaded | LoadFailed | Head | Chunk | Working | End
 
 encode = msgspec.msgpack.Encoder().encode
 decode_to_worker = msgspec.msgpack.Decoder(ToWorker).decode

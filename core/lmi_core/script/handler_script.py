@@ -4,7 +4,7 @@ import inspect
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -16,6 +16,7 @@ from lmi_core.script.tracebacks import own_traceback
 logger = logging.getLogger(__name__)
 
 REGISTER_ADAPTER = "register_adapter"
+MODEL_DIRECTORY = "model_dir"
 ADAPTER_FUNCTIONS = (REGISTER_ADAPTER, "update_adapter", "unregister_adapter")
 
 
@@ -23,51 +24,59 @@ class HandlerScript:
     """Its process is one model's alone: the script's folder is on the import path, and is the working directory."""
 
     def __init__(self, path: Path, function: str, properties: Mapping[str, str]) -> None:
-        self._path = path
-        self._handle = function
+        self.path = path
+        self.function = function
+        self.initialization_error: str | None = None  # until a request is answered all the same
         self._properties = properties
         self._module = ModuleType("not loaded")
 
-    def load(self, adapters: Mapping[str, str]) -> Iterator[Any]:
-        """Import the script, make the call without content in which handlers load their models, register adapters.
+    def load(self) -> None:
+        """Import the script. Raises whatever it does."""
+        os.chdir(self.path.parent)
+        sys.path.insert(0, str(self.path.parent))
+        self._module = import_module(self.path.stem)
 
-        What a call returned is to be looked at before the next one is made.
-        """
-        os.chdir(self._path.parent)
-        sys.path.insert(0, str(self._path.parent))
-        self._module = import_module(self._path.stem)
-        yield self.call(self._handle, Input())
-        if REGISTER_ADAPTER in self.functions:
-            for name, folder in adapters.items():
-                inputs = Input()
-                inputs.properties = {"name": name, "src": folder}
-                yield self.call(REGISTER_ADAPTER, inputs)
+    def initialize(self) -> Any:
+        """Make the call without content, in which handlers load their models."""
+        return self.call(self.function, Input())
 
     @property
     def concurrent(self) -> bool:
         """Whether the function can take a request while it works on others."""
-        function = self._function(self._handle)
+        function = self._function(self.function)
         return inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
 
     @property
     def functions(self) -> list[str]:
-        names = (self._handle, *ADAPTER_FUNCTIONS)
+        names = (self.function, *ADAPTER_FUNCTIONS)
         return [name for name in names if callable(getattr(self._module, name, None))]
 
     def call(self, name: str, inputs: Input) -> Any:
         """Raises whatever the function does."""
         for each in {id(each): each for each in (inputs, *inputs.get_batches())}.values():
             each.function_name = name
-            each.properties = {**self._properties, **each.properties}
+            each.properties = self._with_own(each.properties)
         return self._function(name)(inputs)
 
-    def log(self, error: BaseException, inputs: Input) -> None:
-        ids = ", ".join(each.get_property("x-request-id") or "?" for each in inputs.get_batches())
-        words = self.name_of(inputs.function_name or self._handle)
-        logger.error("request %s: %s\n%s", ids, words, own_traceback(error, self._path.parent))
+    def log(self, error: BaseException, requests: Iterable[Input], function: str) -> None:
+        ids = ", ".join(each.get_property("x-request-id") or "?" for each in requests)
+        logger.error("request %s: %s\n%s", ids, self.name_of(function), own_traceback(error, self.path.parent))
 
     def name_of(self, function: str) -> str:
-        return f"{function} in {self._path.name} raised"
+        return f"{function} in {self.path.name} raised"
+
+    def note(self, error: BaseException) -> str:
+        """For the message of a call that failed: how the initialisation failed before it, if in another way."""
+        if self.initialization_error in (None, description(error)):
+            return ""
+        return f" (when it was loaded, it raised {self.initialization_error})"
+
+    def _with_own(self, given: Mapping[str, str]) -> dict[str, str]:
+        """The model's properties and a request's, which go before them, but never decide what is loaded."""
+        if self.initialization_error is not None:  # so the function may load its model with this request
+            return {**self._properties, **given, **self._properties}
+        own = {name: value for name, value in self._properties.items() if name == MODEL_DIRECTORY}
+        return {**self._properties, **given, **own}
 
     def _function(self, name: str) -> Callable[[Input], Any]:
         function: Callable[[Input], Any] | None = getattr(self._module, name, None)
@@ -75,3 +84,7 @@ class HandlerScript:
             found = [name for name, value in vars(self._module).items() if inspect.isfunction(value)]
             raise AttributeError(f"there is no function `{name}`; the file has: {', '.join(found) or 'none'}")
         return function
+
+
+def description(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"

@@ -1,14 +1,15 @@
 """The process of a `handle` function: loads the script, calls it, and sends what it returns."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
 from functools import partial
 from pathlib import Path
 
 import zmq.asyncio
 
-from lmi_core.script.handler_answers import failure, replies
+from lmi_core.script.handler_answers import FAILURES, failure, replies
+from lmi_core.script.handler_loading import ScriptFailed, load_handler
 from lmi_core.script.handler_protocol import (
     Cancel,
     End,
@@ -18,15 +19,14 @@ from lmi_core.script.handler_protocol import (
     Loaded,
     LoadFailed,
     Reply,
-    Request,
     Started,
+    Working,
     decode_to_worker,
     encode,
 )
 from lmi_core.script.handler_script import HandlerScript
-from lmi_core.script.inputs import Input, batch_of
-from lmi_core.script.requirements import missing_package_hint
-from lmi_core.script.tracebacks import own_traceback
+from lmi_core.script.inputs import Input, batch_of, input_of
+from lmi_core.script.rolling.batch import RollingBatch
 from lmi_core.worker import Channel
 
 
@@ -38,27 +38,19 @@ def run(channel: Channel) -> None:
     script = HandlerScript(Path(load.script), load.function, load.properties)
     with asyncio.Runner() as runner:  # one event loop, so that an engine that is made in the first call works in all
         try:
-            for result in script.load(load.adapters):
-                runner.run(_check(result))
-        except (Exception, SystemExit) as error:  # whatever the script raises
-            directory = Path(load.script).parent
-            words = f"{load.script} cannot be loaded\n{own_traceback(error, directory)}"
-            channel.send(encode(LoadFailed(words + missing_package_hint(error, directory))))
+            failure = load_handler(script, load.adapters, runner)
+        except ScriptFailed as error:
+            channel.send(encode(LoadFailed(str(error))))
             return
-        channel.send(encode(Loaded(script.concurrent, script.functions)))
         if script.concurrent:
+            channel.send(encode(Loaded(None, script.functions, failure)))
             runner.run(_serve_concurrently(script, channel))
+        elif load.rolling_batch_size is not None:
+            channel.send(encode(Loaded(load.rolling_batch_size, script.functions, failure)))
+            _serve_rolling_batch(script, channel, runner, load.content_type)
         else:
+            channel.send(encode(Loaded(1, script.functions, failure)))
             _serve_in_turn(script, channel, runner)
-
-
-async def _check(result: object) -> None:
-    """Raises RuntimeError if one of the calls by which a script loads its model was answered with an error."""
-    async with aclosing(replies(0, result)) as found:
-        async for reply in found:
-            if isinstance(reply, Head) and reply.code >= 400:
-                words = b" ".join(value for _, value in reply.content).decode(errors="replace")
-                raise RuntimeError(f"the first call was answered with {reply.code}: {words}")
 
 
 def _serve_in_turn(script: HandlerScript, channel: Channel, runner: asyncio.Runner) -> None:
@@ -82,6 +74,35 @@ async def _send_unless_cancelled(answer: AsyncGenerator[Reply, None], call_id: i
 def _is_cancelled(channel: Channel, call_id: int) -> bool:
     pending = channel.pending()
     return pending is not None and decode_to_worker(pending) == Cancel(call_id)
+
+
+def _serve_rolling_batch(script: HandlerScript, channel: Channel, runner: asyncio.Runner, content_type: str) -> None:
+    """A function of the rolling-batch form gets all unfinished requests in each call."""
+    batch = RollingBatch(script, runner, content_type)
+    while True:
+        received = channel.receive() if batch.empty else channel.pending()
+        while received is not None:
+            message = decode_to_worker(received)
+            if isinstance(message, Cancel):
+                _send_all(batch.cancel(message.call_id), channel)
+            elif isinstance(message, Handle) and message.function == script.function:
+                (request,) = message.requests
+                batch.add(message.call_id, input_of(request.properties, request.content))
+            elif isinstance(message, Handle):
+                runner.run(_send_answer(_call(script, message), channel))
+            received = channel.pending()
+        _send_all(batch.step(), channel)
+
+
+def _send_all(replies: Iterable[Reply | Working], channel: Channel) -> None:
+    for reply in replies:
+        channel.send(encode(reply))
+
+
+async def _send_answer(answer: AsyncGenerator[Reply, None], channel: Channel) -> None:
+    async with aclosing(answer):
+        async for reply in answer:
+            channel.send(encode(reply))
 
 
 async def _serve_concurrently(script: HandlerScript, channel: Channel) -> None:
@@ -112,12 +133,14 @@ async def _send(answer: AsyncGenerator[Reply, None], call_id: int, socket: zmq.a
 
 def _call(script: HandlerScript, message: Handle) -> AsyncGenerator[Reply, None]:
     """What the function answers, or how it failed. A function that is not asynchronous runs now."""
-    inputs = batch_of([_input(request) for request in message.requests])
+    requests = [input_of(request.properties, request.content) for request in message.requests]
+    inputs = requests[0] if len(requests) == 1 else batch_of(requests)
     try:
         result = script.call(message.function, inputs)
     except (Exception, SystemExit) as error:  # whatever the user's function raises
-        script.log(error, inputs)
-        return _each(failure(message.call_id, error, script.name_of(message.function), begun=False))
+        script.log(error, inputs.get_batches(), message.function)
+        words, note = script.name_of(message.function), script.note(error)
+        return _each(failure(message.call_id, error, words, begun=False, note=note))
     return _answer(script, message, inputs, result)
 
 
@@ -127,21 +150,16 @@ async def _answer(script: HandlerScript, message: Handle, inputs: Input, result:
         async with aclosing(replies(message.call_id, result)) as found:
             async for reply in found:
                 begun = True
+                if message.function == script.function and isinstance(reply, Head) and reply.code < FAILURES:
+                    script.initialization_error = None
                 yield reply
     except (Exception, SystemExit) as error:
-        script.log(error, inputs)
-        for reply in failure(message.call_id, error, script.name_of(message.function), begun):
+        script.log(error, inputs.get_batches(), message.function)
+        words, note = script.name_of(message.function), script.note(error)
+        for reply in failure(message.call_id, error, words, begun, note):
             yield reply
 
 
 async def _each(found: list[Reply]) -> AsyncGenerator[Reply, None]:
     for reply in found:
         yield reply
-
-
-def _input(request: Request) -> Input:
-    found = Input()
-    found.properties = request.properties
-    for key, value in request.content:
-        found.content.add(key, value)
-    return found

@@ -11,6 +11,7 @@ import orjson
 
 from lmi_core.errors import ConfigurationError, FormatterFailed, LmiError
 from lmi_core.handler import Call
+from lmi_core.script.call_properties import call_properties
 from lmi_core.script.contracts import InputContract, Reading, read_input_contract
 from lmi_core.script.encode_decode import decode
 from lmi_core.script.inputs import Input
@@ -73,7 +74,9 @@ async def format_input(
 def new_input(call: Call) -> Input:
     """A request as LMI's functions read it."""
     found = Input()
-    found.properties = dict(call.headers)
+    found.properties = call_properties(call)
+    for name, value in call.query.items():
+        found.content.add(name, value.encode(errors="surrogateescape"))
     found.content.add("data", call.body)
     return found
 

@@ -4,13 +4,15 @@ import csv
 import importlib
 import io
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from lmi_core.script import nd_list
 from lmi_core.script.pair_list import PairList
 
 BATCH_SIZE = "batch_size"
+_OF_BATCH = re.compile(r"batch_(\d+)\.(.*)", re.DOTALL)  # the index of a request, and its own name of something
 
 
 class Input:
@@ -23,6 +25,7 @@ class Input:
         self.function_name: str | None = None
         self.properties: dict[str, str] = {}
         self.content = PairList()
+        self.unfinished = False  # in a rolling batch: the function has had its content in a call before
         self._batch: list[Input] = []
 
     def __str__(self) -> str:
@@ -30,14 +33,17 @@ class Input:
         return f"Input: properties {self.properties}, content in bytes {sizes}"
 
     def is_batch(self) -> bool:
-        return bool(self._batch)
+        return BATCH_SIZE in self.properties
 
     def get_batch_size(self) -> int:
-        return len(self.get_batches())
+        return int(self.properties.get(BATCH_SIZE, "1"))
 
     def get_batches(self) -> list["Input"]:
         """The requests in it: itself, unless it is a batch."""
-        return self._batch or [self]
+        if not self.is_batch():
+            return [self]
+        self._batch = self._batch or self._split()
+        return self._batch
 
     def get_function_name(self) -> str | None:
         return self.function_name
@@ -73,6 +79,17 @@ class Input:
             return self.get_as_string(key)
         return self.get_as_image(key) if kind.startswith("image/") else self.get_as_bytes(key)
 
+    def _split(self) -> list["Input"]:
+        """The requests of a batch that a script's own code has put together."""
+        batch = [Input() for _ in range(self.get_batch_size())]
+        for name, value in self.properties.items():
+            if match := _OF_BATCH.fullmatch(name):
+                batch[int(match[1])].properties[match[2]] = value
+        for key, value in zip(self.content.keys, self.content.values, strict=True):
+            if match := _OF_BATCH.fullmatch(key or ""):
+                batch[int(match[1])].content.add(match[2], value)
+        return batch
+
     def get_as_bytes(self, key: str | None = None) -> Any:
         """The content of that name; without one that of `data`, or the first."""
         if self.is_empty():
@@ -86,7 +103,8 @@ class Input:
         return bytes(self.get_as_bytes(key)).decode()
 
     def get_as_json(self, key: str | None = None) -> Any:
-        return json.loads(self.get_as_string(key))
+        text = self.get_as_string(key)
+        return {"inputs": [""]} if self.unfinished and not text else json.loads(text)
 
     def get_as_csv(self, key: str | None = None) -> list[dict[str, str]]:
         """An object for each line after the first, which names the columns."""
@@ -104,10 +122,17 @@ class Input:
         return nd_list.from_npz(self.get_as_bytes(key))
 
 
+def input_of(properties: dict[str, str], content: Iterable[tuple[str | None, bytes]]) -> Input:
+    """Return a request as functions get it."""
+    found = Input()
+    found.properties = properties
+    for key, value in content:
+        found.content.add(key, value)
+    return found
+
+
 def batch_of(requests: Sequence[Input]) -> Input:
-    """Several requests as one Input; alone, a request is what it is."""
-    if len(requests) == 1:
-        return requests[0]
+    """Return the requests as one Input that is a batch, also where there is only one."""
     batch = Input()
     batch.function_name = requests[0].function_name
     batch.properties[BATCH_SIZE] = str(len(requests))

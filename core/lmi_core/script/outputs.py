@@ -66,7 +66,7 @@ class Output:
     def add(self, value: Any, key: str | None = None, batch_index: int | None = None) -> Self:
         """Text and bytes as they are, anything else as JSON."""
         if isinstance(value, EncodedChunk):
-            self._take_fields(value)
+            return self._add_chunk(value, key, batch_index)
         if isinstance(value, str):
             return self._put(value.encode(), TEXT, key, batch_index)
         if isinstance(value, bytes | bytearray | memoryview):
@@ -76,8 +76,10 @@ class Output:
     def add_as_json(self, val: Any, key: str | None = None, batch_index: int | None = None) -> Self:
         return self._put(_json(val, indent=2), JSON, key, batch_index)
 
-    def add_as_string(self, val: Any, encoding: str = "utf-8", key: str | None = None) -> Self:
-        return self._put(str(val).encode(encoding), TEXT, key, None)
+    def add_as_string(
+        self, val: Any, encoding: str = "utf-8", key: str | None = None, batch_index: int | None = None
+    ) -> Self:
+        return self._put(str(val).encode(encoding), TEXT, key, batch_index)
 
     def add_as_numpy(self, np_list: Any, key: str | None = None, batch_index: int | None = None) -> Self:
         return self._put(nd_list.to_nd_list(np_list), "tensor/ndlist", key, batch_index)
@@ -121,8 +123,15 @@ class Output:
 
     def _put(self, data: bytes, content_type: str, key: str | None, batch_index: int | None) -> Self:
         self._added_type = content_type
-        self.content.add(key if batch_index is None else f"batch_{batch_index:03}.{key or 'data'}", data)
+        name = None if key is None else str(key)
+        self.content.add(name if batch_index is None else f"batch_{batch_index:03}.{name or 'data'}", data)
         return self
+
+    def _add_chunk(self, chunk: EncodedChunk, key: str | None, batch_index: int | None) -> Self:
+        """In a batch it is one request's, and says nothing of the others."""
+        if batch_index is None and not str(key).startswith("batch_"):
+            self._take_fields(chunk)
+        return self._put(chunk, BYTES, key, batch_index)
 
     def _take_fields(self, chunk: EncodedChunk) -> None:
         for name, value in (chunk.fields.get("properties") or {}).items():

@@ -132,7 +132,17 @@ def test_batch() -> None:
     assert batch.get_content().get_keys() == ["batch_000.data", "batch_001.data"]
     assert batch.get_property("batch_000.content-type") == "text/plain"
     alone = request(b"1")
-    assert (batch_of([alone]), alone.is_batch(), alone.get_batches()) == (alone, False, [alone])
+    assert (alone.is_batch(), alone.get_batch_size(), alone.get_batches()) == (False, 1, [alone])
+    assert (batch_of([alone]).is_batch(), batch_of([alone]).get_batches()) == (True, [alone])
+
+
+def test_batch_that_a_script_puts_together() -> None:
+    batch = Input()
+    batch.properties = {"batch_size": "2", "batch_001.Content-Type": "text/plain"}
+    batch.content.add("batch_001.data", b"second")
+    batch.content.add("batch_000.data", b"first")
+    assert [each.get_as_string() for each in batch.get_batches()] == ["first", "second"]
+    assert [each.get_property("content-type") for each in batch.get_batches()] == [None, "text/plain"]
 
 
 @pytest.mark.parametrize(
@@ -160,7 +170,16 @@ def test_json_of_numbers_that_are_numpys() -> None:
 
 def test_contents_of_a_batch() -> None:
     output = Output().add("a", batch_index=0).add("b", key="other", batch_index=1)
-    assert output.content.get_keys() == ["batch_000.data", "batch_001.other"]
+    output.add_as_string("c", batch_index=2).add("d", key=4)  # type: ignore[arg-type]
+    assert output.content.get_keys() == ["batch_000.data", "batch_001.other", "batch_002.data", "4"]
+
+
+def test_piece_of_a_batch_says_nothing_of_the_others() -> None:
+    failed = {"data": "", "last": True, "code": 418, "error": "no"}
+    assert Output().add(Output.binary_encode(failed)).code == 418
+    output = Output().add(Output.binary_encode(failed), batch_index=1)
+    assert (output.code, output.content.value_at(0).fields) == (200, failed)
+    assert Output().add(Output.binary_encode(failed), key="batch_001.data").code == 200
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,8 @@ def write_wheel(folder: Path, greeting: str) -> None:
 async def test_each_model_has_an_environment_of_its_own(serve: Serve, model_dir: ModelDirectory) -> None:
     for name in ("one", "two"):
         write_wheel(model_dir({"serving.properties": ENABLED, "model.py": FORMATTER}, f"store/{name}"), f"I am {name}")
-    store = model_dir({"serving.properties": ENABLED, "model.py": HANDLER}, "store/three").parent
+    own = {"serving.properties": "option.enable_venv=true\n", "model.py": HANDLER}
+    store = model_dir(own, "store/three").parent
     write_wheel(store / "three", "I am three")
     server = await serve(store)
     answers = [await server.post(f"/predictions/{name}", {"inputs": "a"}) for name in ("one", "two")]

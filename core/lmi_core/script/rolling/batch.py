@@ -1,0 +1,143 @@
+"""A `handle` function of the rolling-batch form, called again and again with all requests that are unfinished."""
+
+import asyncio
+import inspect
+import logging
+import secrets
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from typing import Any
+
+from lmi_core.script.handler_answers import FAILURES, answer_of, failure, finalize, head_of
+from lmi_core.script.handler_protocol import End, Head, Reply, Working
+from lmi_core.script.handler_script import HandlerScript
+from lmi_core.script.inputs import Input, batch_of
+from lmi_core.script.outputs import Output
+from lmi_core.script.rolling.steps import RollingStep, WrongAnswer, read_steps
+
+logger = logging.getLogger(__name__)
+
+RESET = "reset_rollingbatch"  # a property of the call after one that failed: the function is to forget its requests
+SEED_BITS = 31
+
+
+@dataclass
+class RollingRequest:
+    """A request until the answer that says that it is the last."""
+
+    call_id: int
+    inputs: Input
+    known: bool = False  # the function has been given it
+    begun: bool = False  # the head of its answer was sent
+    cancelled: bool = False  # nobody waits for it, but the function counts on its place
+
+    def next_inputs(self) -> Input:
+        """The request itself in its first call, with a seed; then nothing but its place."""
+        if not self.known:
+            self.known = True
+            self.inputs.content.add("seed", str(secrets.randbits(SEED_BITS)).encode())
+            return self.inputs
+        unfinished = Input()
+        unfinished.unfinished = True
+        unfinished.content.add("data", b"")
+        return unfinished
+
+
+class RollingBatch:
+    """The unfinished requests in the order in which they came; their indexes are what the function knows them by."""
+
+    def __init__(self, script: HandlerScript, runner: asyncio.Runner, content_type: str) -> None:
+        self._script = script
+        self._runner = runner
+        self._content_type = content_type
+        self._requests: list[RollingRequest] = []
+        self._reset = False
+
+    @property
+    def empty(self) -> bool:
+        return not self._requests
+
+    def add(self, call_id: int, inputs: Input) -> None:
+        """The request joins the next call."""
+        self._requests.append(RollingRequest(call_id, inputs))
+
+    def cancel(self, call_id: int) -> list[Reply]:
+        """Drop a request that the function does not know yet; of any other, drop what the function still gives."""
+        for request in self._requests:
+            if request.call_id == call_id:
+                request.cancelled = True
+                if not request.known:
+                    self._requests.remove(request)
+                    return [End(call_id)]
+        return []
+
+    def step(self) -> list[Reply | Working]:
+        """Call the function once with the whole batch."""
+        if self.empty:
+            return []
+        try:
+            output = answer_of(self._call(self._inputs()))
+        except (Exception, SystemExit) as error:  # whatever the user's function raises
+            self._script.log(error, [request.inputs for request in self._requests], self._script.function)
+            return self._all_raised(error)
+        if output.code >= FAILURES:
+            return self._all_fail(output, f"answered {output.code}: {output.message}")
+        try:
+            steps = read_steps(output, len(self._requests), self._content_type)
+        except WrongAnswer as error:
+            return self._all_fail(Output().error(f"{self._name} {error}"), str(error))
+        replies = [
+            reply for request, step in zip(self._requests, steps, strict=True) for reply in self._replies(request, step)
+        ]
+        self._requests = [request for request, step in zip(self._requests, steps, strict=True) if not step.last]
+        self._script.initialization_error = None
+        finalize(output)
+        return replies
+
+    def _inputs(self) -> Input:
+        batch = batch_of([request.next_inputs() for request in self._requests])
+        if self._reset:
+            batch.properties[RESET] = "true"
+            self._reset = False
+        return batch
+
+    def _call(self, inputs: Input) -> Any:
+        result = self._script.call(self._script.function, inputs)
+        return self._runner.run(_result_of(result)) if inspect.isawaitable(result) else result
+
+    def _replies(self, request: RollingRequest, step: RollingStep) -> list[Reply | Working]:
+        if request.cancelled:
+            return [End(request.call_id) if step.last else Working(request.call_id)]
+        replies = step.replies(request.call_id, request.begun)
+        request.begun = request.begun or any(isinstance(reply, Head) for reply in replies)
+        return replies
+
+    def _all_raised(self, error: BaseException) -> list[Reply | Working]:
+        words = self._script.name_of(self._script.function)
+        note = self._script.note(error)
+        return [
+            reply for request in self._clear() for reply in failure(request.call_id, error, words, request.begun, note)
+        ]
+
+    @property
+    def _name(self) -> str:
+        return f"{self._script.function} in {self._script.path.name}"
+
+    def _all_fail(self, output: Output, reason: str) -> list[Reply | Working]:
+        """An answer that is an error is everyone's; where a stream has begun, the reason ends it."""
+        logger.error("%s %s", self._name, reason)
+        replies: list[Reply | Working] = []
+        for request in self._clear():
+            if not request.begun:
+                replies.append(head_of(request.call_id, output))
+            replies.append(End(request.call_id, f"{self._name} {reason}" if request.begun else None))
+        return replies
+
+    def _clear(self) -> list[RollingRequest]:
+        failed, self._requests = self._requests, []
+        self._reset = True
+        return failed
+
+
+async def _result_of(result: Awaitable[Any]) -> Any:
+    return await result
