@@ -175,7 +175,7 @@ class Model:
         formatters = self.plan.code.of(adapter)
         tokenizer = getattr(self.backend, "tokenizer", None)
         return call, Customization(
-            formatters, tokenizer, self.configs, self.plan.options, call.request_id, adapter, loras
+            formatters, tokenizer, self.configs, self.plan.options, call.request_id, adapter, loras, model=self.name
         )
 
     async def validate(self, requests: Sequence[GenerationRequest], request_id: str) -> list[ValidRequest]:
