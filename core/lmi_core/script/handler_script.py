@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Any
 
 from lmi_core.script.inputs import Input
+from lmi_core.script.services.predictor import adopt_prediction_handler
 from lmi_core.script.tracebacks import own_traceback
 
 logger = logging.getLogger(__name__)
@@ -36,6 +37,8 @@ class HandlerScript:
         os.chdir(self._path.parent)
         sys.path.insert(0, str(self._path.parent))
         self._module = import_module(self._path.stem)
+        if not hasattr(self._module, self._handle):
+            adopt_prediction_handler(self._module, self._handle)
         yield self.call(self._handle, Input())
         if REGISTER_ADAPTER in self.functions:
             for name, folder in adapters.items():
