@@ -11,7 +11,6 @@ from types import ModuleType
 from typing import Any
 
 from lmi_core.script.inputs import Input
-from lmi_core.script.services.predictor import adopt_prediction_handler
 from lmi_core.script.tracebacks import own_traceback
 
 logger = logging.getLogger(__name__)
@@ -37,8 +36,6 @@ class HandlerScript:
         os.chdir(self._path.parent)
         sys.path.insert(0, str(self._path.parent))
         self._module = import_module(self._path.stem)
-        if not hasattr(self._module, self._handle):
-            adopt_prediction_handler(self._module, self._handle)
         yield self.call(self._handle, Input())
         if REGISTER_ADAPTER in self.functions:
             for name, folder in adapters.items():
@@ -73,6 +70,10 @@ class HandlerScript:
         return f"{function} in {self._path.name} raised"
 
     def _function(self, name: str) -> Callable[[Input], Any]:
+        if not hasattr(self._module, name) and name not in ADAPTER_FUNCTIONS:
+            from lmi_core.script.services.predictor import adopt_prediction_handler  # which most handlers do without
+
+            adopt_prediction_handler(self._module, name)
         function: Callable[[Input], Any] | None = getattr(self._module, name, None)
         if not callable(function):
             found = [name for name, value in vars(self._module).items() if inspect.isfunction(value)]

@@ -13,6 +13,7 @@ from lmi_core.script.outputs import Output
 from lmi_core.script.services.generated_texts import text_steps, texts_after_prompts
 from lmi_core.script.services.input_parsing import ParsedInput, parse_input_with_formatter
 from lmi_core.script.services.model_engine import ModelEngine, model_files
+from lmi_core.script.services.own_formatters import own_formatters
 from lmi_core.script.services.parsed_batch import BatchItem, ParsedBatch, read_batch
 from lmi_core.script.services.requests import generation_request
 from lmi_core.script.services.rolling_answers import RollingAnswer, RollingAnswers
@@ -55,7 +56,8 @@ class HuggingFaceService:
         """Load the model. Raises ConfigurationError."""
         given = {"rolling_batch": self.default_rolling_batch, **properties}
         self.engine = ModelEngine(given)
-        self.hf_configs = ServiceProperties.model_validate(given)
+        own = own_formatters(self.engine.directory)
+        self.hf_configs = ServiceProperties.model_validate({**own, **given})
         self.engine.start()
         self.tokenizer = self.engine.pretrained
         if is_rolling_batch_enabled(self.hf_configs.rolling_batch):

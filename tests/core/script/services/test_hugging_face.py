@@ -13,7 +13,10 @@ from lmi_core.errors import AdapterNotFound, ConfigurationError, InvalidParamete
 from lmi_core.script.inputs import Input
 from lmi_core.script.outputs import Output
 from lmi_core.script.services.hugging_face import HuggingFaceService
+from lmi_core.script.services.hugging_face_handler import ServiceHandler
 from lmi_core.script.services.parsed_batch import ParsedBatch
+from tests.plugins.torch_engine.lora_adapters import save_adapter
+from tests.plugins.torch_engine.tiny_models import reference_model
 
 HELLO = str(Path(__file__).parents[4] / "examples" / "hello")
 QUESTION = "What is Deep Learning?"
@@ -194,3 +197,21 @@ def test_service_that_is_not_initialized() -> None:
 def test_model_that_cannot_be_loaded(properties: dict[str, str], words: str) -> None:
     with pytest.raises(ConfigurationError, match=words):
         HuggingFaceService().initialize(properties)
+
+
+def test_adapters_come_and_go(service: HuggingFaceService, tmp_path: Path) -> None:
+    save_adapter(tmp_path / "french", reference_model(Path(HELLO)), 0)
+    functions = ServiceHandler(service)
+    adapter = Input()
+    adapter.properties = {"name": "french", "src": str(tmp_path / "french")}
+    body = {"inputs": NAME, "adapters": "french"}
+    assert functions.register_adapter(adapter).code == 200
+    answer = functions.handle(create_json_request(body))
+    assert answer is not None
+    assert contents(answer)[0][0]["generated_text"] != NAME + MY_NAME
+    assert contents(ask(service, {"inputs": NAME})) == [[{"generated_text": NAME + MY_NAME}]]
+    assert functions.update_adapter(adapter).code == 200
+    functions.unregister_adapter(adapter)
+    assert ask(service, body).code == 424
+    with pytest.raises(ValueError, match="an adapter needs a `name`, and as `src` a folder"):
+        functions.register_adapter(Input())

@@ -1,5 +1,6 @@
 """A service with rolling batch over the scripted backend: a piece of each answer for each call."""
 
+import importlib
 import json
 import sys
 from collections.abc import Callable, Iterator
@@ -177,3 +178,40 @@ def test_service_of_tensorrt_llm_takes_its_backend(
     monkeypatch.setattr(HuggingFaceService, "initialize", lambda self, properties: taken_in.append(properties))
     TRTLLMService().initialize(given)
     assert taken_in == [{"rolling_batch": taken}]
+
+
+OWN_FORMATTERS = """\
+from djl_python.huggingface import HuggingFaceService
+from djl_python.input_parser import input_formatter
+from djl_python.output_formatter import TextGenerationOutput, output_formatter
+from djl_python.request_io import TextInput
+
+service = HuggingFaceService()
+
+
+@input_formatter
+def read(input_item, **kwargs):
+    body = input_item.get_as_json()
+    return TextInput(input_text=body["q"], parameters={"max_new_tokens": 2})
+
+
+@output_formatter
+def write(request_output: TextGenerationOutput) -> str:
+    token, _, _ = request_output.sequences[request_output.best_sequence_index].get_next_token()
+    return token.text.upper() + "."
+
+
+def handle(inputs):
+    if not service.initialized:
+        service.initialize(inputs.get_properties())
+    return None if inputs.is_empty() else service.inference(inputs)
+"""
+
+
+def test_formatters_beside_a_handle_function(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "own_formatters_model.py").write_text(OWN_FORMATTERS)
+    monkeypatch.syspath_prepend(tmp_path)
+    module = importlib.import_module("own_formatters_model")
+    handler = TestHandler(module, str(tmp_path))
+    handler.serving_properties |= SCRIPTED
+    assert handler.inference_rolling_batch([{"q": "Why?"}]) == {0: "DEEP. LEARNING."}

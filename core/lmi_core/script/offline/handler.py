@@ -17,8 +17,8 @@ from lmi_core.plugins import load_plugins
 from lmi_core.properties import OPTION_PREFIX, HandlerProperties, Properties, ServerProperties, declared
 from lmi_core.script.handler_answers import answer_of
 from lmi_core.script.inputs import Input, batch_of
+from lmi_core.script.offline.requests import create_json_request
 from lmi_core.script.outputs import EncodedChunk, Output
-from lmi_core.script.services.offline_requests import create_json_request
 
 ENVIRONMENT_PREFIX = "OPTION_"
 KEY_CASES = {"entrypoint": "entryPoint"}

@@ -3,8 +3,8 @@
 import argparse
 
 from lmi_core.logs import configure_logging
-from lmi_core.script.services.offline_handler import TestHandler
-from lmi_core.script.services.offline_requests import create_request
+from lmi_core.script.offline.handler import TestHandler
+from lmi_core.script.offline.requests import create_request
 
 
 def run() -> None:
