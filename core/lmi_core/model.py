@@ -30,7 +30,9 @@ from lmi_core.request_metrics import logged
 from lmi_core.running import RunningCall, RunningCalls
 from lmi_core.script.customization import Customization, check_adapter, common_adapter, take_adapters
 from lmi_core.script.handler_backend import choose_handler, find_handler, handler_setup
+from lmi_core.script.import_checks import import_warnings, require_imports
 from lmi_core.script.model_code import ModelCode, load_code
+from lmi_core.script.model_script import SCRIPT
 from lmi_core.tensors import Tensor, TensorBackend
 from lmi_core.tolerance import IgnoredParameters, drop_unknown
 from lmi_core.validation import validate, with_images
@@ -106,6 +108,8 @@ def _read_plan(
     if script is None:
         options = choose_batching(server, options, configuration)
         configuration.warnings += one_copy_warnings(server)
+    else:
+        require_imports(script, own_environment=options.enable_venv)
     backend, reason = (
         choose_handler(script, configuration, options)
         if script
@@ -125,6 +129,7 @@ def _read_plan(
         require_choosable(plugins.formatters.get(formatter))
     for formatter in (chat_formatters.whole, chat_formatters.stream):
         plugins.formatters.get(formatter)
+    configuration.warnings += import_warnings(directory / (options.script or SCRIPT), options.enable_venv)
     setup: BackendSetup[Any] = BackendSetup(directory, properties, arguments, server.retry_threshold)
     if script is not None:
         setup = handler_setup(setup, script, configuration, server, options)
@@ -234,7 +239,7 @@ class Model:
         formatters = self.plan.code.of(adapter)
         tokenizer = getattr(self.backend, "tokenizer", None)
         return call, Customization(
-            formatters, tokenizer, self.configs, self.plan.options, call.request_id, adapter, loras
+            formatters, tokenizer, self.configs, self.plan.options, call.request_id, adapter, loras, model=self.name
         )
 
     def drop_unknown(self, generation: Generation) -> Generation:

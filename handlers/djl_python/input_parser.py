@@ -1,6 +1,27 @@
-"""Alias of `lmi_core.script.decorators`: the mark of an input formatter."""
+"""Aliases of `lmi_core.script`: the marks of functions in model.py, and how a function's inputs are read."""
 
 from lmi_core.script.customization import ADAPTER_HEADER as SAGEMAKER_ADAPTER_IDENTIFIER_HEADER
-from lmi_core.script.decorators import input_formatter
+from lmi_core.script.decorators import init_handler, input_formatter, prediction_handler
+from lmi_core.script.services.input_parsing import (
+    ParsedInput,
+    add_server_maintained_params,
+    format_input,
+    parse_adapters,
+    parse_input_with_formatter,
+    parse_lmi_default_request_rolling_batch,
+    parse_text_inputs_params,
+)
 
-__all__ = ["SAGEMAKER_ADAPTER_IDENTIFIER_HEADER", "input_formatter"]
+__all__ = [
+    "SAGEMAKER_ADAPTER_IDENTIFIER_HEADER",
+    "ParsedInput",
+    "add_server_maintained_params",
+    "format_input",
+    "init_handler",
+    "input_formatter",
+    "parse_adapters",
+    "parse_input_with_formatter",
+    "parse_lmi_default_request_rolling_batch",
+    "parse_text_inputs_params",
+    "prediction_handler",
+]

@@ -130,6 +130,81 @@ async def test_engine_object_of_a_chat(serve_script: ServeScript) -> None:
     assert all(chunk["checked"] for chunk in chunks)
 
 
+async def test_documented_engine_object_names_the_model(serve_script: ServeScript) -> None:
+    server = await serve_script("documented_engine_object")
+    whole, stream = await both(server)
+    answer = {"custom_formatter_applied": True, "generated_text": TEXT, "model": "model"}
+    assert whole.json() == answer
+    assert [line["generated_text"] for line in stream.json_lines()] == WORDS
+    assert {line["model"] for line in stream.json_lines()} == {"model"}
+    for route in ("/invocations", "/v1/chat/completions"):
+        chat = await server.post(route, CHAT)
+        assert chat.json() == answer
+
+
+ENGINE_ATTRIBUTES = """\
+from djl_python.output_formatter import output_formatter
+
+
+@output_formatter
+def f(response):
+    choice = response.choices[0]
+    response.read = [
+        response.id, response.object, response.created > 1e9, response.model, response.usage.completion_tokens,
+        response.usage.prompt_tokens, response.usage.total_tokens, choice.index, choice.text, choice.finish_reason,
+        choice.logprobs, choice.stop_reason, response.system_fingerprint,
+    ]
+    return response
+"""
+
+
+async def test_engine_object_has_the_attributes_of_a_completion(serve: Serve, model_dir: ModelDirectory) -> None:
+    server = await serve(model_dir({"serving.properties": SCRIPTED, "model.py": ENGINE_ATTRIBUTES}))
+    answer = await server.post("/invocations", BODY, headers={"x-request-id": "r7"})
+    head = ["r7", "text_completion", True, "model", 7, 3, 10]
+    assert answer.json() == {
+        "generated_text": TEXT,
+        "read": [*head, 0, TEXT, "eos_token", None, None, None],
+    }
+
+
+async def test_formatter_of_objects_and_event_strings_gets_objects(serve_script: ServeScript) -> None:
+    server = await serve_script("sse_strings")
+    whole, stream = await both(server)
+    assert whole.json() == {"generated_text": TEXT, "_adapter_name": "base"}
+    assert all(line["_adapter_name"] == "base" for line in stream.json_lines())
+    chat = await server.post("/v1/chat/completions", CHAT | {"stream": True})
+    *events, done, _ = chat.body.split(b"\n\n")
+    assert done == b"data: [DONE]"
+    assert {orjson.loads(event.removeprefix(b"data: "))["_adapter_name"] for event in events} == {"base"}
+
+
+REQUEST_IDS = """\
+import json
+
+from djl_python.output_formatter import TextGenerationOutput, output_formatter
+
+
+@output_formatter
+def f(request_output: TextGenerationOutput) -> str:
+    sequence = request_output.sequences[request_output.best_sequence_index]
+    token, _, _ = sequence.get_next_token()
+    top = sequence.get_next_top_tokens() or []
+    prompt = request_output.prompt_tokens_details
+    ids = [each.request_id for each in (token, *top, *prompt)]
+    return json.dumps([*ids, request_output.request_id, request_output.input.request_id]) + "\\n"
+"""
+
+
+async def test_tokens_know_their_request(serve: Serve, model_dir: ModelDirectory) -> None:
+    server = await serve(model_dir({"serving.properties": SCRIPTED, "model.py": REQUEST_IDS}))
+    parameters = {"details": True, "decoder_input_details": True, "logprobs": 1, "max_new_tokens": 1}
+    body = {"inputs": "What is it?", "parameters": parameters, "stream": True}
+    (ids,) = (await server.post("/invocations", body, headers={"x-request-id": "r7"})).json_lines()
+    assert set(ids) == {"r7"}
+    assert len(ids) > 4
+
+
 @pytest.mark.parametrize(
     ("route", "body"),
     [

@@ -153,7 +153,7 @@ async def test_output_formatter_sse(serve: Serve, model_dir: ModelDirectory) -> 
     server = await serve_with(serve, model_dir, "option.output_formatter=sse\n")
     answer = await server.post("/invocations", {"inputs": PROMPT, "stream": True})
     assert answer.content_type == "text/event-stream"
-    assert [event["token"]["text"] for event in answer.events(b"data:")] == WORDS
+    assert [event["token"]["text"] for event in answer.events(b"data: ")] == WORDS
 
 
 async def test_output_formatter_jsonlines_streams_without_being_asked(serve: Serve, model_dir: ModelDirectory) -> None:

@@ -35,7 +35,7 @@ async def test_root_answers_an_array(server: RunningServer) -> None:
 async def test_stream(server: RunningServer, path: str, stream: bool | None) -> None:
     answer = await server.post(path, {"inputs": PROMPT, "stream": stream})
     assert (answer.status, answer.content_type) == (200, "text/event-stream")
-    events = answer.events(b"data:")
+    events = answer.events(b"data: ")
     assert [event["token"]["text"] for event in events] == WORDS
     assert [event["index"] for event in events] == [1, 2, 3, 4, 5, 6, 7]
     assert [event["generated_text"] for event in events] == [None] * 6 + [TEXT]
@@ -55,7 +55,7 @@ async def test_details(server: RunningServer) -> None:
 async def test_details_of_a_stream(server: RunningServer) -> None:
     parameters = {"details": True, "stop": [" is"]}
     answer = await server.post("/generate_stream", {"inputs": PROMPT, "parameters": parameters})
-    *_, last = answer.events(b"data:")
+    *_, last = answer.events(b"data: ")
     expected = {"finish_reason": "stop_sequence", "generated_tokens": 3, "seed": None, "input_length": 4}
     assert (last["generated_text"], last["details"]) == ("Deep Learning", expected)
 
@@ -77,7 +77,7 @@ async def test_top_tokens(server: RunningServer, path: str) -> None:
     if path == "/generate":
         (top,) = answer.json()["details"]["top_tokens"]
     else:
-        (top,) = [event["top_tokens"] for event in answer.events(b"data:")]
+        (top,) = [event["top_tokens"] for event in answer.events(b"data: ")]
     assert [token["text"] for token in top] == WORDS[:2]
 
 
@@ -157,7 +157,7 @@ async def test_generation_error(server: RunningServer, path: str) -> None:
 async def test_error_within_a_stream(server: RunningServer) -> None:
     server.scripted.enqueue(Script("one two", error="the engine fell over"))
     answer = await server.post("/generate_stream", {"inputs": PROMPT})
-    assert answer.events(b"data:")[2:] == [{"error": "the engine fell over", "error_type": "generation"}]
+    assert answer.events(b"data: ")[2:] == [{"error": "the engine fell over", "error_type": "generation"}]
 
 
 async def test_incomplete_generation(serve: Serve, model_dir: ModelDirectory) -> None:

@@ -38,6 +38,7 @@ class Customization:
     adapter: str | None = None  # None also where the prompts have different ones
     adapters: tuple[str | None, ...] = ()  # the backend's: none, one for all prompts, or one for each
     request_input: RequestInput | None = None
+    model: str = ""
 
     async def read(self, call: Call) -> Call:
         """The call as the input formatter makes it. Raises FormatterFailed."""
@@ -80,6 +81,7 @@ class Customization:
                 self.options.tgi_compat,
                 self.adapter,
                 self.options.predict_timeout,
+                self.model,
             )
             return custom_formatter(output, base, context)
         try:

@@ -8,6 +8,8 @@ T = TypeVar("T", bound=Callable[..., Any])
 
 OUTPUT_MARK = "lmi_output_formatter"
 INPUT_MARK = "lmi_input_formatter"
+PREDICTION_MARK = "lmi_prediction_handler"
+INIT_MARK = "lmi_init_handler"
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,20 @@ def input_formatter(target: T) -> T:
     """Make a function the input formatter: it gets every request's payload before anything else reads it."""
     _must_be_callable(target, "input_formatter")
     setattr(target, INPUT_MARK, True)
+    return target
+
+
+def prediction_handler(target: T) -> T:
+    """Make a function, `f(data, model, **kwargs)`, what answers every request in place of a `handle` function."""
+    _must_be_callable(target, "prediction_handler")
+    setattr(target, PREDICTION_MARK, True)
+    return target
+
+
+def init_handler(target: T) -> T:
+    """Make a function, `f(model_dir, **kwargs)`, what loads the model of a prediction handler."""
+    _must_be_callable(target, "init_handler")
+    setattr(target, INIT_MARK, True)
     return target
 
 

@@ -53,14 +53,16 @@ class EngineResponse:
     Where the dialect has no `choices` of its own, the object shows them, and a text changed there is written back.
     """
 
-    def __init__(self, data: JsonObject, output: GenerationOutput, request_id: str) -> None:
+    def __init__(self, data: JsonObject, output: GenerationOutput, request_id: str, model: str, created: int) -> None:
         self.texts = _texts(data)
         self.object: ResponseObject = as_object(data)
-        self._shown = {} if "choices" in data else self._show(output, request_id)
+        self._shown = self._show(
+            {"model": model} if "choices" in data else _shown(output, self.texts, request_id, model, created)
+        )
 
     def changed_texts(self, response: ResponseObject) -> list[str]:
         """The texts of the choices after the formatter."""
-        return [choice.text for choice in response.choices] if self._shown else self.texts
+        return [choice.text for choice in response.choices] if "choices" in self._shown else self.texts
 
     def data(self, response: ResponseObject) -> JsonObject:
         """In the dialect's form, with what the formatter added."""
@@ -73,27 +75,35 @@ class EngineResponse:
             _write_texts(data, texts)
         return data
 
-    def _show(self, output: GenerationOutput, request_id: str) -> JsonObject:
-        if not self.texts:
-            return {}
-        reason = output.sequence.finish_reason
-        shown: JsonObject = {
-            "id": request_id,
-            "object": "text_completion",
-            "choices": [
-                {"index": place, "text": text, "finish_reason": reason, "logprobs": None}
-                for place, text in enumerate(self.texts)
-            ],
-            "usage": {
-                "prompt_tokens": output.usage.prompt_tokens,
-                "completion_tokens": output.usage.generated_tokens,
-                "total_tokens": output.usage.total_tokens,
-            },
-        }
-        shown = {name: value for name, value in shown.items() if not hasattr(self.object, name)}
-        for name, value in shown.items():
+    def _show(self, shown: JsonObject) -> JsonObject:
+        """Those of the attributes that the answer does not have itself, which the object has from now on."""
+        lacking = {name: value for name, value in shown.items() if not hasattr(self.object, name)}
+        for name, value in lacking.items():
             setattr(self.object, name, as_object(value))
-        return shown
+        return lacking
+
+
+def _shown(output: GenerationOutput, texts: list[str], request_id: str, model: str, created: int) -> JsonObject:
+    """A text completion's attributes; none where the answer has no text, as an error has none."""
+    if not texts:
+        return {}
+    reason = output.sequence.finish_reason
+    return {
+        "id": request_id,
+        "object": "text_completion",
+        "created": created,
+        "model": model,
+        "choices": [
+            {"index": index, "text": text, "finish_reason": reason, "stop_reason": None, "logprobs": None}
+            for index, text in enumerate(texts)
+        ],
+        "usage": {
+            "prompt_tokens": output.usage.prompt_tokens,
+            "completion_tokens": output.usage.generated_tokens,
+            "total_tokens": output.usage.total_tokens,
+        },
+        "system_fingerprint": None,
+    }
 
 
 def _texts(data: JsonObject) -> list[str]:

@@ -23,6 +23,7 @@ from lmi_core.script.handler_protocol import Chunk, Content, Head, Load, Request
 from lmi_core.script.inputs import BATCH_SIZE
 from lmi_core.script.model_script import SCRIPT
 from lmi_core.script.outputs import JSON, TEXT
+from lmi_core.script.prediction_marks import has_prediction_handler
 from lmi_core.script.tracebacks import own_traceback
 
 HANDLE = "handle"
@@ -164,7 +165,7 @@ def find_handler(directory: Path, options: HandlerProperties) -> Path | None:
         if options.script is not None:
             raise ConfigurationError(f"option.entryPoint={options.script}: there is no such file in {directory}")
         return None
-    if options.handler in _names_in(path):
+    if options.handler in _names_in(path) or (options.handler == HANDLE and has_prediction_handler(path)):
         return path.resolve()
     if options.handler != HANDLE:
         raise ConfigurationError(f"option.handler={options.handler}: {path} has no such function")

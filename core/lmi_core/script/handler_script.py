@@ -79,6 +79,10 @@ class HandlerScript:
         return {**self._properties, **given, **own}
 
     def _function(self, name: str) -> Callable[[Input], Any]:
+        if not hasattr(self._module, name) and name not in ADAPTER_FUNCTIONS:
+            from lmi_core.script.services.predictor import adopt_prediction_handler  # which most handlers do without
+
+            adopt_prediction_handler(self._module, name)
         function: Callable[[Input], Any] | None = getattr(self._module, name, None)
         if not callable(function):
             found = [name for name, value in vars(self._module).items() if inspect.isfunction(value)]

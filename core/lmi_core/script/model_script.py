@@ -9,6 +9,7 @@ from typing import Any
 from lmi_core.errors import ConfigurationError
 from lmi_core.formatter import OutputFormatter
 from lmi_core.script.decorators import INPUT_MARK, OUTPUT_MARK, OutputMark
+from lmi_core.script.import_checks import require_imports
 from lmi_core.script.imports import ScriptImporter
 from lmi_core.script.input_formatters import InputFunction, input_function
 from lmi_core.script.output_formatters import FormatterFunction, formatter_function
@@ -36,6 +37,7 @@ class ModelScript:
 
 def load_script(path: Path, site_packages: Path | None = None) -> ModelScript:
     """Raises ConfigurationError with the traceback of the script's own lines."""
+    require_imports(path, own_environment=site_packages is not None)
     directory = path.parent.resolve()
     importer = ScriptImporter(directory, *([site_packages] if site_packages else []))
     try:

@@ -1,6 +1,7 @@
 """Functions of the user's as output formatters, one class for each contract that they may follow."""
 
 import logging
+import time
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -47,6 +48,7 @@ class CallContext:
     tgi_compat: bool = False
     adapter: str | None = None
     time_limit: float = 120.0  # seconds, for one step
+    model: str = ""
 
 
 def formatter_function(function: Callable[..., Any], directory: Path) -> FormatterFunction:
@@ -244,11 +246,12 @@ class EngineObjectFormatter(ResponseDataFormatter):
 
     def __init__(self, custom: FormatterFunction, base: OutputFormatter, context: CallContext) -> None:
         super().__init__(custom, base, context)
+        self._created = int(time.time())
         self._said = ""  # in the chunks so far
         self._changed_to = ""
 
     def change(self, data: dict[str, Any], output: GenerationOutput) -> Any:
-        response = EngineResponse(data, output, self.context.request_id)
+        response = EngineResponse(data, output, self.context.request_id, self.context.model, self._created)
         result = self.custom.function(response.object)
         if result is not response.object:
             return result

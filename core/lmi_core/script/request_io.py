@@ -27,7 +27,7 @@ class Token:
         self.log_prob = log_prob
         self.special_token = special_token
         self.error_msg = error_msg
-        self.request_id: str | None = None
+        self.request_id: int | str | None = None
 
     def as_dict(self) -> dict[str, Any]:
         return self._as_dict("log_prob", "special_token")

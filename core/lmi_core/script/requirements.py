@@ -3,6 +3,8 @@
 import shlex
 from pathlib import Path
 
+from lmi_core.script.djl_python_names import why_missing
+
 REQUIREMENTS = "requirements.txt"
 
 
@@ -13,6 +15,8 @@ def missing_package_hint(error: BaseException, directory: Path) -> str:
         missing = missing.__cause__ or missing.__context__
     if missing is None or missing.name is None:
         return ""
+    if (reason := why_missing(missing.name)) is not None:
+        return f"\n{missing.name} is not here: {reason}"
     package = missing.name.partition(".")[0]
     if (directory / REQUIREMENTS).is_file():
         command = f"pip install -r {shlex.quote(str(directory / REQUIREMENTS))}"

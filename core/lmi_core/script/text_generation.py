@@ -36,9 +36,10 @@ def add_tokens(request_output: TextGenerationOutput, output: GenerationOutput) -
     Of several sequences the best is not known until the end, so the formatter is called for its tokens then.
     """
     generated = output.sequences_of(output.prompt_index)
+    request_id = request_output.request_id
     if output.step.prefill is not None:
-        request_output.prompt_tokens_details = [_token(token) for token in output.step.prefill]
-    for token, last in _new_tokens(output):
+        request_output.prompt_tokens_details = [_token(token, request_id) for token in output.step.prefill]
+    for token, last in _new_tokens(output, request_id):
         sequence = request_output.sequences[output.step.sequence_index]
         sequence.set_next_token(token[0], last)
         sequence.set_next_top_tokens(token[1])
@@ -56,6 +57,7 @@ def add_tokens(request_output: TextGenerationOutput, output: GenerationOutput) -
 def error_token(request_output: TextGenerationOutput, error: LmiError) -> None:
     """The end of a request that failed."""
     token = Token(-1, "", -1, True, error.message)
+    token.request_id = request_output.request_id
     request_output.set_next_token(token, request_output.best_sequence_index, True, "error")
     request_output.finished = True
 
@@ -80,18 +82,22 @@ def legacy_details(request_output: TextGenerationOutput, last: bool) -> tuple[di
     return ({"finish_reason": "error"} if sequence.finish_reason == "error" else {}), text
 
 
-def _new_tokens(output: GenerationOutput) -> Iterator[tuple[tuple[Token, list[Token]], bool]]:
+def _new_tokens(
+    output: GenerationOutput, request_id: int | str | None
+) -> Iterator[tuple[tuple[Token, list[Token]], bool]]:
     """The step's tokens, each with its likeliest ones, and whether it is the last: there is always a last one."""
     tokens = output.step.tokens
     if not tokens and output.is_last:
         tokens = [generation.Token(-1, "", None, True)]
     for place, token in enumerate(tokens, start=1):
-        top_tokens = [_token(each) for each in token.top_tokens or ()]
-        yield (_token(token), top_tokens), output.is_last and place == len(tokens)
+        top_tokens = [_token(each, request_id) for each in token.top_tokens or ()]
+        yield (_token(token, request_id), top_tokens), output.is_last and place == len(tokens)
 
 
-def _token(token: generation.Token) -> Token:
-    return Token(token.id, token.text, token.log_prob, token.special or None)
+def _token(token: generation.Token, request_id: int | str | None) -> Token:
+    found = Token(token.id, token.text, token.log_prob, token.special or None)
+    found.request_id = request_id
+    return found
 
 
 def _choose_best(request_output: TextGenerationOutput, generated: list[GeneratedSequence]) -> None:

@@ -16,7 +16,7 @@ class SseFormatter(JsonLinesFormatter):
     content_type = "text/event-stream"
 
     def frame(self, chunk: JsonObject) -> bytes:
-        return b"data:" + orjson.dumps(chunk) + b"\n\n"
+        return b"data: " + orjson.dumps(chunk) + b"\n\n"
 
 
 @hookimpl

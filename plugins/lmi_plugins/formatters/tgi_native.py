@@ -87,7 +87,7 @@ class TgiStreamFormatter(OutputFormatter):
 
 
 def _event(chunk: JsonObject) -> bytes:
-    return b"data:" + orjson.dumps(chunk) + b"\n\n"
+    return b"data: " + orjson.dumps(chunk) + b"\n\n"
 
 
 def _details(output: GenerationOutput, sequence: GeneratedSequence) -> JsonObject:

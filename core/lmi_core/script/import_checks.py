@@ -1,0 +1,135 @@
+"""Imports of a model's Python files that cannot work here, found without running the files."""
+
+import ast
+import importlib
+import importlib.util
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from lmi_core.errors import ConfigurationError
+from lmi_core.registry import did_you_mean
+from lmi_core.script.djl_python_names import MISSING_MODULES, MISSING_PACKAGES, PACKAGE, PRESENT_MODULES, why_missing
+
+CAUGHT = {"ImportError", "ModuleNotFoundError", "Exception", "BaseException"}
+
+
+class Import(NamedTuple):
+    """One name that a statement imports; `name` is None for the module itself."""
+
+    path: Path
+    line: int
+    statement: str
+    module: str
+    name: str | None
+    certain: bool  # it runs whenever the file is imported
+
+
+def require_imports(script: Path, own_environment: bool = False) -> None:
+    """Raises ConfigurationError for the imports that fail as soon as the file, or one beside it, is imported."""
+    lines = [line for each in _imports(script) if each.certain and (line := _complaint(each, own_environment))]
+    if lines:
+        raise ConfigurationError("\n".join(lines))
+
+
+def import_warnings(script: Path, own_environment: bool = False) -> list[str]:
+    """A line for each import that fails if it is ever reached, in a function or behind a condition."""
+    found = [each for each in _imports(script) if not each.certain]
+    return [f"{line} (only where it is reached)" for each in found if (line := _complaint(each, own_environment))]
+
+
+def _complaint(found: Import, own_environment: bool) -> str | None:
+    reason = _reason(found, own_environment)
+    return f"{found.path.name}:{found.line}: `{found.statement}` cannot work: {reason}" if reason else None
+
+
+def _reason(found: Import, own_environment: bool) -> str | None:
+    top = found.module.partition(".")[0]
+    if top == PACKAGE:
+        return _missing_name(found.module, found.name)
+    engine = next((name for name in (found.module, top) if name in MISSING_PACKAGES), None)
+    if engine is None or own_environment or importlib.util.find_spec(engine) is not None:
+        return None
+    return MISSING_PACKAGES[engine]
+
+
+def _missing_name(module: str, name: str | None) -> str | None:
+    if module not in PRESENT_MODULES:
+        return why_missing(module)
+    if name in (None, "*") or hasattr(loaded := importlib.import_module(module), str(name)):
+        return None
+    submodule = f"{module}.{name}"
+    if submodule in PRESENT_MODULES:
+        return None
+    if submodule in MISSING_MODULES:
+        return MISSING_MODULES[submodule]
+    public = getattr(loaded, "__all__", ())
+    return f"{module} has no `{name}` here.{did_you_mean(str(name), public)} It has: {', '.join(public)}"
+
+
+def _imports(script: Path) -> Iterator[Import]:
+    """Those of the file, and of the files beside it that it imports."""
+    directory = script.parent
+    if not script.is_file():
+        return
+    pending, seen = [script], {script}
+    while pending:
+        path = pending.pop()
+        for found in _imports_of(path):
+            yield found
+            for other in _files(directory, found):
+                if other not in seen:
+                    seen.add(other)
+                    pending.append(other)
+
+
+def _imports_of(path: Path) -> Iterator[Import]:
+    try:
+        tree = ast.parse(path.read_bytes(), str(path))
+    except (SyntaxError, ValueError):
+        return  # who imports it says so, with its traceback
+    yield from _walk(tree.body, path, certain=True)
+
+
+def _walk(statements: list[ast.stmt], path: Path, certain: bool) -> Iterator[Import]:
+    """The imports that nobody expects to fail."""
+    for statement in statements:
+        if isinstance(statement, ast.Import):
+            for alias in statement.names:
+                yield Import(path, statement.lineno, ast.unparse(statement), alias.name, None, certain)
+        elif isinstance(statement, ast.ImportFrom):
+            for alias in statement.names:
+                module = "." * statement.level + (statement.module or "")
+                yield Import(path, statement.lineno, ast.unparse(statement), module, alias.name, certain)
+        elif isinstance(statement, ast.Try):
+            yield from _walk(statement.body, path, certain) if not _catches(statement) else ()
+            for block in (*(handler.body for handler in statement.handlers), statement.orelse):
+                yield from _walk(block, path, certain=False)
+            yield from _walk(statement.finalbody, path, certain)
+        elif isinstance(statement, ast.If) and "TYPE_CHECKING" in ast.unparse(statement.test):
+            yield from _walk(statement.orelse, path, certain)
+        elif isinstance(statement, ast.With | ast.ClassDef):
+            yield from _walk(statement.body, path, certain)
+        else:
+            for block in (getattr(statement, name, []) for name in ("body", "orelse")):
+                yield from _walk(block, path, certain=False)
+
+
+def _catches(statement: ast.Try) -> bool:
+    """Whether one of its handlers is for an import that fails."""
+    for handler in statement.handlers:
+        kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
+        if any(kind is None or ast.unparse(kind).rpartition(".")[2] in CAUGHT for kind in kinds):
+            return True
+    return False
+
+
+def _files(directory: Path, found: Import) -> list[Path]:
+    """The files of the model directory that the import reads."""
+    base = found.path.parent if found.module.startswith(".") else directory
+    parts = [part for part in found.module.lstrip(".").split(".") if part]
+    modules = [parts[: length + 1] for length in range(len(parts))]
+    modules += [[*parts, found.name]] if found.name else []
+    candidates = [base.joinpath(*module) for module in modules]
+    files = [path for each in candidates for path in (each.with_suffix(".py"), each / "__init__.py")]
+    return [path for path in files if path.is_file()]

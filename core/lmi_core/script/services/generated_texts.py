@@ -1,0 +1,36 @@
+"""What is generated from a function's prompts, as texts."""
+
+from collections.abc import Iterator, Sequence
+
+from lmi_core.request import ValidRequest
+from lmi_core.script.services.model_engine import ModelEngine
+
+
+def texts_after_prompts(engine: ModelEngine, requests: Sequence[ValidRequest]) -> list[str]:
+    """Each prompt and what was generated after it, unless `return_full_text` is false."""
+    if not requests:
+        return []
+    output = engine.whole(requests)
+    texts = []
+    for index, request in enumerate(requests):
+        (best,) = output.best_sequences(1, index)
+        parameters = request.parameters
+        whole = parameters.return_full_text or "return_full_text" not in parameters.model_fields_set
+        texts.append(request.prompt + best.text if whole else best.text)
+    return texts
+
+
+def text_steps(engine: ModelEngine, requests: Sequence[ValidRequest]) -> Iterator[list[str]]:
+    """What each prompt gained in a step of the batch; "" once it has ended."""
+    running = set(range(len(requests)))
+    gained: dict[int, str] = {}
+    for step in engine.steps(requests):
+        if step.prompt_index in gained:
+            yield [gained.get(index, "") for index in range(len(requests))]
+            gained.clear()
+        gained[step.prompt_index] = "".join([token.text for token in step.tokens])
+        if step.finish_reason is not None:
+            running.discard(step.prompt_index)
+        if not running - gained.keys():
+            yield [gained.get(index, "") for index in range(len(requests))]
+            gained.clear()

@@ -1,0 +1,235 @@
+"""The service behind `djl_python.huggingface`: model.py files make one, and answer their inputs with it."""
+
+import inspect
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from lmi_core.errors import LmiError
+from lmi_core.script.encode_decode import encode
+from lmi_core.script.inputs import Input
+from lmi_core.script.outputs import Output
+from lmi_core.script.services.generated_texts import text_steps, texts_after_prompts
+from lmi_core.script.services.input_parsing import ParsedInput, parse_input_with_formatter
+from lmi_core.script.services.model_engine import ModelEngine, model_files
+from lmi_core.script.services.own_formatters import own_formatters
+from lmi_core.script.services.parsed_batch import BatchItem, ParsedBatch, read_batch
+from lmi_core.script.services.requests import generation_request
+from lmi_core.script.services.rolling_answers import RollingAnswer, RollingAnswers
+from lmi_core.script.services.service_formatters import new_formatter
+from lmi_core.script.services.service_properties import (
+    ServiceProperties,
+    is_rolling_batch_enabled,
+    is_streaming_enabled,
+)
+
+logger = logging.getLogger(__name__)
+
+JSON = "application/json"
+CSV = "text/csv"
+
+
+class HuggingFaceService:
+    """Generates with the backend that the model's properties choose, in this process.
+
+    `initialize` loads the model and `inference` answers a function's inputs: with rolling batch a piece of each answer
+    for each call, otherwise whole answers, or a stream. Files replace `parse_input` to read bodies of their own.
+    """
+
+    default_rolling_batch: ClassVar[str] = "disable"
+
+    def __init__(self) -> None:
+        self.initialized = False
+        self.engine: ModelEngine | None = None
+        self.hf_configs = ServiceProperties()
+        self.tokenizer: Any = None
+        self.rolling_batch: RollingAnswers | None = None
+        self.adapter_registry: dict[str, Any] = {}
+        self.adapters: Any = None
+        self.peft_config: Any = None
+        self.stopping_criteria_list: Any = None
+        self.input_format_args: dict[str, Any] = {}
+        self._model: Any = None
+
+    def initialize(self, properties: Mapping[str, Any]) -> None:
+        """Load the model. Raises ConfigurationError."""
+        given = {"rolling_batch": self.default_rolling_batch, **properties}
+        self.engine = ModelEngine(given)
+        own = own_formatters(self.engine.directory)
+        self.hf_configs = ServiceProperties.model_validate({**own, **given})
+        self.engine.start()
+        self.tokenizer = self.engine.pretrained
+        if is_rolling_batch_enabled(self.hf_configs.rolling_batch):
+            self.rolling_batch = RollingAnswers(self.engine)
+        self.adapter_registry |= dict.fromkeys(self.engine.backend.adapters)
+        self.input_format_args = self.get_input_format_args()
+        self.initialized = True
+
+    def inference(self, inputs: Input) -> Output:
+        """Answer the inputs; what is wrong with a request is its answer."""
+        if self.rolling_batch is not None:
+            return self._rolling(inputs, self.rolling_batch)
+        batch = self._read(inputs)
+        for item in batch:
+            self._validate(item)
+        if len(batch) == sum(item.error is not None for item in batch):
+            return Output().error("; ".join(str(item.error) for item in batch))
+        if is_streaming_enabled(self.hf_configs.enable_streaming):
+            return self._stream(batch)
+        return self._whole(batch)
+
+    def parse_input(self, inputs: Input, tokenizer: Any = None, output_formatter: Any = None) -> ParsedBatch:
+        """Return `(input_data, input_size, parameters, errors, batch)`, with the parameters of each prompt."""
+        return _flat(parse_input_with_formatter(inputs, **self.get_input_format_args()))
+
+    def get_input_format_args(self) -> dict[str, Any]:
+        """The keyword arguments of an input formatter."""
+        return {
+            "configs": self.hf_configs,
+            "tokenizer": self.tokenizer,
+            "adapter_registry": self.adapter_registry,
+            "model_config": None,
+            "peft_config": None,
+            "rolling_batch": self.rolling_batch,
+        }
+
+    def hf_pipeline(self, inputs: str | Sequence[str], **parameters: Any) -> list[dict[str, str]]:
+        """Return an object with `generated_text` for each prompt: the prompt and what comes after it."""
+        prompts = [inputs] if isinstance(inputs, str) else list(inputs)
+        engine = self._started()
+        requests = [generation_request(prompt, parameters, engine.backend) for prompt in prompts]
+        valid = [engine.valid(request, str(index)) for index, request in enumerate(requests)]
+        return [{"generated_text": text} for text in texts_after_prompts(engine, valid)]
+
+    @property
+    def model(self) -> Any:
+        """The model as transformers has it, loaded a second time when it is first asked for: the engine has its own."""
+        if self._model is None and self.engine is not None:
+            from transformers import AutoModelForCausalLM
+
+            properties = self.engine.backend.setup.properties
+            logger.warning("the function asks for the transformers model itself, which is loaded beside the engine's")
+            self._model = AutoModelForCausalLM.from_pretrained(
+                model_files(self.engine),
+                revision=properties.revision,
+                trust_remote_code=properties.trust_remote_code,
+            )
+        return self._model
+
+    @model.setter
+    def model(self, model: Any) -> None:
+        self._model = model
+
+    @property
+    def model_config(self) -> Any:
+        """The model's configuration as transformers has it."""
+        from transformers import AutoConfig
+
+        return AutoConfig.from_pretrained(model_files(self._started()))
+
+    def add_lora(self, lora_name: str, lora_alias: str, lora_path: str) -> None:
+        """Take a LoRA adapter. Raises InvalidAdapter."""
+        engine = self._started()
+        engine.run(engine.backend.load_adapter(lora_alias or lora_name, Path(lora_path)))
+
+    def remove_lora(self, lora_name: str, lora_alias: str = "") -> None:
+        """Forget an adapter. Raises AdapterNotFound."""
+        engine = self._started()
+        engine.run(engine.backend.unload_adapter(lora_alias or lora_name))
+
+    @staticmethod
+    def parse_stop_sequence_input(stop_sequence: str) -> list[str]:
+        """Return the texts of `option.stop_sequence`, which is written as a list."""
+        if not (stop_sequence.startswith("[") and stop_sequence.endswith("]")):
+            raise ValueError(f'option.stop_sequence must be a list, ["a", "b"]. Given: {stop_sequence}')
+        return [each.strip()[1:-1] for each in stop_sequence[1:-1].split(",") if each.strip()]
+
+    def _started(self) -> ModelEngine:
+        if self.engine is None:
+            raise RuntimeError("the service is not initialized: call initialize(inputs.get_properties()) first")
+        return self.engine
+
+    def _read(self, inputs: Input) -> list[BatchItem]:
+        takes = len(inspect.signature(self.parse_input).parameters)
+        arguments = (inputs, self.tokenizer, self.hf_configs.output_formatter)[:takes]
+        return read_batch(self.parse_input(*arguments), inputs)
+
+    def _validate(self, item: BatchItem) -> None:
+        """Make the item's requests, or its error."""
+        engine = self._started()
+        if item.error is not None:
+            return
+        stops = getattr(self.hf_configs, "stop_sequence", None)
+        defaults = {"stop_sequences": self.parse_stop_sequence_input(stops)} if stops else {}
+        try:
+            for index, prompt in enumerate(item.prompts):
+                parameters = defaults | item.parameters[index]
+                request = generation_request(prompt, parameters, engine.backend)
+                item.requests.append(engine.valid(request, f"{item.request_id}-{index}"))
+        except (LmiError, ValueError) as error:
+            item.error = str(error)
+
+    def _whole(self, batch: list[BatchItem]) -> Output:
+        engine = self._started()
+        texts = iter(
+            texts_after_prompts(engine, [request for item in batch if item.error is None for request in item.requests])
+        )
+        output = Output()
+        for index, item in enumerate(batch):
+            key = f"batch_{index:03}.data" if len(batch) > 1 else "data"
+            accept = CSV if CSV in (item.inputs.get_property("Accept") or "") else JSON
+            answer: Any = [{"generated_text": next(texts)} for _ in item.requests] if item.error is None else None
+            if answer is None:
+                answer, accept = {"code": 424, "message": "prediction failure", "error": item.error}, JSON
+            encode(output, answer, accept, key=key)
+        return output
+
+    def _stream(self, batch: list[BatchItem]) -> Output:
+        if len(batch) > 1:
+            return Output().error("a stream needs batch_size=1")
+        (item,) = batch
+        output = Output().add_property("content-type", "application/jsonlines")
+        return output.add_stream_content(text_steps(self._started(), item.requests))
+
+    def _rolling(self, inputs: Input, rolling: RollingAnswers) -> Output:
+        """The first items are those that are generating already; the others are new."""
+        if inputs.get_property("reset_rollingbatch"):
+            rolling.reset()
+        running = rolling.active[: inputs.get_batch_size()]
+        new = inputs.get_batches()[len(running) :]
+        begun = [self._begin(item, rolling) for each in new for item in self._read(each)]
+        return rolling.advance([*running, *begun])
+
+    def _begin(self, item: BatchItem, rolling: RollingAnswers) -> RollingAnswer | str:
+        engine = self._started()
+        self._validate(item)
+        if item.error is None and len(item.requests) != 1:
+            item.error = f"with rolling batch `inputs` must be one prompt. Given: {len(item.requests)}"
+        if item.error is not None:
+            return item.error
+        try:
+            return rolling.begin(item.requests[0], new_formatter(engine, item.writing(self.hf_configs)))
+        except LmiError as error:
+            return error.message
+
+
+def _flat(parsed: ParsedInput) -> ParsedBatch:
+    data: list[Any] = []
+    sizes: list[int] = []
+    parameters: list[dict[str, Any]] = []
+    requests = iter(parsed.requests)
+    for index in range(len(parsed.batch)):
+        if index in parsed.errors:
+            sizes.append(0)
+            continue
+        request = next(requests)
+        prompts = request.input_text if isinstance(request.input_text, list) else [request.input_text]
+        adapters = request.adapter if isinstance(request.adapter, list) else [request.adapter] * len(prompts)
+        data += prompts
+        sizes.append(len(prompts))
+        parameters += [
+            request.parameters | {"adapters": adapter, "request_input": request.request_input}
+            for adapter in adapters[: len(prompts)]
+        ]
+    return data, sizes, parameters, parsed.errors, parsed.batch

@@ -1,0 +1,57 @@
+"""What `djl_python.huggingface` and `djl_python.tensorrt_llm` answer with as whole handlers."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+from lmi_core.script.inputs import Input
+from lmi_core.script.outputs import Output
+from lmi_core.script.services.hugging_face import HuggingFaceService
+
+
+class TRTLLMService(HuggingFaceService):
+    """The same with the backend `trtllm`, as in TensorRT-LLM's container, where `auto` is that."""
+
+    default_rolling_batch: ClassVar[str] = "trtllm"
+
+    def initialize(self, properties: Mapping[str, Any]) -> None:
+        """Load the model. Raises ConfigurationError."""
+        chosen = properties.get("rolling_batch", "auto")
+        super().initialize({**properties, "rolling_batch": "trtllm" if chosen == "auto" else chosen})
+
+
+class ServiceHandler:
+    """The functions of a handler's module, over one service that the first call initializes."""
+
+    def __init__(self, service: HuggingFaceService) -> None:
+        self.service = service
+
+    def handle(self, inputs: Input) -> Output | None:
+        """Load the model at the call without content, and answer the others."""
+        if not self.service.initialized:
+            self.service.initialize(inputs.get_properties())
+        return None if inputs.is_empty() else self.service.inference(inputs)
+
+    def register_adapter(self, inputs: Input) -> Output:
+        """Load the adapter `name` from the folder `src`. Raises ValueError or InvalidAdapter."""
+        name, folder = inputs.get_property("name"), inputs.get_property("src")
+        if not name or not folder or not Path(folder).is_dir():
+            raise ValueError(f"an adapter needs a `name`, and as `src` a folder. Given: {name!r}, {folder!r}")
+        self.service.add_lora(name, name, folder)
+        self.service.adapter_registry[name] = inputs
+        return Output()
+
+    def update_adapter(self, inputs: Input) -> Output:
+        """Load it anew."""
+        return self.register_adapter(inputs)
+
+    def unregister_adapter(self, inputs: Input) -> Output:
+        """Forget the adapter `name`. Raises AdapterNotFound."""
+        name = inputs.get_property("name") or ""
+        self.service.remove_lora(name)
+        self.service.adapter_registry.pop(name, None)
+        return Output()
+
+
+huggingface = ServiceHandler(HuggingFaceService())
+tensorrt_llm = ServiceHandler(TRTLLMService())

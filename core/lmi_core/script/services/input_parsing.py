@@ -1,0 +1,140 @@
+"""A function's inputs as prompts and parameters: `djl_python.input_parser`."""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from lmi_core.script.encode_decode import decode
+from lmi_core.script.inputs import Input
+from lmi_core.script.request_io import RequestInput, TextGenerationOutput, TextInput, Token
+from lmi_core.script.services.chats import is_chat_completions_request, parse_chat_completions_request
+from lmi_core.script.services.service_properties import is_rolling_batch_enabled
+
+logger = logging.getLogger(__name__)
+
+FAILED = "Input Parsing failed. Ensure that the request payload is valid. "
+ADAPTER_KEYS = ("adapter", "X-Amzn-SageMaker-Adapter-Identifier")
+
+
+class Request:
+    """A request of a function's batch: `djl_python.request.Request`."""
+
+    def __init__(self, request_input: RequestInput) -> None:
+        self.id = request_input.request_id
+        self.request_input = request_input
+        self.parameters = request_input.server_parameters
+        self.input_text = getattr(request_input, "input_text", None)
+        self.adapter = getattr(request_input, "adapters", None)
+        self.last_token = False
+        self.request_output = TextGenerationOutput(self.id, request_input)
+
+    def set_next_token(
+        self,
+        next_token: Token | str,
+        last_token: bool = False,
+        finish_reason: str | None = None,
+        prompt_tokens_details: list[Token] | None = None,
+    ) -> None:
+        token = Token(-1, next_token) if isinstance(next_token, str) else next_token
+        token.request_id = self.id
+        self.request_output.set_next_token(token, is_last_token=last_token, finish_reason=finish_reason)
+        self.request_output.prompt_tokens_details = prompt_tokens_details or []
+        self.last_token = self.request_output.finished = last_token
+
+    def is_last_token(self) -> bool:
+        return self.last_token
+
+
+@dataclass
+class ParsedInput:
+    """What could be read of a batch, and, by the index of their requests, why others could not."""
+
+    errors: dict[int, str] = field(default_factory=dict)
+    requests: list[Request] = field(default_factory=list)
+    batch: list[Input] = field(default_factory=list)
+
+
+def parse_input_with_formatter(inputs: Input, **kwargs: Any) -> ParsedInput:
+    """Read each request of the batch with `configs.input_formatter`, or as LMI's schema has it."""
+    configs = kwargs.get("configs")
+    read = getattr(configs, "input_formatter", None) or format_input
+    kwargs.setdefault("is_rolling_batch", is_rolling_batch_enabled(getattr(configs, "rolling_batch", None)))
+    parsed = ParsedInput(batch=inputs.get_batches())
+    for index, item in enumerate(parsed.batch):
+        try:
+            request_input = read(item, **kwargs)
+            request_input.request_id = item.get_property("x-request-id") or index
+            request_input.tokenizer = kwargs.get("tokenizer")
+            request_input.tgi_compat = bool(getattr(configs, "tgi_compat", False))
+            add_server_maintained_params(request_input, item, **kwargs)
+            parsed.requests.append(Request(request_input))
+        except Exception as error:  # whatever the client sent, or a formatter of the user's raises
+            logger.warning("a request cannot be read: %s", error, exc_info=True)
+            parsed.errors[index] = FAILED + _words(error)
+    return parsed
+
+
+def format_input(input_item: Input, **kwargs: Any) -> TextInput:
+    """Read LMI's schema, or a chat."""
+    request_input = TextInput()
+    body = decode(input_item, input_item.get_property("Content-Type"))
+    parse_text_inputs_params(request_input, input_item, body, **kwargs)
+    parse_adapters(request_input, input_item, body, **kwargs)
+    return request_input
+
+
+def parse_text_inputs_params(request_input: TextInput, input_item: Input, input_map: Any, **kwargs: Any) -> None:
+    """Fill in the prompt and the parameters. Raises ValueError."""
+    is_rolling_batch = bool(kwargs.get("is_rolling_batch"))
+    if is_chat_completions_request(input_map):
+        request_input.input_text, request_input.parameters = parse_chat_completions_request(
+            input_map, is_rolling_batch, kwargs.get("tokenizer"), configs=kwargs.get("configs")
+        )
+    elif is_rolling_batch:
+        request_input.input_text, request_input.parameters = parse_lmi_default_request_rolling_batch(input_map)
+    else:
+        request_input.input_text, request_input.parameters = _dynamic(input_map)
+
+
+def parse_lmi_default_request_rolling_batch(payload: Any) -> tuple[Any, dict[str, Any]]:
+    """Return the prompt and the parameters of LMI's rolling-batch schema. Raises ValueError."""
+    if not isinstance(payload, dict) or payload.get("inputs") is None:
+        raise ValueError(f"the body must be a JSON object with the field `inputs`. Given: {payload!r}")
+    return payload["inputs"], {**_parameters(payload), "stream": payload.get("stream", False)}
+
+
+def _dynamic(payload: Any) -> tuple[Any, dict[str, Any]]:
+    return (payload.get("inputs", payload), _parameters(payload)) if isinstance(payload, dict) else (payload, {})
+
+
+def _parameters(payload: Mapping[str, Any]) -> dict[str, Any]:
+    parameters = payload.get("parameters") or {}
+    if not isinstance(parameters, dict):
+        raise ValueError(f"`parameters` must be an object. Given: {parameters!r}")
+    return dict(parameters)
+
+
+def add_server_maintained_params(request_input: RequestInput, input_item: Input, **kwargs: Any) -> None:
+    """Copy the parameters to those of the server, which also have the formatter and the seed."""
+    request_input.server_parameters = dict(request_input.parameters)
+    if "seed" not in request_input.parameters and input_item.contains_key("seed"):
+        request_input.server_parameters["seed"] = input_item.get_as_string("seed")
+    default = getattr(kwargs.get("configs"), "output_formatter", None)
+    request_input.server_parameters.setdefault("output_formatter", request_input.output_formatter or default)
+
+
+def parse_adapters(request_input: TextInput, input_item: Input, input_map: Any, **kwargs: Any) -> None:
+    """Take the adapters that the body or a header names. Raises ValueError for unknown ones."""
+    named = input_map.get("adapters") if isinstance(input_map, dict) else None
+    in_header = (input_item.get_property(key) for key in ADAPTER_KEYS)
+    named = next((value for value in in_header if value), None) or named
+    known = kwargs.get("adapter_registry") or {}
+    for name in named if isinstance(named, list) else [named]:
+        if name and name not in known:
+            raise ValueError(f"Adapter {name} is not registered")
+    request_input.adapters = named or None
+
+
+def _words(error: Exception) -> str:
+    return f"Invalid Request Property: {error}" if isinstance(error, KeyError) else str(error)

@@ -1,0 +1,156 @@
+"""A backend for a model's own function: it runs in a thread beside the function, in the function's process."""
+
+import asyncio
+import atexit
+import logging
+import queue
+import threading
+from collections.abc import AsyncGenerator, Coroutine, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any, TypeVar
+
+from lmi_core.backend import Backend, BackendSetup
+from lmi_core.backend_choice import choose_backend
+from lmi_core.configuration import Configuration, Given
+from lmi_core.errors import ConfigurationError, LmiError
+from lmi_core.formatter import OutputFormatter, joined
+from lmi_core.generation import GenerationOutput, GenerationStep
+from lmi_core.merge import merge_prompts
+from lmi_core.plugins import Plugins, load_plugins
+from lmi_core.properties import OPTION_PREFIX, HandlerProperties, ServerProperties, declared
+from lmi_core.request import GenerationRequest, ValidRequest
+from lmi_core.validation import validate
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+SERVER_KEYS = ("batch_size", "max_batch_delay", "retry_threshold")  # the other ones are the server's alone
+OF_THE_FUNCTION = ("entryPoint", "entry_point", "handler", "model_dir")  # what an engine is not told
+
+
+class ModelEngine:
+    """A backend, started from the properties that a model's function gets."""
+
+    def __init__(self, properties: Mapping[str, Any]) -> None:
+        """Raises ConfigurationError. Nothing is started yet."""
+        self.plugins: Plugins = load_plugins()
+        configuration = Configuration(_given(properties), ())
+        self.options = configuration.load(HandlerProperties)
+        server = configuration.load(ServerProperties)
+        backend, reason = choose_backend(self.options.rolling_batch, self.plugins.backends)
+        logger.info("the model's own function generates with the backend %s (%s)", backend.name, reason)
+        loaded = configuration.load(backend.properties_type)
+        arguments = configuration.pass_through(backend.engine_arguments() if configuration.undeclared_options() else ())
+        self.directory = Path(str(properties.get("model_dir") or "."))
+        self.backend: Backend[Any] = backend(BackendSetup(self.directory, loaded, arguments, server.retry_threshold))
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="model-engine", daemon=True)
+
+    def start(self) -> None:
+        """Load the model. Raises ConfigurationError."""
+        self._thread.start()
+        atexit.register(self.stop)
+        self.run(self.backend.start())
+
+    def stop(self) -> None:
+        """End the engine; safe to call twice."""
+        atexit.unregister(self.stop)
+        if not self._thread.is_alive():
+            return
+        self.run(self.backend.stop())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run it where the backend runs, and wait for what it returns."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+
+    @property
+    def pretrained(self) -> Any:
+        """The tokenizer as transformers has it, where the backend's is one of transformers."""
+        return getattr(self.backend.tokenizer, "pretrained", self.backend.tokenizer)
+
+    def valid(self, request: GenerationRequest, request_id: str) -> ValidRequest:
+        """Raises InvalidParameter."""
+        return validate(request, self.backend, request_id)
+
+    def whole(self, requests: Sequence[ValidRequest]) -> GenerationOutput:
+        """All that is generated from the prompts. Raises LmiError."""
+        output = GenerationOutput(requests)
+        for step in self.steps(requests):
+            output.add(step)
+        return output
+
+    def steps(self, requests: Sequence[ValidRequest]) -> Iterator[GenerationStep]:
+        """The steps as they come. Raises LmiError; closing it aborts the requests."""
+        arrived: queue.SimpleQueue[GenerationStep | BaseException | None] = queue.SimpleQueue()
+        pump = asyncio.run_coroutine_threadsafe(self._pump(requests, arrived), self._loop)
+        try:
+            while (item := arrived.get()) is not None:
+                if isinstance(item, BaseException):
+                    raise item
+                yield item
+        finally:
+            pump.cancel()
+
+    async def write(self, request: ValidRequest, formatter: OutputFormatter) -> AsyncGenerator[bytes, None]:
+        """What the formatter makes of each step, in the backend's event loop; an error is the last."""
+        output = GenerationOutput([request])
+        try:
+            async with aclosing(self._generate([request])) as steps:
+                async for step in steps:
+                    output.add(step)
+                    yield joined(formatter.format(output))
+        except LmiError as error:
+            yield joined(formatter.error(error))
+            raise
+
+    def submit(self, coroutine: Coroutine[Any, Any, None]) -> Future[None]:
+        """Run it beside the function, which does not wait for it."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+
+    async def _pump(
+        self, requests: Sequence[ValidRequest], arrived: "queue.SimpleQueue[GenerationStep | BaseException | None]"
+    ) -> None:
+        try:
+            async with aclosing(self._generate(requests)) as steps:
+                async for step in steps:
+                    arrived.put(step)
+        except Exception as error:  # it is raised where the steps are read
+            arrived.put(error)
+        else:
+            arrived.put(None)
+
+    def _generate(self, requests: Sequence[ValidRequest]) -> AsyncGenerator[GenerationStep, None]:
+        streams = [self.backend.generate(request) for request in requests]
+        return streams[0] if len(streams) == 1 else merge_prompts(streams)
+
+
+def _given(properties: Mapping[str, Any]) -> Iterator[Given]:
+    """A function's properties as the lines of a `serving.properties`; they have lost their prefixes on the way."""
+    server_keys = {name for key in declared(ServerProperties) for name in (key.key, *key.aliases)}
+    for name, value in properties.items():
+        key = name if name in SERVER_KEYS else OPTION_PREFIX + name
+        if value in (None, "") or name in OF_THE_FUNCTION or (name in server_keys and name not in SERVER_KEYS):
+            continue
+        yield Given(key, _text(name, value), f"the property {name}")
+
+
+def _text(name: str, value: Any) -> str:
+    text = str(value).strip()
+    return "true" if name == "enable_streaming" and text.lower() == "huggingface" else text
+
+
+def model_files(engine: ModelEngine) -> str:
+    """A folder's path, or a hub id, where transformers finds the model."""
+    model_id = engine.backend.setup.properties.model_id
+    if model_id is None:
+        return str(engine.directory)
+    inside = engine.directory / model_id
+    if "://" in model_id:
+        raise ConfigurationError(f"option.model_id={model_id} is a URL, which transformers cannot load")
+    return str(inside) if inside.is_dir() else str(model_id)

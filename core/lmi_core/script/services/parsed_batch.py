@@ -1,0 +1,81 @@
+"""What a service's `parse_input` returns, item by item: model.py files have several forms of it."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import uuid4
+
+from lmi_core.payload import shown
+from lmi_core.request import ValidRequest
+from lmi_core.script.inputs import Input
+from lmi_core.script.services.service_formatters import Writing
+from lmi_core.script.services.service_properties import ServiceProperties
+
+# The prompts of all items, how many each has, their parameters, errors by the index of the item, the items.
+ParsedBatch = tuple[Sequence[Any], Sequence[int], Any, Mapping[int, str], Sequence[Input]]
+
+
+@dataclass
+class BatchItem:
+    """One request of a batch."""
+
+    inputs: Input
+    prompts: list[Any]
+    parameters: list[dict[str, Any]]  # of each prompt
+    error: str | None = None
+    requests: list[ValidRequest] = field(default_factory=list)
+    request_id: str = ""
+
+    def __post_init__(self) -> None:
+        self.request_id = self.inputs.get_property("x-request-id") or uuid4().hex
+
+    def writing(self, configs: ServiceProperties) -> Writing:
+        """How the first prompt's parameters ask for the answer."""
+        parameters = self.parameters[0]
+        return Writing(
+            self.request_id,
+            bool(parameters.get("stream")) or configs.enable_streaming not in ("", "false"),
+            parameters.get("output_formatter") or configs.output_formatter,
+            parameters.get("logprobs") is not None,
+            parameters.get("request_input"),
+            configs.tgi_compat,
+        )
+
+
+def read_batch(parsed: ParsedBatch, inputs: Input) -> list[BatchItem]:
+    """Return an item for each request. Sizes may leave out those that have errors."""
+    data, sizes, parameters, errors, _ = parsed
+    items: list[BatchItem] = []
+    of_prompt = _of_prompts(parameters, len(data))
+    left, places, readable = iter(sizes), 0, 0
+    leaves_out = len(sizes) < inputs.get_batch_size()
+    for index, item in enumerate(inputs.get_batches()):
+        error = errors.get(index)
+        size = 0 if error is not None and leaves_out else next(left)
+        prompts = list(data[places : places + size])
+        own = [dict(of_prompt(readable, places + at)) for at in range(size)]
+        items.append(BatchItem(item, prompts, own, error or _wrong(prompts)))
+        places += size
+        readable += error is None
+    return items
+
+
+def _wrong(prompts: list[Any]) -> str | None:
+    """Why these are no prompts: a body without `inputs` is taken for one as a whole."""
+    if not prompts:
+        return "`inputs` must hold a prompt. Given: none"
+    wrong = next((each for each in prompts if not _is_prompt(each)), None)
+    return None if wrong is None else f"`inputs` must be a text, or a list of texts. Given: {shown(wrong)}"
+
+
+def _is_prompt(data: Any) -> bool:
+    return isinstance(data, str) or (isinstance(data, list) and all(isinstance(each, int) for each in data))
+
+
+def _of_prompts(parameters: Any, prompts: int) -> Callable[[int, int], Mapping[str, Any]]:
+    """Parameters by the indices of a readable item and of a prompt: files give them for each, or one object for all."""
+    if isinstance(parameters, Mapping):
+        return lambda item, prompt: parameters
+    if len(parameters) == prompts:
+        return lambda item, prompt: parameters[prompt]
+    return lambda item, prompt: parameters[item] if item < len(parameters) else {}

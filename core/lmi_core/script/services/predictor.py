@@ -1,0 +1,76 @@
+"""A `handle` function made of a model.py's prediction handler and what goes with it."""
+
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from lmi_core.script.contracts import InputContract, read_input_contract
+from lmi_core.script.decorators import INIT_MARK, INPUT_MARK, OUTPUT_MARK, PREDICTION_MARK
+from lmi_core.script.encode_decode import decode
+from lmi_core.script.inputs import Input
+from lmi_core.script.outputs import Output
+from lmi_core.script.services.hugging_face import HuggingFaceService
+
+Function = Callable[..., Any]
+
+
+def adopt_prediction_handler(module: ModuleType, name: str) -> None:
+    """Give the module a function of that name, if it has a prediction handler."""
+    predict = _marked(module, PREDICTION_MARK)
+    if predict is not None:
+        predictor = Predictor(
+            predict, _marked(module, INIT_MARK), _marked(module, INPUT_MARK), _marked(module, OUTPUT_MARK)
+        )
+        setattr(module, name, predictor.handle)
+
+
+class Predictor:
+    """Reads each request, calls the prediction handler with it and the model, and writes what that returns.
+
+    The model is what the init handler returns; without one it is the model directory's own, as a pipeline:
+    `model(prompts, **parameters)` gives an object with `generated_text` for each prompt.
+    """
+
+    def __init__(self, predict: Function, init: Function | None, read: Function | None, write: Function | None) -> None:
+        self._predict = predict
+        self._init = init
+        self._read = read
+        self._write = write
+        self._model: Any = None
+        self._loaded = False
+
+    def handle(self, inputs: Input) -> Output | None:
+        if not self._loaded:
+            self._model = self._load(inputs)
+            self._loaded = True
+        if inputs.is_empty():
+            return None
+        output = Output()
+        batch = inputs.get_batches()
+        for index, item in enumerate(batch):
+            result = self._predict(self._data(item), self._model)
+            answer = self._write(result) if self._write is not None else result
+            if isinstance(answer, Output) and len(batch) == 1:
+                return answer
+            output.add(answer, key="data", batch_index=index if len(batch) > 1 else None)
+        return output
+
+    def _load(self, inputs: Input) -> Any:
+        if self._init is not None:
+            return self._init(inputs.get_property("model_dir") or str(Path.cwd()))
+        service = HuggingFaceService()
+        service.initialize(inputs.get_properties())
+        return service.hf_pipeline
+
+    def _data(self, item: Input) -> Any:
+        if self._read is not None and read_input_contract(self._read).contract is InputContract.INPUT_ITEM:
+            return self._read(item)
+        body = decode(item, item.get_property("Content-Type"))
+        if self._read is not None:
+            return self._read(body)
+        return body.get("inputs", body) if isinstance(body, dict) else body
+
+
+def _marked(module: ModuleType, mark: str) -> Function | None:
+    return next((each for each in vars(module).values() if callable(each) and getattr(each, mark, None)), None)

@@ -1,0 +1,86 @@
+"""Answers that go on from call to call, as a rolling-batch `handle` is called until each has said its last."""
+
+import threading
+from collections import deque
+from concurrent.futures import Future
+from contextlib import aclosing
+from typing import Any
+
+from lmi_core.errors import LmiError
+from lmi_core.formatter import OutputFormatter
+from lmi_core.request import ValidRequest
+from lmi_core.script.outputs import Output
+from lmi_core.script.services.model_engine import ModelEngine
+
+FAILED = 424
+
+
+class RollingAnswer:
+    """One request's answer: what was written since it was last asked, and whether that is all."""
+
+    def __init__(self, formatter: OutputFormatter, news: threading.Event) -> None:
+        self.formatter = formatter
+        self.news = news
+        self.task: Future[None] | None = None
+        self._pieces: deque[bytes] = deque()
+        self._error: LmiError | None = None
+        self._ended = False
+
+    async def write(self, engine: ModelEngine, request: ValidRequest) -> None:
+        """Collect the pieces, in the engine's thread."""
+        try:
+            async with aclosing(engine.write(request, self.formatter)) as pieces:
+                async for piece in pieces:
+                    self._pieces.append(piece)
+                    self.news.set()
+        except Exception as error:
+            self._error = error if isinstance(error, LmiError) else LmiError(f"{type(error).__name__}: {error}")
+        self._ended = True
+        self.news.set()
+
+    def take(self) -> dict[str, Any]:
+        """What `Output.binary_encode` takes."""
+        last = self._ended  # read before the pieces: none comes after it
+        data = b"".join(self._pieces.popleft() for _ in range(len(self._pieces)))
+        fields: dict[str, Any] = {"data": data.decode(), "last": last}
+        if last and self._error is not None:
+            fields |= {"code": FAILED, "error": self._error.message}
+        return fields
+
+
+class RollingAnswers:
+    """The requests that generate now, in the order in which their batches hold them."""
+
+    def __init__(self, engine: ModelEngine) -> None:
+        self._engine = engine
+        self._news = threading.Event()
+        self.active: list[RollingAnswer] = []
+
+    def begin(self, request: ValidRequest, formatter: OutputFormatter) -> RollingAnswer:
+        answer = RollingAnswer(formatter, self._news)
+        answer.task = self._engine.submit(answer.write(self._engine, request))
+        return answer
+
+    def advance(self, batch: list[RollingAnswer | str]) -> Output:
+        """Wait until an answer of the batch has grown, and give what each gained; texts are errors of requests."""
+        answers = [each for each in batch if isinstance(each, RollingAnswer)]
+        if len(answers) == len(batch):
+            self._news.wait()
+        self._news.clear()
+        taken = {id(answer): answer.take() for answer in answers}
+        self.active = [answer for answer in answers if not taken[id(answer)]["last"]]
+        output = Output()
+        for index, each in enumerate(batch):
+            failed = isinstance(each, str)
+            fields = {"data": "", "last": True, "code": FAILED, "error": each} if failed else taken[id(each)]
+            kind = "application/json" if isinstance(each, str) else each.formatter.content_type
+            output.add(Output.binary_encode(fields), key="data", batch_index=index)
+            output.add_property(f"batch_{index}_Content-Type", kind)
+        return output
+
+    def reset(self) -> None:
+        """Abort the answers that are unfinished."""
+        for answer in self.active:
+            if answer.task is not None:
+                answer.task.cancel()
+        self.active = []

@@ -1,0 +1,61 @@
+"""The output formatter of one of a function's requests."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lmi_core.formatter import OutputFormatter
+from lmi_core.formatting import FormatterNames, resolve
+from lmi_core.script.output_formatters import CallContext, custom_formatter, formatter_function
+from lmi_core.script.request_io import RequestInput
+from lmi_core.script.services.model_engine import ModelEngine
+
+CHATS = {"json_chat": "lmi_chat", "jsonlines_chat": "lmi_chat_jsonlines"}
+
+
+@dataclass(frozen=True)
+class Writing:
+    """How a request is to be answered: with a formatter by name, or by a function of the user's."""
+
+    request_id: str
+    stream: bool = False
+    output_formatter: str | Callable[..., Any] | None = None
+    log_probs: bool = False
+    request_input: RequestInput | None = None
+    tgi_compat: bool = False
+
+
+def new_formatter(engine: ModelEngine, writing: Writing) -> OutputFormatter:
+    """Raises ConfigurationError for an unknown name, or a function that follows no contract."""
+    chosen = writing.output_formatter
+    names = _names(engine, chosen if isinstance(chosen, str) else None)
+    name = names.stream if writing.stream else names.whole
+    if isinstance(chosen, str) and chosen in CHATS:
+        return _chat_formatter(engine, writing, CHATS[chosen])
+    base = engine.plugins.formatters.get(name)()
+    if not callable(chosen):
+        return base
+    directory = Path(getattr(getattr(chosen, "__code__", None), "co_filename", ".")).parent
+    context = CallContext(
+        writing.request_id,
+        engine.backend.tokenizer,
+        writing.request_input,
+        writing.tgi_compat,
+        time_limit=engine.options.predict_timeout,
+    )
+    return custom_formatter(formatter_function(chosen, directory), base, context)
+
+
+def _names(engine: ModelEngine, chosen: str | None) -> FormatterNames:
+    options = engine.options.model_copy(update={"rolling_batch": "auto", "output_formatter": chosen})
+    return resolve(options)
+
+
+def _chat_formatter(engine: ModelEngine, writing: Writing, name: str) -> OutputFormatter:
+    return engine.plugins.formatters.get(name)(
+        response_id=f"chatcmpl-{writing.request_id}",
+        model=engine.directory.resolve().name,
+        tokenizer=engine.backend.tokenizer,
+        log_probs=writing.log_probs,
+    )  # type: ignore[call-arg]  # a chat's own arguments

@@ -1,0 +1,1 @@
+"""Chats, as a model's own function reads them."""

@@ -1,0 +1,9 @@
+"""Alias of `lmi_core.script.services.chats`."""
+
+from lmi_core.script.services.chats import (
+    apply_chat_template,
+    is_chat_completions_request,
+    parse_chat_completions_request,
+)
+
+__all__ = ["apply_chat_template", "is_chat_completions_request", "parse_chat_completions_request"]

@@ -1,0 +1,12 @@
+"""Alias of `lmi_core.script.services`: the handler that generates with the model's backend, and its service."""
+
+from lmi_core.script.services.hugging_face import HuggingFaceService
+from lmi_core.script.services.hugging_face_handler import huggingface
+
+_service = huggingface.service
+handle = huggingface.handle
+register_adapter = huggingface.register_adapter
+update_adapter = huggingface.update_adapter
+unregister_adapter = huggingface.unregister_adapter
+
+__all__ = ["HuggingFaceService", "handle", "register_adapter", "unregister_adapter", "update_adapter"]

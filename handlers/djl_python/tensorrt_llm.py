@@ -1,0 +1,11 @@
+"""Alias of `lmi_core.script.services`: the same handler with the backend `trtllm`."""
+
+from lmi_core.script.services.hugging_face_handler import TRTLLMService, tensorrt_llm
+
+_service = tensorrt_llm.service
+handle = tensorrt_llm.handle
+register_adapter = tensorrt_llm.register_adapter
+update_adapter = tensorrt_llm.update_adapter
+unregister_adapter = tensorrt_llm.unregister_adapter
+
+__all__ = ["TRTLLMService", "handle", "register_adapter", "unregister_adapter", "update_adapter"]

@@ -1,0 +1,2 @@
+from djl_python.output_formatter import _json_output_formatter
+import transformers_neuronx

@@ -1,0 +1,1 @@
+from djl_python.fastertransformer import handle
