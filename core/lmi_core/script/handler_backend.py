@@ -150,10 +150,14 @@ def _change(name: str, source: str, fields: Mapping[str, str]) -> Request:
     return Request(given, [(key, value.encode()) for key, value in given.items()])
 
 
-def rolls(configuration: Configuration, options: HandlerProperties) -> bool:
-    """Whether the function is of the rolling-batch form: `option.rolling_batch` is given, and does not turn it off."""
+def rolls(script: Path, configuration: Configuration, options: HandlerProperties) -> bool:
+    """Return whether the function is of the rolling-batch form: `option.rolling_batch` is given and not `disable`.
+
+    A prediction handler never is: what it returns is the whole answer.
+    """
     given = any(each.key == ROLLING_BATCH and each.source != DEFAULT for each in configuration.effective())
-    return given and options.rolling_batch != "disable" and not options.async_mode
+    asked = given and options.rolling_batch != "disable" and not options.async_mode
+    return asked and not has_prediction_handler(script)
 
 
 def find_handler(directory: Path, options: HandlerProperties) -> Path | None:
@@ -177,7 +181,7 @@ def choose_handler(
 ) -> tuple[type[HandlerBackend], str]:
     """The backend, and in words how the function is called."""
     reason = f"{script.name} serves the model itself"
-    if rolls(configuration, options):
+    if rolls(script, configuration, options):
         reason += f", in a rolling batch, unless {options.handler} is asynchronous: {ROLLING_BATCH}"
         reason += f"={options.rolling_batch}"
     return HandlerBackend, reason
@@ -193,7 +197,7 @@ def handler_setup(
     """The function's properties are the keys that were given, those of the environment too, and `model_dir`."""
     given = [each for each in configuration.effective() if each.source != DEFAULT and each.key != BATCH_SIZE]
     properties = {each.key.removeprefix(OPTION_PREFIX): each.value for each in given}
-    rolling = rolls(configuration, options)
+    rolling = rolls(script, configuration, options)
     environment = model_environment(setup.directory, options.enable_venv)
     min_workers, max_workers = server.workers(visible_gpus())
     pool = PoolSettings(

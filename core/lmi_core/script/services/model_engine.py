@@ -44,6 +44,9 @@ class ModelEngine:
         logger.info("the model's own function generates with the backend %s (%s)", backend.name, reason)
         loaded = configuration.load(backend.properties_type)
         arguments = configuration.pass_through(backend.engine_arguments() if configuration.undeclared_options() else ())
+        configuration.raise_errors()
+        for warning in configuration.warnings:
+            logger.warning("the model's own function: %s", warning)
         self.directory = Path(str(properties.get("model_dir") or "."))
         self.backend: Backend[Any] = backend(BackendSetup(self.directory, loaded, arguments, server.retry_threshold))
         self._loop = asyncio.new_event_loop()
@@ -58,11 +61,11 @@ class ModelEngine:
     def stop(self) -> None:
         """End the engine; safe to call twice."""
         atexit.unregister(self.stop)
-        if not self._thread.is_alive():
-            return
-        self.run(self.backend.stop())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
+        if self._thread.is_alive():
+            self.run(self.backend.stop())
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+        self._loop.close()
         self._loop.close()
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
