@@ -29,7 +29,7 @@ from lmi_core.request_metrics import logged
 from lmi_core.running import RunningCall, RunningCalls
 from lmi_core.script.customization import Customization, check_adapter, common_adapter, take_adapters
 from lmi_core.script.handler_backend import choose_handler, find_handler, handler_setup
-from lmi_core.script.import_checks import import_warnings, require_imports
+from lmi_core.script.import_checks import import_warnings
 from lmi_core.script.model_code import ModelCode, load_code
 from lmi_core.script.model_script import SCRIPT
 from lmi_core.tensors import Tensor, TensorBackend
@@ -70,8 +70,6 @@ def read_plan(name: str, directory: Path, environment: Mapping[str, str], plugin
     server = configuration.load(ServerProperties)
     options = configuration.load(HandlerProperties)
     script = find_handler(directory, options)
-    if script is not None:
-        require_imports(script, own_environment=options.enable_venv)
     backend, reason = choose_handler(script) if script else choose_backend(options.rolling_batch, plugins.backends)
     properties = configuration.load(backend.properties_type)
     code = ModelCode() if script else load_code(directory, options, plugins)

@@ -67,7 +67,6 @@ class Output:
         """Text and bytes as they are, anything else as JSON."""
         if isinstance(value, EncodedChunk):
             self._take_fields(value)
-            return self._put(value, BYTES, key, batch_index)
         if isinstance(value, str):
             return self._put(value.encode(), TEXT, key, batch_index)
         if isinstance(value, bytes | bytearray | memoryview):
