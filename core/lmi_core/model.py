@@ -30,7 +30,7 @@ from lmi_core.request_metrics import logged
 from lmi_core.running import RunningCall, RunningCalls
 from lmi_core.script.customization import Customization, check_adapter, common_adapter, take_adapters
 from lmi_core.script.handler_backend import choose_handler, find_handler, handler_setup
-from lmi_core.script.import_checks import import_warnings, require_imports
+from lmi_core.script.import_checks import import_warnings
 from lmi_core.script.model_code import ModelCode, load_code
 from lmi_core.script.model_script import SCRIPT
 from lmi_core.tensors import Tensor, TensorBackend
@@ -108,8 +108,6 @@ def _read_plan(
     if script is None:
         options = choose_batching(server, options, configuration)
         configuration.warnings += one_copy_warnings(server)
-    else:
-        require_imports(script, own_environment=options.enable_venv)
     backend, reason = (
         choose_handler(script, configuration, options)
         if script

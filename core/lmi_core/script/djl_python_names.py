@@ -9,7 +9,7 @@ _WITHOUT = "remove the import, and the `handle` function with it: the server doe
 _BACKEND = "schedulers are backends here: choose one with option.rolling_batch, or write one (docs/plugins.md)"
 _PROPERTIES = "read inputs.get_properties(), or djl_python.properties_manager.properties"
 _NEURON = "AWS Neuron's devices are not served"
-_PREDICTIVE = "load the model in an @init_handler and answer in a @prediction_handler (docs/handlers.md)"
+_PREDICTIVE = "load the model in an @init_handler and answer in a @prediction_handler (docs/djl_python.md)"
 _IMAGES = "this server generates text, no images"
 
 # What the modules that are here have, in words for a person.

@@ -20,6 +20,7 @@ from lmi_core.script.call_properties import call_properties
 from lmi_core.script.environment import model_environment
 from lmi_core.script.handler_pool import HandlerPool, PoolSettings
 from lmi_core.script.handler_protocol import Chunk, Content, Head, Load, Request
+from lmi_core.script.import_checks import require_imports
 from lmi_core.script.inputs import BATCH_SIZE
 from lmi_core.script.model_script import SCRIPT
 from lmi_core.script.outputs import JSON, TEXT
@@ -170,6 +171,7 @@ def find_handler(directory: Path, options: HandlerProperties) -> Path | None:
             raise ConfigurationError(f"option.entryPoint={options.script}: there is no such file in {directory}")
         return None
     if options.handler in _names_in(path) or (options.handler == HANDLE and has_prediction_handler(path)):
+        require_imports(path, own_environment=options.enable_venv)
         return path.resolve()
     if options.handler != HANDLE:
         raise ConfigurationError(f"option.handler={options.handler}: {path} has no such function")

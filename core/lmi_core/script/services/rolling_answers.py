@@ -74,7 +74,7 @@ class RollingAnswers:
             failed = isinstance(each, str)
             fields = {"data": "", "last": True, "code": FAILED, "error": each} if failed else taken[id(each)]
             kind = "application/json" if isinstance(each, str) else each.formatter.content_type
-            output.add(Output.binary_encode(fields), key="data", batch_index=index)
+            output.content.add(f"batch_{index:03}.data", Output.binary_encode(fields))
             output.add_property(f"batch_{index}_Content-Type", kind)
         return output
 
