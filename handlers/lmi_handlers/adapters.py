@@ -30,6 +30,8 @@ STATUSES = {
     "internal": 500,
 }
 
+MAX_NAME_LENGTH = 255  # as that of a folder, the name of an adapter that is there from the start
+
 P = TypeVar("P", bound=BaseModel)
 
 
@@ -55,7 +57,16 @@ class AdapterSource(BaseModel):
 class NewAdapter(AdapterSource):
     model_config = ConfigDict(json_schema_extra={"examples": [{"name": "french", "src": "adapters/french"}]})
 
-    name: Annotated[str, Field(pattern=r"^[^/\x00-\x1f]+$")] = Field(description="What requests are to call it.")
+    name: Annotated[str, Field(min_length=1, max_length=MAX_NAME_LENGTH)] = Field(
+        description="What requests are to call it: printable, without / and \\, and neither . nor .. alone."
+    )
+
+    @field_validator("name")
+    @classmethod
+    def _no_path(cls, name: str) -> str:
+        if not name.isprintable() or name != name.strip() or name in (".", "..") or set(name) & set("/\\"):
+            raise ValueError("must be printable, without / and \\ and blanks around it, and neither . nor .. alone")
+        return name
 
 
 async def list_adapters(call: Call, dispatcher: Dispatcher) -> Answer:
@@ -124,9 +135,9 @@ def _json(content: object, status: int = 200) -> Answer:
 class AdaptersHandler(Handler):
     name: ClassVar[str] = "adapters"
     routes: ClassVar[tuple[Route, ...]] = (
-        Route("/models/{model}/adapters", "GET", list_adapters, "The model's adapters"),
+        Route("/models/{model}/adapters", "GET", list_adapters, "The model's adapters", guarded=True),
         Route("/models/{model}/adapters", "POST", add_adapter, "Load an adapter", (NewAdapter,)),
-        Route("/models/{model}/adapters/{name}", "GET", show_adapter, "One adapter"),
+        Route("/models/{model}/adapters/{name}", "GET", show_adapter, "One adapter", guarded=True),
         Route("/models/{model}/adapters/{name}", "DELETE", remove_adapter, "Unload an adapter"),
         Route("/models/{model}/adapters/{name}/update", "POST", update_adapter, "Replace an adapter", (AdapterSource,)),
     )

@@ -20,6 +20,7 @@ from tests.plugins.torch_engine.lora_adapters import merged_model, save_adapter
 from tests.plugins.torch_engine.tiny_models import reference_ids, reference_model
 
 ADAPTERS = "/models/model/adapters"
+BACKSLASH = "\\"
 OTHER_HOST = "192.0.2.7"
 
 FORMATTER = """\
@@ -125,7 +126,12 @@ async def test_adapter_comes_changes_and_goes(server: RunningServer, directory: 
         ),
         (ADAPTERS, {"name": "a"}, 400, "`src` is required"),
         (ADAPTERS, {"src": "one"}, 400, "`name` is required"),
-        (ADAPTERS, {"name": "a/b", "src": "one"}, 400, "`name` must match pattern"),
+        (ADAPTERS, {"name": "", "src": "one"}, 400, "`name` must have at least 1 character"),
+        (ADAPTERS, {"name": "a" * 256, "src": "one"}, 400, "`name` must have at most 255 characters. Given: 'aaa"),
+        *(
+            (ADAPTERS, {"name": name, "src": "one"}, 400, f"`name` must be printable, without / and {BACKSLASH}")
+            for name in ("a/b", f"a{BACKSLASH}b", ".", "..", "a\n", "\0", " a", "a ", " ", "\u202ea")
+        ),
         (ADAPTERS, {"name": "a", "src": "none"}, 400, "`src` must be a folder on the server's host. Given: 'none'"),
         (ADAPTERS, {"name": "a", "src": "\0"}, 400, "`src` must be a folder"),
         (ADAPTERS, {"name": "a", "src": "o" * 5000}, 400, "`src` must be a folder"),
