@@ -79,9 +79,8 @@ def _refuse_foreign_hosts(named: Iterable[str], own: OwnHosts) -> None:
     for given in named:
         host = _host(given)
         if host is None or not (own.take_any or own.include(host)):
-            raise Forbidden(
-                f"`Host` must be this server's on this route: {own} or localhost. Given: {shown(given)}. {ALLOWED_HOSTS}"
-            )
+            bound = f"`Host` must be this server's on this route: {own} or localhost"
+            raise Forbidden(f"{bound}. Given: {shown(given)}. {ALLOWED_HOSTS}")
 
 
 def _host(given: str, scheme: str = "http") -> Host | None:
