@@ -57,6 +57,23 @@ class BadSequences(Exclusion):
                 yield last
 
 
+class BadTexts(LogitsProcessor):
+    """Leaves out the tokens that would complete a bad text; many of them, where it is a short one."""
+
+    def applies(self, parameters: SamplingParameters) -> bool:
+        return bool(parameters.bad_texts)
+
+    def process(self, scores: torch.Tensor, sequences: Items[Sequence]) -> torch.Tensor:
+        scores = scores.clone()
+        for row, sequence in zip(scores, sequences, strict=True):
+            ban = sequence.state.text_ban
+            assert ban is not None, "the engine makes it with the sequence"
+            for ids in (ban.always, ban.completing(sequence.token_ids, sequence.prompt_length)):
+                if ids is not None and len(ids):
+                    row.index_fill_(0, torch.from_numpy(ids).to(row.device), float("-inf"))
+        return scores
+
+
 class MinLength(Exclusion):
     """Too early for the end-of-sequence token, and for a stop token."""
 
