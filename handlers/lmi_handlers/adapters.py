@@ -1,7 +1,6 @@
 """Management of a model's adapters while it is served, as DJLServing has it."""
 
 from collections.abc import Callable, Mapping
-from ipaddress import IPv6Address, ip_address
 from typing import Annotated, ClassVar, TypeVar
 
 import orjson
@@ -12,6 +11,7 @@ from lmi_core.errors import Forbidden, InvalidPayload, LmiError
 from lmi_core.formatter import OutputFormatter
 from lmi_core.handler import Answer, Call, Generation, Handler, Route
 from lmi_core.hookspecs import hookimpl
+from lmi_core.hosts import is_loopback
 from lmi_core.model import Model
 from lmi_core.payload import check_payload, read_object
 
@@ -102,20 +102,10 @@ async def remove_adapter(call: Call, dispatcher: Dispatcher) -> Answer:
     return _json({"status": f"Adapter {name} unregistered"})
 
 
-def is_this_host(peer: str) -> bool:
-    """Whether the address is a loopback one, also in the form that a socket for both versions of IP gives it."""
-    try:
-        address = ip_address(peer)
-    except ValueError:
-        return False
-    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
-    return (mapped or address).is_loopback
-
-
 def _managed_model(call: Call, dispatcher: Dispatcher) -> Model:
     """Raises ModelNotFound or Forbidden."""
     model = dispatcher.find(call.path_parameters["model"])
-    if not model.plan.server.open_management and not is_this_host(call.peer):
+    if not model.plan.server.open_management and not is_loopback(call.peer):
         raise Forbidden(
             f"model {model.name} is managed from its own host only; open_management=true opens it to others"
         )

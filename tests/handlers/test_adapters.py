@@ -12,7 +12,6 @@ import pytest_asyncio
 from aiohttp import web
 
 from lmi_core.huggingface_tokenizer import HuggingFaceTokenizer
-from lmi_handlers.adapters import is_this_host
 from lmi_plugins.backends.scripted import Script
 from tests.conftest import SCRIPTED, Answer, ModelDirectory, RunningServer, Serve
 from tests.lmi_process import client_of
@@ -222,23 +221,6 @@ async def test_opened_to_other_hosts(serve: Serve, directory: Path, monkeypatch:
     server = await serve(directory)
     monkeypatch.setattr(web.BaseRequest, "remote", OTHER_HOST)
     assert (await delete(server, f"{ADAPTERS}/french")).status == 200
-
-
-@pytest.mark.parametrize(
-    ("address", "expected"),
-    [
-        ("127.0.0.1", True),
-        ("127.9.9.9", True),
-        ("::1", True),
-        ("::ffff:127.0.0.1", True),
-        (OTHER_HOST, False),
-        ("::ffff:192.0.2.7", False),
-        ("2001:db8::1", False),
-        ("", False),
-    ],
-)
-def test_this_host(address: str, expected: bool) -> None:
-    assert is_this_host(address) is expected
 
 
 async def test_handle_function(serve: Serve, model_dir: ModelDirectory) -> None:

@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 
 from lmi_core.errors import GenerationFailed
+from lmi_core.generation import GenerationStep
 from lmi_core.huggingface_tokenizer import HuggingFaceTokenizer
-from lmi_plugins.torch_engine.engine import Engine
+from lmi_plugins.torch_engine.engine import Engine, Result
 from lmi_plugins.torch_engine.exclusions import BadTexts
 from lmi_plugins.torch_engine.messages import EngineRequest, Guide, SamplingParameters
 from lmi_plugins.torch_engine.processing import processors_of
@@ -23,7 +24,16 @@ def found_texts(engine: Engine, **parameters: Any) -> list[str]:
         request(f"{seed}", PROMPT, **{"max_new_tokens": COUNT, "seed": seed, **parameters})
         for seed in range(1 if parameters.get("temperature", 0) == 0 else 10)
     ]
-    return [text(results) for results in run(engine, *requests).values()]
+    return [whole for results in run(engine, *requests).values() for whole in each_text(results)]
+
+
+def each_text(results: list[Result]) -> list[str]:
+    """The text of each of a request's sequences."""
+    texts: dict[int, str] = {}
+    for step in results:
+        assert isinstance(step, GenerationStep), step
+        texts[step.sequence_index] = texts.get(step.sequence_index, "") + text([step])
+    return list(texts.values())
 
 
 def parts(texts: list[str]) -> list[str]:
@@ -56,7 +66,7 @@ def test_no_bad_text_is_written(engine: Engine, drafting: Engine, parameters: di
     chosen = drafting if drafts else engine
     without = found_texts(chosen, **parameters)
     bad = parts(without)
-    assert len(bad) > 2
+    assert bad
     for whole in found_texts(chosen, **parameters, bad_texts=bad):
         assert len(whole) > 5
         assert not [each for each in bad if each in whole]
