@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 
 from lmi_core.errors import BackendGivenUp, ModelNotFound, ModelNotReady
+from lmi_core.hosts import Host
 from lmi_core.model import Model
 from lmi_core.registry import did_you_mean
 
@@ -43,6 +44,11 @@ class Dispatcher:
     def largest_request(self) -> int:
         """Bytes; the bound on a body that is read before its model is known."""
         return max(model.plan.server.max_request_size for model in self.models.values())
+
+    @property
+    def allowed_hosts(self) -> frozenset[Host]:
+        """The names of this server that its operator declared, as patterns."""
+        return frozenset().union(*(model.plan.server.host_patterns for model in self.models.values()))
 
     @contextmanager
     def admit(self, model: Model) -> Iterator[None]:

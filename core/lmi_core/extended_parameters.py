@@ -27,7 +27,9 @@ class ExtendedParameters(GenerationParameters):
     frequency_penalty: float = Field(0.0, ge=-2, le=2, description="The same, each time that they were generated.")
     no_repeat_ngram_size: int = Field(0, ge=0, description="No run of this many tokens comes twice; 0: any may.")
     logit_bias: dict[str, float] | None = Field(None, description="Token id to what is added to its logit.")
-    bad_sequences: list[StopSequence] | None = Field(None, max_length=64, description="Texts whose tokens never come.")
+    bad_sequences: list[StopSequence] | None = Field(
+        None, max_length=64, description="Texts that never come, however they are split into tokens."
+    )
     min_length: int = Field(
         0, ge=0, description="The fewest tokens to generate before the end-of-sequence token or a stop token."
     )

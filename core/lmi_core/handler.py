@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from lmi_core.dispatcher import Dispatcher
     from lmi_core.model import Model
 
+READING_METHODS = ("GET", "HEAD", "OPTIONS")
+
 
 @dataclass(frozen=True, slots=True)
 class Call:
@@ -65,6 +67,14 @@ class Route:
     plain_text: bool = False  # a body of text/plain is taken too, as the prompt
     framing: Framing = field(default_factory=Framing)  # around an answer that is no error
     compresses: bool = False  # whole answers, where the client's `Accept-Encoding` asks for it
+    # Pages of other web sites are refused: it changes the server, or tells what no page is to know.
+    guarded: bool | None = None  # None: where it has an `answer` of its own and its method is no reading one
+
+    @property
+    def refuses_foreign_pages(self) -> bool:
+        if self.guarded is not None:
+            return self.guarded
+        return self.answer is not None and self.method not in READING_METHODS
 
 
 class Handler(ABC):

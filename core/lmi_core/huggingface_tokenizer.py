@@ -62,10 +62,28 @@ class HuggingFaceTokenizer(Tokenizer):
         return FastDetokenizer(self._backend, prompt_ids)
 
     def token_bytes(self, token_id: int) -> bytes:
-        piece = self.pretrained.convert_ids_to_tokens(token_id)
+        return self._piece_bytes(self.pretrained.convert_ids_to_tokens(token_id))
+
+    def _piece_bytes(self, piece: object) -> bytes:
+        if isinstance(piece, bytes):  # of vocabularies that some models' own code reads
+            return piece
         if not isinstance(piece, str):  # a model may have more ids than its tokenizer
             return b""
         return byte_level_bytes(piece) if self._byte_level else piece_bytes(piece)
+
+    def all_token_bytes(self) -> list[bytes]:
+        """What every token stands for, by id; nothing for ids that are no tokens."""
+        vocabulary: dict[str, int] = self.pretrained.get_vocab()
+        found = [b""] * (max(vocabulary.values(), default=-1) + 1)
+        for piece, token_id in vocabulary.items():
+            found[token_id] = self._piece_bytes(piece)
+        return found
+
+    @property
+    def hidden_ids(self) -> frozenset[int]:
+        """The ids of all tokens that a text without special tokens leaves out."""
+        added = self.pretrained.added_tokens_decoder
+        return self.special_ids | {token_id for token_id, token in added.items() if token.special}
 
     def chat_template(self, with_tools: bool) -> str | None:
         templates: str | dict[str, str] | None = self.pretrained.chat_template

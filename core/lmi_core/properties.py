@@ -19,6 +19,8 @@ from pydantic import (
 )
 from pydantic.fields import FieldInfo
 
+from lmi_core.hosts import Host
+
 OPTION_PREFIX = "option."
 
 BUILTIN_ENTRY_POINTS = (
@@ -92,6 +94,11 @@ class Properties(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     prefix: ClassVar[str] = OPTION_PREFIX
+
+
+def _words(value: str | None) -> list[str]:
+    """The words of a list with blanks or commas between."""
+    return (value or "").replace(",", " ").split()
 
 
 def declared(properties_type: type[Properties]) -> list[DeclaredKey]:
@@ -218,6 +225,26 @@ class ServerProperties(Properties):
     open_management: bool = Field(
         default=False, description="Let other hosts manage the model's adapters too, not only the server's own."
     )
+    allowed_hosts: str | None = Field(
+        default=None,
+        description="Names that clients and proxies call this server by, with commas between, each with its port or "
+        "for every port: routes that change the server refuse others; *.example.com is every name below, * any.",
+    )
+
+    @property
+    def host_patterns(self) -> frozenset[Host]:
+        return frozenset(Host.parse_pattern(text) for text in _words(self.allowed_hosts))
+
+    @field_validator("allowed_hosts")
+    @classmethod
+    def _hosts(cls, value: str | None) -> str | None:
+        for text in _words(value):
+            try:
+                Host.parse_pattern(text)
+            except ValueError:
+                example = "models.example.com, 10.0.0.5:9000 or *.example.com"
+                raise ValueError(f"must be names of hosts, such as {example}, without http:// and paths") from None
+        return value
 
     @field_validator("engine")
     @classmethod

@@ -21,9 +21,10 @@ def is_byte_level(tokenizer: "tokenizers.Tokenizer | None") -> bool:
 
 def byte_level_bytes(piece: str) -> bytes:
     """A piece with other characters than bytes are written with was added to the vocabulary as it is."""
-    if all(character in BYTES for character in piece):
-        return bytes(BYTES[character] for character in piece)
-    return piece.encode()
+    try:
+        return piece.translate(_TO_BYTES).encode("latin-1")
+    except UnicodeEncodeError:
+        return piece.encode()
 
 
 def piece_bytes(piece: str) -> bytes:
@@ -39,3 +40,5 @@ def _byte_level_alphabet() -> dict[str, int]:
 
 
 BYTES = _byte_level_alphabet()
+# Each character of the alphabet to that of its byte's number, and those that are none beyond all bytes.
+_TO_BYTES = dict.fromkeys(range(256), "\uffff") | {ord(character): byte for character, byte in BYTES.items()}

@@ -1,17 +1,17 @@
 """Management of a model's adapters while it is served, as DJLServing has it."""
 
 from collections.abc import Callable, Mapping
-from ipaddress import IPv6Address, ip_address
 from typing import Annotated, ClassVar, TypeVar
 
 import orjson
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
 
 from lmi_core.dispatcher import Dispatcher
 from lmi_core.errors import Forbidden, InvalidPayload, LmiError
 from lmi_core.formatter import OutputFormatter
 from lmi_core.handler import Answer, Call, Generation, Handler, Route
 from lmi_core.hookspecs import hookimpl
+from lmi_core.hosts import is_loopback
 from lmi_core.model import Model
 from lmi_core.payload import check_payload, read_object
 from lmi_core.script.handler_backend import HandlerBackend
@@ -31,10 +31,18 @@ STATUSES = {
     "internal": 500,
 }
 
+MAX_NAME_LENGTH = 255  # as that of a folder, the name of an adapter that is there from the start
+
 P = TypeVar("P", bound=BaseModel)
 
 
-Name = Annotated[str, Field(pattern=r"^[^/\x00-\x1f]+$")]
+def _no_path(name: str) -> str:
+    if not name.isprintable() or name != name.strip() or name in (".", "..") or set(name) & set("/\\"):
+        raise ValueError("must be printable, without / and \\ and blanks around it, and neither . nor .. alone")
+    return name
+
+
+Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME_LENGTH), AfterValidator(_no_path)]
 
 
 class AdapterSource(BaseModel):
@@ -64,7 +72,9 @@ class AdapterSource(BaseModel):
 class NewAdapter(AdapterSource):
     model_config = ConfigDict(json_schema_extra={"examples": [{"name": "french", "src": "adapters/french"}]})
 
-    name: Name = Field(description="What requests are to call it.")
+    name: Name = Field(
+        description="What requests are to call it: printable, without / and \\, and neither . nor .. alone."
+    )
 
 
 class ScriptAdapterChange(BaseModel):
@@ -123,16 +133,6 @@ async def remove_adapter(call: Call, dispatcher: Dispatcher) -> Answer:
     return _json({"status": f"Adapter {name} unregistered"})
 
 
-def is_this_host(peer: str) -> bool:
-    """Whether the address is a loopback one, also in the form that a socket for both versions of IP gives it."""
-    try:
-        address = ip_address(peer)
-    except ValueError:
-        return False
-    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
-    return (mapped or address).is_loopback
-
-
 def _has_script(model: Model) -> bool:
     return isinstance(model.backend, HandlerBackend)
 
@@ -140,7 +140,7 @@ def _has_script(model: Model) -> bool:
 def _managed_model(call: Call, dispatcher: Dispatcher) -> Model:
     """Raises ModelNotFound or Forbidden."""
     model = dispatcher.find(call.path_parameters["model"])
-    if not model.plan.server.open_management and not is_this_host(call.peer):
+    if not model.plan.server.open_management and not is_loopback(call.peer):
         raise Forbidden(
             f"model {model.name} is managed from its own host only; open_management=true opens it to others"
         )
@@ -160,9 +160,9 @@ def _json(content: object, status: int = 200) -> Answer:
 class AdaptersHandler(Handler):
     name: ClassVar[str] = "adapters"
     routes: ClassVar[tuple[Route, ...]] = (
-        Route("/models/{model}/adapters", "GET", list_adapters, "The model's adapters"),
+        Route("/models/{model}/adapters", "GET", list_adapters, "The model's adapters", guarded=True),
         Route("/models/{model}/adapters", "POST", add_adapter, "Load an adapter", (NewAdapter,)),
-        Route("/models/{model}/adapters/{name}", "GET", show_adapter, "One adapter"),
+        Route("/models/{model}/adapters/{name}", "GET", show_adapter, "One adapter", guarded=True),
         Route("/models/{model}/adapters/{name}", "DELETE", remove_adapter, "Unload an adapter"),
         Route("/models/{model}/adapters/{name}/update", "POST", update_adapter, "Replace an adapter", (AdapterSource,)),
     )

@@ -19,6 +19,7 @@ from lmi_core.script.customization import Customization
 from lmi_core.script.handler_backend import HandlerBackend
 from lmi_handlers.exchange import Exchange
 from lmi_handlers.named_content import named_content
+from lmi_handlers.same_origin import refuse_foreign_pages
 
 logger = logging.getLogger(__name__)
 
@@ -29,6 +30,8 @@ async def answer(dispatcher: Dispatcher, handler: Handler, route: Route, request
     path = request.rel_url.raw_path  # as it came: what is decoded may hold line breaks
     exchange = Exchange(handler, route, request)
     try:
+        if route.refuses_foreign_pages:
+            refuse_foreign_pages(request, dispatcher.allowed_hosts)
         if route.answer is None:
             response = await _admit(dispatcher, exchange)
         else:

@@ -11,12 +11,16 @@ from lmi_core.plugins import Plugins
 from lmi_core.registry import did_you_mean
 from lmi_handlers.answer import answer
 from lmi_handlers.openapi import add_documentation
+from lmi_handlers.same_origin import SERVER_HOST
 
 DISPATCHER = web.AppKey("dispatcher", Dispatcher)
 
 
-def create_application(dispatcher: Dispatcher, plugins: Plugins) -> web.Application:
+def create_application(dispatcher: Dispatcher, plugins: Plugins, host: str | None = None) -> web.Application:
+    """The application of a server that listens on the host, where it has one."""
     application = web.Application()
+    if host is not None:
+        application[SERVER_HOST] = host
     application[DISPATCHER] = dispatcher
     application.router.add_get("/ping", ping)
     add_documentation(application, plugins, dispatcher.models)

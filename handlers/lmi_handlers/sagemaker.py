@@ -12,7 +12,7 @@ from lmi_core.formatter import OutputFormatter
 from lmi_core.handler import Answer, Call, Handler, Route
 from lmi_core.hookspecs import hookimpl
 from lmi_core.model import Model
-from lmi_core.script.customization import ADAPTER_HEADER
+from lmi_core.script.adapter_names import ADAPTER_HEADER
 from lmi_handlers.lmi import PAYLOADS, TARGET_MODEL_HEADER, LmiHandler
 from lmi_handlers.sagemaker_events import EventStream
 
@@ -72,7 +72,7 @@ class SageMakerHandler(LmiHandler):
             headers["Accept"] = headers[ACCEPT_HEADER]
         component = headers.pop(INFERENCE_COMPONENT_HEADER, model.name)
         if component != model.name:
-            headers[ADAPTER_HEADER] = component
+            headers.add(ADAPTER_HEADER, component)  # beside one of the client's, which must name the same
         return super().receive(replace(call, headers=headers), model)
 
     def error(self, error: LmiError, model: Model | None, formatter: OutputFormatter | None) -> Answer:

@@ -39,7 +39,7 @@ class Server:
         http_logger = logging.getLogger("aiohttp.server")
         http_logger.addFilter(brief)
         self._runner = web.AppRunner(
-            create_application(dispatcher, plugins),
+            create_application(dispatcher, plugins, host),
             handler_cancellation=True,  # a client that leaves cancels its request's task, which aborts its generation
             access_log=None,
             logger=http_logger,

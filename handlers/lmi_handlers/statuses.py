@@ -1,6 +1,7 @@
 """The HTTP statuses of what fails for reasons that are not the request's own; dialects add what they have otherwise."""
 
 STATUSES = {
+    "forbidden": 403,
     "payload_too_large": 413,
     "model_not_found": 404,
     "adapter_not_found": 404,

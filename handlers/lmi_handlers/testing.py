@@ -126,11 +126,13 @@ def model_dir(tmp_path: Path) -> ModelDirectory:
 
 
 @asynccontextmanager
-async def running_server(directory: Path, plugins: list[object] | None = None) -> AsyncIterator[RunningServer]:
+async def running_server(
+    directory: Path, plugins: list[object] | None = None, host: str = "127.0.0.1"
+) -> AsyncIterator[RunningServer]:
     """A server of the directory on a free port, for a fixture with a scope of its own; `serve` is for one test."""
     loaded = load_plugins(modules=plugins or [])
     plans = read_plans(directory, {}, loaded)
-    server = Server(Dispatcher({plan.name: Model(plan, loaded) for plan in plans}), loaded, "127.0.0.1", 0)
+    server = Server(Dispatcher({plan.name: Model(plan, loaded) for plan in plans}), loaded, host, 0)
     await server.listen()
     try:
         await server.dispatcher.start()

@@ -434,7 +434,7 @@ async def adapters(serve: Serve, model_dir: ModelDirectory) -> RunningServer:
         ({"adapters": "french"}, {}, "french"),
         ({"adapters": ["german"]}, {}, "german"),
         ({}, {"X-Amzn-SageMaker-Adapter-Identifier": "german"}, "german"),
-        ({"adapters": "french"}, {"x-amzn-sagemaker-adapter-identifier": "german"}, "german"),
+        ({"adapters": "german"}, {"x-amzn-sagemaker-adapter-identifier": "german"}, "german"),
         ({"adapters": ""}, {}, "none"),
         ({"adapters": []}, {}, "none"),
     ],

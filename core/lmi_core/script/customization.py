@@ -16,14 +16,13 @@ from lmi_core.plain_text import CONTENT_TYPE, is_plain_text
 from lmi_core.properties import HandlerProperties
 from lmi_core.registry import did_you_mean
 from lmi_core.request import GenerationRequest
+from lmi_core.script.adapter_names import agreed_adapters, named_adapters
 from lmi_core.script.input_formatters import format_input
 from lmi_core.script.model_code import ChosenFormatters, ModelCode
 from lmi_core.script.output_formatters import CallContext, FormatterFunction, custom_formatter
 from lmi_core.script.request_io import RequestInput
 
 logger = logging.getLogger(__name__)
-
-ADAPTER_HEADER = "X-Amzn-SageMaker-Adapter-Identifier"
 
 
 @dataclass
@@ -94,23 +93,27 @@ class Customization:
 
 
 def take_adapters(call: Call) -> tuple[Call, tuple[str | None, ...]]:
-    """The adapters that a call asks for in its header or in the body's `adapters`, and the call without that field.
+    """The adapters that a call names in any place that LMI has for it, and the call without the body's `adapters`.
 
-    None: the model as it is; one: for all prompts; several: one for each.
+    None: the model as it is; one: for all prompts; several: one for each. Raises InvalidPayload where places differ.
     """
-    named = call.headers.get(ADAPTER_HEADER)
-    in_header = (named,) if named else ()
+    elsewhere = named_adapters(call)
+    call, in_body = _take_from_body(call)
+    return call, agreed_adapters(in_body, elsewhere)
+
+
+def _take_from_body(call: Call) -> tuple[Call, tuple[str | None, ...]]:
     if b'"adapters"' not in call.body or is_plain_text(call.headers):
-        return call, in_header
+        return call, ()
     try:
         payload = orjson.loads(call.body)
     except orjson.JSONDecodeError:
-        return call, in_header  # for the dialect to complain of
+        return call, ()  # for the dialect to complain of
     if not isinstance(payload, dict) or "adapters" not in payload:
-        return call, in_header
-    in_body = _names(payload.pop("adapters"))
+        return call, ()
+    names = _names(payload.pop("adapters"))
     try:
-        return replace(call, body=orjson.dumps(payload)), in_header or in_body
+        return replace(call, body=orjson.dumps(payload)), names
     except orjson.JSONEncodeError as error:  # it reads deeper nesting than it writes
         raise InvalidPayload(f"the body cannot be taken: {error}") from None
 
@@ -131,6 +134,8 @@ def check_adapter(adapter: str, code: ModelCode, backend: Backend[Any]) -> None:
 
 
 def _names(adapters: object) -> tuple[str | None, ...]:
+    if adapters is None:
+        return ()
     names: list[Any] = adapters if isinstance(adapters, list) else [adapters]
     if not all(name is None or isinstance(name, str) for name in names):
         raise InvalidPayload(

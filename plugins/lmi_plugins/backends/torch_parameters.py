@@ -1,15 +1,12 @@
 """LMI's generation parameters as the torch engine takes them."""
 
-from collections.abc import Iterator
-
 import orjson
 
 from lmi_core.extended_parameters import ExtendedParameters
-from lmi_core.tokenizer import Tokenizer
 from lmi_plugins.torch_engine.messages import Guide, SamplingParameters
 
 
-def sampling_parameters(parameters: ExtendedParameters, tokenizer: Tokenizer) -> SamplingParameters:
+def sampling_parameters(parameters: ExtendedParameters) -> SamplingParameters:
     """Without `do_sample` decoding is greedy, whatever the sampling parameters say."""
     return SamplingParameters(
         temperature=parameters.temperature if parameters.do_sample else 0.0,
@@ -26,7 +23,7 @@ def sampling_parameters(parameters: ExtendedParameters, tokenizer: Tokenizer) ->
         frequency_penalty=parameters.frequency_penalty,
         no_repeat_ngram_size=parameters.no_repeat_ngram_size,
         logit_bias={int(token_id): bias for token_id, bias in (parameters.logit_bias or {}).items()},
-        bad_sequences=[ids for text in parameters.bad_sequences or () for ids in spellings(text, tokenizer)],
+        bad_texts=parameters.bad_sequences or [],
         min_length=parameters.min_length,
         ignore_end=parameters.ignore_eos_token,
         stop_token_sequences=[[token_id] for token_id in parameters.stop_token_ids or ()],
@@ -41,14 +38,6 @@ def sampling_parameters(parameters: ExtendedParameters, tokenizer: Tokenizer) ->
         length_penalty=parameters.length_penalty,
         early_stopping=parameters.early_stopping,
     )
-
-
-def spellings(text: str, tokenizer: Tokenizer) -> Iterator[list[int]]:
-    """A text's tokens at the beginning of a text and within one, where a blank may be part of its first token."""
-    bare = text.lstrip()
-    for spelling in dict.fromkeys([text, bare, " " + bare] if bare else [text]):
-        if ids := tokenizer.encode(spelling, add_special_tokens=False):
-            yield ids
 
 
 def _guide(parameters: ExtendedParameters) -> Guide | None:

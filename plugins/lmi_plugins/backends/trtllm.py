@@ -77,7 +77,8 @@ class TrtllmBackend(Backend[TrtllmProperties], TensorBackend):
         end_ids, own_id = self.manager.loaded.end_ids, self.manager.new_id()
         running = self._running.setdefault(request.request_id, set())
         running.add(own_id)
-        responses = self.manager.infer(own_id, request_tensors(request, self.tokenizer, end_ids))
+        bad_texts = request.parameters.bad_sequences or ()
+        responses = self.manager.infer(own_id, request_tensors(request, end_ids), bad_texts)
         try:
             async with aclosing(generation_steps(responses, request, self._writer, end_ids)) as steps:
                 async for step in steps:

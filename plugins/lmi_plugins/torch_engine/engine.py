@@ -8,6 +8,8 @@ from collections.abc import Iterable
 import torch
 from transformers import PreTrainedModel
 
+from lmi_core.bad_texts.text_ban import TextBan
+from lmi_core.bad_texts.token_indexes import TokenIndexes
 from lmi_core.errors import AdapterNotFound, ContextLengthExceeded, GenerationFailed, InvalidParameter, LmiError
 from lmi_core.generation import FinishReason, GenerationStep
 from lmi_core.huggingface_tokenizer import HuggingFaceTokenizer
@@ -25,7 +27,7 @@ from lmi_plugins.torch_engine.guides import GuideCompiler
 from lmi_plugins.torch_engine.likeliest import read_likeliest
 from lmi_plugins.torch_engine.loading import context_length, end_of_sequence_ids, load_model
 from lmi_plugins.torch_engine.memory import count_blocks
-from lmi_plugins.torch_engine.messages import EngineOptions, EngineRequest
+from lmi_plugins.torch_engine.messages import EngineOptions, EngineRequest, SamplingParameters
 from lmi_plugins.torch_engine.model_runner import ModelRunner
 from lmi_plugins.torch_engine.outcome import Outcome, read_outcomes
 from lmi_plugins.torch_engine.paged_runner import PagedRunner
@@ -88,6 +90,7 @@ class Engine:
         self._sampler = Sampler()
         self.end_ids = end_of_sequence_ids(model)
         self._texts = TokenTexts(tokenizer, self.end_ids, self.vocabulary)
+        self._token_indexes = TokenIndexes(tokenizer, self.vocabulary, self.end_ids)
         self._guided = GuideQueue(GuideCompiler(tokenizer, self.vocabulary, self.end_ids))
         self._sequences: dict[str, list[Sequence]] = {}  # by request, those that have not ended
         self.latest_chunks: list[Chunk] = []  # what the latest step computed
@@ -130,11 +133,13 @@ class Engine:
         self._check(request, 0 if soft_prompt is None else len(soft_prompt))
         adapter = None if request.adapter is None else self.adapters.get(request.adapter)
         sequences = [self._new_sequence(request, index) for index in range(request.parameters.num_samples)]
+        ban = self._text_ban(request.parameters)
         draft = read_draft(request, self.vocabulary, self._runner.paged)
         self._speculates |= draft is not None
         for sequence in sequences:
             condition(sequence, adapter, soft_prompt)
             sequence.draft = draft
+            sequence.state.text_ban = ban
         if request.parameters.num_beams > 1:
             check_beams(sequences[0], self.pool.size, self.max_batch_size, self._runner.paged)
             sequences = [BeamSearch(sequences[0], self.pool, self._texts).beams[0]]
@@ -150,6 +155,16 @@ class Engine:
         sequence.end_ids = self.end_ids if own is None else frozenset(own)
         sequence.started = index > 0  # what is told of the prompt comes once
         return sequence
+
+    def _text_ban(self, parameters: SamplingParameters) -> TextBan | None:
+        if not parameters.bad_texts:
+            return None
+        return self._token_indexes.ban(
+            parameters.bad_texts,
+            skip_special_tokens=parameters.skip_special_tokens,
+            spaces_between_special_tokens=parameters.spaces_between_special_tokens,
+            ignore_end=parameters.ignore_end,
+        )
 
     def _new_stream(self, request: EngineRequest) -> TokenStream:
         return self._texts.stream(request.prompt_ids, request.parameters)

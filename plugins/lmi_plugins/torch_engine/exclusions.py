@@ -57,6 +57,22 @@ class BadSequences(Exclusion):
                 yield last
 
 
+class BadTexts(LogitsProcessor):
+    """Leaves out the tokens that would complete a bad text; many of them, where it is a short one."""
+
+    def applies(self, parameters: SamplingParameters) -> bool:
+        return bool(parameters.bad_texts)
+
+    def process(self, scores: torch.Tensor, sequences: Items[Sequence]) -> torch.Tensor:
+        found = [(row, ids) for row, sequence in enumerate(sequences) for ids in _completing(sequence)]
+        if not found:
+            return scores
+        scores = scores.clone()
+        for row, ids in found:
+            scores[row].index_fill_(0, ids.to(scores.device), float("-inf"))
+        return scores
+
+
 class MinLength(Exclusion):
     """Too early for the end-of-sequence token, and for a stop token."""
 
@@ -72,3 +88,12 @@ class MinLength(Exclusion):
         for stop in parameters.stop_token_sequences:
             if len(stop) == 1:
                 yield stop[0]
+
+
+def _completing(sequence: Sequence) -> Iterable[torch.Tensor]:
+    """The ids of tokens that would complete a bad text, where there are any."""
+    ban = sequence.state.text_ban
+    assert ban is not None, "the engine makes it with the sequence"
+    for ids in (ban.always, ban.completing(sequence.token_ids, sequence.prompt_length)):
+        if ids is not None and len(ids):
+            yield torch.from_numpy(ids)

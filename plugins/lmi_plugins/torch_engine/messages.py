@@ -54,6 +54,7 @@ class SamplingParameters(msgspec.Struct, array_like=True, frozen=True):
     logit_bias: dict[int, float] = {}
     embedding_bias: bytes | None = None  # float32, little-endian: what is added to each of the vocabulary's logits
     bad_sequences: list[list[int]] = []  # token ids that never follow each other so; one alone never comes
+    bad_texts: list[str] = []  # that are never generated, however they are split into tokens
     min_length: int = 0  # of generated tokens, before one that ends the generation by itself
     ignore_end: bool = False  # go on after the end-of-sequence token
     end_ids: list[int] | None = None  # of end-of-sequence tokens; None: the model's own

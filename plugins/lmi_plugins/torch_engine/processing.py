@@ -4,7 +4,7 @@ from collections.abc import Sequence as Items
 
 import torch
 
-from lmi_plugins.torch_engine.exclusions import BadSequences, MinLength, NoRepeatNgram
+from lmi_plugins.torch_engine.exclusions import BadSequences, BadTexts, MinLength, NoRepeatNgram
 from lmi_plugins.torch_engine.grammar_mask import GrammarMask
 from lmi_plugins.torch_engine.logits_processor import LogitsProcessor
 from lmi_plugins.torch_engine.messages import SamplingParameters
@@ -19,6 +19,7 @@ CHOICE = (
     FrequencyPenalty(),
     NoRepeatNgram(),
     BadSequences(),
+    BadTexts(),
     MinLength(),
     GrammarMask(),
 )
@@ -30,9 +31,9 @@ def process(
 ) -> torch.Tensor:
     """logits: [rows, vocabulary], float32. Each row passes what its request asks for of these, in this order:
 
-    bias, repetition penalty, frequency and presence penalty, no_repeat_ngram_size, bad sequences, min_length, guide;
-    then, where it is sampled: temperature, top-k, top-p, min_p, typical_p. A batch that asks for nothing comes back as
-    it is.
+    bias, repetition penalty, frequency and presence penalty, no_repeat_ngram_size, bad sequences and texts, min_length,
+    guide; then, where it is sampled: temperature, top-k, top-p, min_p, typical_p. A batch that asks for nothing comes
+    back as it is.
     """
     rows: dict[LogitsProcessor, list[int]] = {}
     for row, sequence in enumerate(sequences):

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from lmi_core.bad_texts.text_ban import TextBan
 from lmi_plugins.torch_engine.grammar_matcher import Matcher
 from lmi_plugins.torch_engine.token_history import Ngrams, TokenCounts
 
@@ -16,6 +17,7 @@ class ProcessorState:
     generated_counts: TokenCounts | None = None
     ngrams: Ngrams | None = None
     matcher: Matcher | None = None
+    text_ban: TextBan | None = None  # what its request asks for; the same for all its sequences
 
     def fork(self) -> "ProcessorState":
         """For a sequence that goes on from the same tokens."""

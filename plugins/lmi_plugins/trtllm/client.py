@@ -2,7 +2,7 @@
 
 import asyncio
 import itertools
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import suppress
 
 from lmi_core.errors import BackendUnhealthy, ConfigurationError, GenerationFailed, LmiError, RequestAborted
@@ -45,9 +45,11 @@ class ManagerClient:
     def new_id(self) -> int:
         return next(self._ids)
 
-    async def infer(self, request_id: int, tensors: Mapping[str, Tensor]) -> AsyncGenerator[Mapping[str, Tensor], None]:
+    async def infer(
+        self, request_id: int, tensors: Mapping[str, Tensor], bad_texts: Sequence[str] = ()
+    ) -> AsyncGenerator[Mapping[str, Tensor], None]:
         """Responses until the last; raises LmiError. Closing it stops the request."""
-        self.worker.send(encode(Infer(request_id, dict(tensors))))
+        self.worker.send(encode(Infer(request_id, dict(tensors), list(bad_texts))))
         responses = self._streams[request_id] = asyncio.Queue()
         try:
             is_final = False

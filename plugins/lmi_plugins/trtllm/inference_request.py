@@ -1,6 +1,6 @@
 """TensorRT-LLM's request: an id, and tensors by name."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lmi_core.errors import InvalidParameter
@@ -16,7 +16,8 @@ LAST_ID = 2**64 - 1
 class InferenceRequest:
     """Tensors are numpy's, torch's, `Tensor`, or lists. Raises InvalidParameter for whatever no model could take."""
 
-    def __init__(self, request_id: int, tensors: Mapping[str, Any]) -> None:
+    def __init__(self, request_id: int, tensors: Mapping[str, Any], bad_texts: Sequence[str] = ()) -> None:
+        """`bad_texts` never come, however they are split into tokens; TensorRT-LLM has only `bad_words_list`."""
         if isinstance(request_id, bool) or not isinstance(request_id, int) or not 0 <= request_id <= LAST_ID:
             raise InvalidParameter(f"`request_id` must be an integer from 0 to {LAST_ID}. Given: {request_id!r}")
         self.request_id = request_id
@@ -24,6 +25,7 @@ class InferenceRequest:
         for name in MANDATORY:
             if name not in self.tensors:
                 raise InvalidParameter(f"`{name}` must be given: {_expected(name)}")
+        self.bad_texts = list(bad_texts)
         check_values(self.tensors)
 
     @property

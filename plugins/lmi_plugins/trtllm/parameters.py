@@ -30,7 +30,9 @@ class TrtllmParameters(GenerationParameters):
     min_length: int = Field(
         1, ge=0, le=INT32_MAX, description="The fewest tokens to generate before the end-of-sequence token."
     )
-    bad_sequences: list[StopSequence] | None = Field(None, max_length=64, description="Texts whose tokens never come.")
+    bad_sequences: list[StopSequence] | None = Field(
+        None, max_length=64, description="Texts that never come, however they are split into tokens."
+    )
     stop: bool = Field(False, description="Generate nothing, but stop the requests of the same x-request-id.")
     presence_penalty: float = Field(
         0.0, ge=-100, le=100, description="Above 0: tokens are less likely once they have come."

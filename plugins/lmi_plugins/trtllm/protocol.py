@@ -18,6 +18,7 @@ class Load(msgspec.Struct, tag=True):
 class Infer(msgspec.Struct, tag=True):
     request_id: int
     tensors: dict[str, Tensor]
+    bad_texts: list[str] = []  # of requests for text
 
 
 class Stop(msgspec.Struct, tag=True):

@@ -89,9 +89,9 @@ class Callbacks:
 
     def _handle(self, message: bytes) -> None:
         match decode_to_worker(message):
-            case Infer(request_id, tensors):
+            case Infer(request_id, tensors, bad_texts):
                 try:
-                    self._waiting.append(InferenceRequest(request_id, tensors))
+                    self._waiting.append(InferenceRequest(request_id, tensors, bad_texts))
                 except LmiError as error:
                     failure = Failure(str(request_id), error.kind, error.message)
                     self._responses.append(ResponseMessage(request_id, {}, True, failure))

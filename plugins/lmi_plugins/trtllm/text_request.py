@@ -5,20 +5,17 @@ from collections.abc import Sequence
 
 from lmi_core.request import ValidRequest
 from lmi_core.tensors import Tensor
-from lmi_core.tokenizer import Tokenizer
-from lmi_plugins.backends.torch_parameters import spellings
 from lmi_plugins.trtllm.parameters import TrtllmParameters
 from lmi_plugins.trtllm.tensor_table import ANY, BY_NAME
 from lmi_plugins.trtllm.translation import NO_END
 from lmi_plugins.trtllm.word_lists import write_words
 
 
-def request_tensors(request: ValidRequest, tokenizer: Tokenizer, end_ids: Sequence[int]) -> dict[str, Tensor]:
-    """TensorRT-LLM knows one end token: the model's others are stop words."""
+def request_tensors(request: ValidRequest, end_ids: Sequence[int]) -> dict[str, Tensor]:
+    """TensorRT-LLM knows one end token: the model's others are stop words. Bad texts are no tensors."""
     parameters = request.parameters
     assert isinstance(parameters, TrtllmParameters), parameters
     ends = [] if parameters.ignore_eos_token else list(end_ids)
-    bad_words = [ids for text in parameters.bad_sequences or () for ids in spellings(text, tokenizer)]
     samples = parameters.samples
     numbers: dict[str, float] = {
         "streaming": parameters.num_beams == 1,
@@ -39,12 +36,11 @@ def request_tensors(request: ValidRequest, tokenizer: Tokenizer, end_ids: Sequen
     }
     tensors = {name: _tensor(name, [number]) for name, number in numbers.items()}
     stop_ids = [*ends[1:], *(parameters.stop_token_ids or ())]
-    words = {"bad_words_list": bad_words, "stop_words_list": [[token_id] for token_id in stop_ids]}
     return {
         "input_ids": _tensor("input_ids", request.prompt_ids),
         "request_output_len": _tensor("request_output_len", [parameters.max_new_tokens]),
         **tensors,
-        **{name: write_words(each) for name, each in words.items() if each},
+        **({"stop_words_list": write_words([[token_id] for token_id in stop_ids])} if stop_ids else {}),
     }
 
 

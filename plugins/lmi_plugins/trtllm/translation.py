@@ -56,6 +56,7 @@ def _parameters(request: InferenceRequest) -> SamplingParameters:
         no_repeat_ngram_size=int(number("no_repeat_ngram_size", 0)),
         embedding_bias=None if bias is None else bias.data,
         bad_sequences=bad_words,
+        bad_texts=request.bad_texts,
         min_length=int(number("min_length", 0)),
         end_ids=_end_ids(int(number("end_id", NO_END)), bad_words),
         stop_token_sequences=_words(request, "stop_words_list"),

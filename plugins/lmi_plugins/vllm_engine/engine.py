@@ -27,6 +27,7 @@ from lmi_plugins.vllm_engine.library import (
     TokensInput,
     VLLMClientError,
     current_platform,
+    generation_end_ids,
     installed_version,
     token_prompt,
     warn_if_untested,
@@ -62,8 +63,7 @@ class VllmEngine:
 
     def end_ids(self) -> frozenset[int]:
         """What the model's generation configuration says; the tokenizer may have one more."""
-        found = self.vllm.model_config.try_get_generation_config().get("eos_token_id")
-        return frozenset([found] if isinstance(found, int) else found or ())
+        return generation_end_ids(self.vllm.model_config)
 
     async def start(self) -> None:
         """Raises ConfigurationError."""

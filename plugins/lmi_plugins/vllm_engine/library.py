@@ -13,8 +13,11 @@ from lmi_plugins.vllm_engine.processes import SERVER_VARIABLE
 os.environ[SERVER_VARIABLE] = "1"
 # vLLM else forks a process that runs threads: those of tokenizers, of torch and of the event loop's executor.
 os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")
+# vLLM's second model runner, its choice on GPUs, refuses the kind of logits processors that `logits_processors` has.
+os.environ.setdefault("VLLM_USE_V2_MODEL_RUNNER", "0")
 
 from vllm import AsyncEngineArgs, SamplingParams, envs
+from vllm.config import ModelConfig, VllmConfig
 from vllm.exceptions import VLLMClientError
 from vllm.inputs.engine import MultiModalInput, TokensInput
 from vllm.lora.request import LoRARequest
@@ -39,6 +42,7 @@ __all__ = [
     "FlexibleArgumentParser",
     "ImageReader",
     "LoRARequest",
+    "ModelConfig",
     "MultiModalInput",
     "RequestOutput",
     "RequestOutputCollector",
@@ -47,7 +51,9 @@ __all__ = [
     "StructuredOutputsParams",
     "TokensInput",
     "VLLMClientError",
+    "VllmConfig",
     "current_platform",
+    "generation_end_ids",
     "get_model_cls",
     "image_prompt",
     "token_prompt",
@@ -69,6 +75,12 @@ def token_prompt(ids: list[int]) -> TokensInput:
 def image_prompt(content: MultiModalInput, ids: list[int]) -> MultiModalInput:
     """The same images before other tokens: `ids` begin with all those of the prompt that vLLM read."""
     return {**content, "prompt_token_ids": ids}
+
+
+def generation_end_ids(config: ModelConfig) -> frozenset[int]:
+    """The end-of-sequence tokens that the model's generation configuration names."""
+    found = config.try_get_generation_config().get("eos_token_id")
+    return frozenset([found] if isinstance(found, int) else found or ())
 
 
 def installed_version() -> str | None:

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 
 from lmi_core.extended_parameters import ExtendedParameters
+from lmi_plugins.vllm_engine.bad_texts import BAD_SEQUENCES, BadTextsProcessor, bad_text_arguments
 from lmi_plugins.vllm_engine.library import AdapterLogitsProcessor, SamplingParams
 
 TYPICAL_P = "typical_p"
@@ -18,6 +19,8 @@ def extra_arguments(parameters: ExtendedParameters) -> dict[str, Any] | None:
         given[TYPICAL_P] = parameters.typical_p
     if parameters.no_repeat_ngram_size:
         given[NO_REPEAT_NGRAM_SIZE] = parameters.no_repeat_ngram_size
+    if (bad_texts := bad_text_arguments(parameters)) is not None:
+        given[BAD_SEQUENCES] = bad_texts
     return given or None
 
 
@@ -45,9 +48,9 @@ class NoRepeatNgramProcessor(AdapterLogitsProcessor):
         return lambda prompt_ids, output_ids, logits: exclude_repeats(logits, [*prompt_ids, *output_ids], size)
 
 
-# By name: vLLM's processes import them.
+# By name: vLLM's processes import them. The last one sees what the others have left.
 LOGITS_PROCESSORS = tuple(
-    f"{each.__module__}:{each.__qualname__}" for each in (TypicalProcessor, NoRepeatNgramProcessor)
+    f"{each.__module__}:{each.__qualname__}" for each in (TypicalProcessor, NoRepeatNgramProcessor, BadTextsProcessor)
 )
 
 

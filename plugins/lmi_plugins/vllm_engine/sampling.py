@@ -19,7 +19,6 @@ def sampling_params(parameters: ExtendedParameters, sequence_index: int, log_pro
         presence_penalty=parameters.presence_penalty,
         frequency_penalty=parameters.frequency_penalty,
         logit_bias={int(token_id): bias for token_id, bias in (parameters.logit_bias or {}).items()} or None,
-        bad_words=parameters.bad_sequences,
         stop_token_ids=parameters.stop_token_ids,
         ignore_eos=parameters.ignore_eos_token,
         max_tokens=parameters.max_new_tokens,

@@ -5,7 +5,6 @@ import pytest
 from pydantic import ValidationError
 
 from lmi_core.extended_parameters import ExtendedParameters
-from lmi_plugins.backends.scripted import WordTokenizer
 from lmi_plugins.backends.torch_parameters import sampling_parameters
 from lmi_plugins.torch_engine.messages import Guide, SamplingParameters
 
@@ -19,6 +18,7 @@ BECOMES: list[tuple[Mapping[str, Any], Mapping[str, Any]]] = [
     ({"logit_bias": {"7": 1.5, "12": -3}}, {"logit_bias": {7: 1.5, 12: -3.0}}),
     ({"ignore_eos_token": True}, {"ignore_end": True}),
     ({"stop_token_ids": [4, 5]}, {"stop_token_sequences": [[4], [5]]}),
+    ({"bad_sequences": ["one two", " one"]}, {"bad_texts": ["one two", " one"]}),
     ({"include_stop_str_in_output": True}, {"include_stop": True}),
     ({"logprobs": 2}, {"num_top_tokens": 2}),
     ({"top_n_tokens": 3, "logprobs": 2}, {"num_top_tokens": 3}),
@@ -52,7 +52,7 @@ ABOUT_THE_ANSWER = {"do_sample", "details", "return_full_text", "truncate"}  # n
 
 
 def converted(parameters: Mapping[str, Any]) -> SamplingParameters:
-    return sampling_parameters(ExtendedParameters(**parameters), WordTokenizer())
+    return sampling_parameters(ExtendedParameters(**parameters))
 
 
 @pytest.mark.parametrize(("given", "expected"), [*BECOMES, *[({name: SAME[name]},) * 2 for name in SAME]])
@@ -61,20 +61,12 @@ def test_parameters_reach_the_engine(given: Mapping[str, Any], expected: Mapping
 
 
 def test_every_parameter_is_tested_here() -> None:
-    tested = {name for given, _ in BECOMES for name in given} | SAME.keys() | {"bad_sequences"}
+    tested = {name for given, _ in BECOMES for name in given} | SAME.keys()
     assert ExtendedParameters.model_fields.keys() - ABOUT_THE_ANSWER <= tested
 
 
 def test_defaults_change_nothing() -> None:
     assert converted({}) == SamplingParameters()
-
-
-def test_bad_texts_are_bad_within_a_text_too() -> None:
-    tokenizer = WordTokenizer()
-    parameters = ExtendedParameters(bad_sequences=["one two", " one", " "])
-    converted = sampling_parameters(parameters, tokenizer)
-    one, two, inner_one, blank = (tokenizer.encode(text)[0] for text in ("one", " two", " one", " "))
-    assert converted.bad_sequences == [[one, two], [inner_one, two], [inner_one], [one], [blank]]
 
 
 @pytest.mark.parametrize("name", ["n", "best_of"])
@@ -87,5 +79,5 @@ def test_beams_are_no_fewer_than_what_is_asked_for(name: str) -> None:
 def test_the_likeliest_tokens_of_a_prompt_are_taken_with_and_without_details(
     details: bool,
 ) -> None:
-    converted = sampling_parameters(ExtendedParameters(prompt_logprobs=2, details=details), WordTokenizer())
+    converted = sampling_parameters(ExtendedParameters(prompt_logprobs=2, details=details))
     assert (converted.prompt_log_probs, converted.num_prompt_top_tokens) == (True, 2)

@@ -59,7 +59,8 @@ async def test_one_for_each_request(serve: Serve, directory: Path, texts: dict[s
         ({}, {"adapters": ""}, None),
         ({}, {"adapters": None}, None),
         ({header: "german"}, {}, "german"),
-        ({header.lower(): "german"}, {"adapters": "french"}, "german"),
+        ({header.lower(): "german"}, {"adapters": ["german"]}, "german"),
+        ({"X-Amzn-SageMaker-Custom-Attributes": "trace=1;adapter=french"}, {}, "french"),
     ):
         status, answer = await ask(server, headers, **fields)
         assert (status, answer["generated_text"].rstrip("\ufffd")) == (200, texts[name])

@@ -6,10 +6,10 @@ import pytest
 from pydantic import ValidationError
 
 from lmi_core.request import ValidRequest
-from lmi_plugins.backends.scripted import WordTokenizer
 from lmi_plugins.trtllm.inference_request import InferenceRequest
 from lmi_plugins.trtllm.parameters import TrtllmParameters
 from lmi_plugins.trtllm.text_request import request_tensors
+from lmi_plugins.trtllm.translation import engine_request
 from lmi_plugins.trtllm.word_lists import read_words
 
 
@@ -58,7 +58,7 @@ def test_bounds(wrong: dict[str, Any]) -> None:
 
 def request(end_ids: list[int], **parameters: Any) -> InferenceRequest:
     valid = ValidRequest("a", "x", [3, 4], TrtllmParameters(**parameters))
-    return InferenceRequest(1, request_tensors(valid, WordTokenizer(), end_ids))
+    return InferenceRequest(1, request_tensors(valid, end_ids))
 
 
 @pytest.mark.parametrize(
@@ -105,10 +105,11 @@ def test_stop_token_ids_are_stop_words() -> None:
     assert read_words("stop_words_list", made.tensors["stop_words_list"]) == [[3], [5]]
 
 
-def test_bad_sequences_are_bad_words_in_every_spelling() -> None:
-    made = request([], bad_sequences=["one two", "three"])
-    # The tokenizer's ids, as it first sees the words: "one", " two", then with a blank before, and so on.
-    assert read_words("bad_words_list", made.tensors["bad_words_list"]) == [[0, 1], [2, 1], [3], [4]]
+def test_bad_sequences_are_no_tokens() -> None:
+    assert "bad_words_list" not in request([], bad_sequences=["one two"]).tensors
+    asked = InferenceRequest(1, request([]).tensors, ["one two"])
+    assert engine_request(asked, None).parameters.bad_texts == ["one two"]
+    assert engine_request(asked, None).parameters.bad_sequences == []
 
 
 def test_seeds_differ_where_none_is_given() -> None:

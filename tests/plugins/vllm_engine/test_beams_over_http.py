@@ -28,7 +28,7 @@ async def test_finds_what_the_torch_engine_finds(vllm: VllmServer, given: dict[s
     engine = make_engine(HELLO)
     for prompt in ("What is Deep Learning?", STORY):
         parameters = ExtendedParameters(max_new_tokens=24, **given)
-        asked = EngineRequest("a", vllm.encode(prompt), sampling_parameters(parameters, vllm.backend.tokenizer))
+        asked = EngineRequest("a", vllm.encode(prompt), sampling_parameters(parameters))
         details = (await vllm.ask(prompt, max_new_tokens=24, **given))["details"]
         found = [details, *details["best_of_sequences"]]
         assert [ids(each["tokens"]) for each in found] == found_ids(run(engine, asked)["a"])

@@ -40,7 +40,6 @@ CASES: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = [
     ({"presence_penalty": 1.5}, {"presence_penalty": 1.5}, {}),
     ({"frequency_penalty": 1.5}, {"frequency_penalty": 1.5}, {}),
     ({"logit_bias": {"300": 50}}, {"logit_bias": {300: 50}}, {}),
-    ({"bad_sequences": [" time", " a"]}, {"bad_words": [" time", " a"]}, {}),
     ({"stop_sequences": ["time"]}, {"stop": ["time"]}, {}),
     ({"stop_sequences": ["named", "time"]}, {"stop": ["named", "time"]}, {"stop_sequences": ["named"]}),
     (
@@ -185,7 +184,6 @@ async def test_the_prompts_tokens(vllm: VllmServer) -> None:
         ({"do_sample": True, "temperature": 2.5}, "`temperature` must be less than or equal to 2"),
         ({"logit_bias": {"5000": 1}}, "logit_bias"),
         ({"stop_token_ids": [99999]}, "stop_token_ids"),
-        ({"bad_sequences": [" "]}, "bad_words"),
         ({"guided_regex": "[0-9"}, "unclosed character class"),
         ({"guided_regex": r"(a|b)\1"}, "backreferences are not supported"),
         ({"guided_json": {"type": "nonsense"}}, "Invalid type: nonsense"),

@@ -90,6 +90,7 @@ async def test_the_acceptance_rate_is_logged(speculating: Speculating) -> None:
     [
         ({"do_sample": True, "typical_p": 0.5}, "`typical_p` and speculative decoding exclude each other"),
         ({"no_repeat_ngram_size": 2}, "`no_repeat_ngram_size` and speculative decoding exclude each other"),
+        ({"bad_sequences": ["a"]}, "`bad_sequences` and speculative decoding exclude each other"),
         ({"do_sample": True, "min_p": 0.5}, "not yet supported with speculative decoding"),
     ],
 )

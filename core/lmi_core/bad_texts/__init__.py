@@ -1,0 +1,1 @@
+"""Texts that are never generated, however they are split into tokens."""
