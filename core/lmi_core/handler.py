@@ -39,6 +39,7 @@ class Generation:
     formatter: str
     formatter_arguments: Mapping[str, Any] = field(default_factory=dict)  # what it is created with
     timeout: float | None = None  # most seconds for the answer
+    ignored: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

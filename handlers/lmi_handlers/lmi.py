@@ -1,6 +1,7 @@
 """The LMI dialect (LMI handlers Inference API Schema, v0.28), in its rolling-batch and its dynamic-batch form."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Annotated, Any, ClassVar
 
 import orjson
@@ -14,7 +15,7 @@ from lmi_core.hookspecs import hookimpl
 from lmi_core.model import Model
 from lmi_core.payload import check_payload, read_object, shown
 from lmi_core.request import GenerationRequest
-from lmi_handlers.chat import ChatRequest, chat_generation
+from lmi_handlers.chat import ChatRequest, chat_generation, read_chat
 from lmi_handlers.statuses import STATUSES
 from lmi_handlers.vocabulary import translate
 
@@ -84,9 +85,10 @@ class LmiHandler(Handler):
     def parse(self, call: Call, model: Model) -> Generation:
         payload = read_object(call.body)
         if "messages" in payload:  # whose `model` LMI's schema leaves to the client
-            return _chat(check_payload(payload, ChatRequest), call, model)
-        if payload.get("model", model.name) not in (model.name, None):
-            raise ModelNotFound(f"`model` must be {model.name} or left out. Given: {shown(payload['model'])}")
+            return _chat(payload, call, model)
+        if payload.get("model") not in (None, *model.names):
+            known = " or ".join(model.names)
+            raise ModelNotFound(f"`model` must be {known}, or left out. Given: {shown(payload['model'])}")
         return _dynamic(payload, model) if model.dynamic_batch is not None else _rolling(payload, model)
 
     def error(self, error: LmiError, model: Model | None, formatter: OutputFormatter | None) -> Answer:
@@ -105,9 +107,11 @@ class LmiHandler(Handler):
         return Answer(status, "application/json", body)
 
 
-def _chat(payload: ChatRequest, call: Call, model: Model) -> Generation:
+def _chat(body: Mapping[str, Any], call: Call, model: Model) -> Generation:
+    payload, ignored = read_chat(body, model)
     formatters = model.plan.chat_formatters
-    return chat_generation(payload, call, model, formatters.stream if payload.stream else formatters.whole)
+    generation = chat_generation(payload, call, model, formatters.stream if payload.stream else formatters.whole)
+    return replace(generation, ignored=ignored)
 
 
 def _rolling(body: Mapping[str, Any], model: Model) -> Generation:

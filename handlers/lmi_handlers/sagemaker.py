@@ -65,7 +65,7 @@ class SageMakerHandler(LmiHandler):
         if ACCEPT_HEADER in headers:
             headers["Accept"] = headers[ACCEPT_HEADER]
         component = headers.pop(INFERENCE_COMPONENT_HEADER, model.name)
-        if component != model.name:
+        if component not in model.names:
             headers[ADAPTER_HEADER] = component
         return replace(call, headers=headers)
 

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import uvloop
 
-from lmi_core.dispatcher import Dispatcher
+from lmi_core.dispatcher import Dispatcher, check_names
 from lmi_core.errors import ConfigurationError
 from lmi_core.logs import LOG_LEVEL_VARIABLE, configure_logging
 from lmi_core.model import Model, ModelPlan, read_plan
@@ -40,9 +40,12 @@ def run(
 
 
 def read_plans(directory: Path, environment: Mapping[str, str], plugins: Plugins) -> list[ModelPlan]:
-    """One for each model under the directory."""
+    """One for each model under the directory. Raises ConfigurationError."""
     found = find_model_directories(directory, environment)
-    return [_read_plan(name, path, environment, plugins, several=len(found) > 1) for name, path in found.items()]
+    several = len(found) > 1
+    plans = [_read_plan(name, path, environment, plugins, several=several) for name, path in found.items()]
+    check_names(plans)
+    return plans
 
 
 def _read_plan(
