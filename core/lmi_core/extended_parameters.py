@@ -39,7 +39,7 @@ class ExtendedParameters(GenerationParameters):
     truncate: int | None = Field(None, ge=1, description="Use only so many of the prompt's last tokens.")
     logprobs: int | None = Field(None, ge=0, le=20, description="Give so many likeliest tokens in each token's place.")
     prompt_logprobs: int | None = Field(None, ge=0, le=20, description="The same for the prompt's tokens.")
-    top_n_tokens: int | None = Field(None, ge=1, le=20, description="TGI's name for logprobs.")
+    top_n_tokens: int | None = Field(None, ge=0, le=20, description="TGI's name for logprobs.")
     guided_choice: list[StopSequence] | None = Field(None, min_length=1, description="Answer with one of these texts.")
     guided_json: dict[str, Any] | None = Field(None, description="Answer with JSON of this JSON schema.")
     guided_regex: StopSequence | None = Field(None, description="Answer with a text of this regular expression.")
@@ -67,13 +67,6 @@ class ExtendedParameters(GenerationParameters):
             orjson.dumps(value)
         except TypeError:  # it reads deeper nesting than it writes
             raise ValueError("must be a JSON schema that is nested less deeply") from None
-        return value
-
-    @field_validator("prompt_logprobs")
-    @classmethod
-    def _part_of_the_details(cls, value: int | None, info: ValidationInfo) -> int | None:
-        if value is not None and not info.data.get("details"):
-            raise ValueError("must come with `details`: true, which they are a part of")
         return value
 
     @model_validator(mode="after")

@@ -39,7 +39,8 @@ class Generation:
     formatter: str
     formatter_arguments: Mapping[str, Any] = field(default_factory=dict)  # what it is created with
     timeout: float | None = None  # most seconds for the answer
-    ignored: tuple[str, ...] = ()
+    ignored: tuple[str, ...] = ()  # what `parse` dropped, as nobody knows it, by the client's names
+    strict: bool = False  # a parameter that nobody knows is an error, whatever option.strict_parameters says
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,7 @@ class Answer:
     status: int
     content_type: str
     body: bytes
+    ignored: tuple[str, ...] = ()  # fields of the request that were dropped, as nobody knows them
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ import itertools
 import time
 from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, TypeVar
@@ -20,7 +20,7 @@ from lmi_core.errors import ConfigurationError, ModelNotReady, Overloaded, Reque
 from lmi_core.formatter import OutputFormatter
 from lmi_core.formatting import FormatterNames, require_choosable, resolve, resolve_chat
 from lmi_core.generation import GenerationStep
-from lmi_core.handler import Call
+from lmi_core.handler import Call, Generation
 from lmi_core.merge import merge_prompts
 from lmi_core.plugins import Plugins
 from lmi_core.properties import OPTION_PREFIX, HandlerProperties, ServerProperties
@@ -31,6 +31,7 @@ from lmi_core.script.customization import Customization, check_adapter, common_a
 from lmi_core.script.handler_backend import choose_handler, find_handler, handler_setup
 from lmi_core.script.model_code import ModelCode, load_code
 from lmi_core.tensors import Tensor, TensorBackend
+from lmi_core.tolerance import IgnoredParameters, drop_unknown
 from lmi_core.validation import validate, with_images
 
 T = TypeVar("T")
@@ -122,6 +123,7 @@ class Model:
         self.ready = False
         self.created = int(time.time())
         self.running = RunningCalls()
+        self.ignored = IgnoredParameters(self.name)
         self._in_flight = 0
         self._inference_ids = itertools.count(1)
         self._tokenizing = asyncio.Lock()  # huge prompts take a core at most
@@ -187,6 +189,14 @@ class Model:
         return call, Customization(
             formatters, tokenizer, self.configs, self.plan.options, call.request_id, adapter, loras
         )
+
+    def drop_unknown(self, generation: Generation) -> Generation:
+        """The call without the parameters that nobody knows, whose names join `ignored`. Raises InvalidParameter."""
+        strict = generation.strict or self.plan.options.strict_parameters
+        dropped = [drop_unknown(request, self.backend, strict) for request in generation.requests]
+        ignored = dict.fromkeys(name for _, names in dropped for name in names)
+        requests = tuple(request for request, _ in dropped)
+        return replace(generation, requests=requests, ignored=(*generation.ignored, *ignored))
 
     async def validate(self, requests: Sequence[GenerationRequest], request_id: str) -> list[ValidRequest]:
         """Raises InvalidParameter, or InvalidPayload for images. Long prompts are tokenized beside the event loop."""

@@ -2,9 +2,22 @@
 
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
+
+RANDOM_SEED = -1  # as many clients write it
 
 StopSequence = Annotated[str, Field(min_length=1)]
+
+
+def _as_list(value: object) -> object:
+    return [value] if isinstance(value, str) else value
+
+
+StopSequences = Annotated[
+    list[StopSequence] | None,
+    Field(max_length=64),
+    BeforeValidator(_as_list, json_schema_input_type=StopSequence | list[StopSequence] | None),
+]
 
 
 class GenerationParameters(BaseModel):
@@ -18,7 +31,9 @@ class GenerationParameters(BaseModel):
     do_sample: bool = Field(
         False, description="Sample; false is greedy decoding, whatever the sampling parameters say."
     )
-    seed: int | None = Field(None, ge=0, lt=2**63, description="The same seed gives the same text. Default: random.")
+    seed: int | None = Field(
+        None, ge=RANDOM_SEED, lt=2**63, description="The same seed gives the same text. Default, and -1: random."
+    )
     temperature: float = Field(1.0, ge=0, le=100, description="Divides the logits before sampling; 0 is greedy.")
     repetition_penalty: float = Field(1.0, gt=0, le=100, description="Above 1 makes tokens seen before less likely.")
     top_k: int = Field(0, ge=-1, description="Sample from the k most likely tokens; 0 and -1 mean all.")
@@ -28,17 +43,17 @@ class GenerationParameters(BaseModel):
     max_new_tokens: int = Field(30, ge=1, description="The most tokens to generate.")
     details: bool = Field(False, description="Answer with `details`: finish reason, token count, tokens.")
     return_full_text: bool = Field(False, description="Put the prompt before the generated text.")
-    stop_sequences: list[StopSequence] | None = Field(
-        None, max_length=64, description="Texts that end the generation; they are not part of the answer."
+    stop_sequences: StopSequences = Field(
+        None, description="A text that ends the generation, or several; they are not part of the answer."
     )
-    decoder_input_details: bool = Field(False, description="Give `details.prefill`: the prompt's tokens.")
+    decoder_input_details: bool = Field(
+        False, description="With `details`: give `details.prefill`, the prompt's tokens."
+    )
 
-    @field_validator("decoder_input_details")
+    @field_validator("seed")
     @classmethod
-    def _within_details(cls, value: bool, info: ValidationInfo) -> bool:
-        if value and not info.data.get("details"):
-            raise ValueError("must come with `details`: true, which it is a part of")
-        return value
+    def _random(cls, value: int | None) -> int | None:
+        return None if value == RANDOM_SEED else value
 
     @property
     def num_sequences(self) -> int:

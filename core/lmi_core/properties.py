@@ -223,6 +223,11 @@ class HandlerProperties(Properties):
     enable_streaming: bool = Field(
         default=False, description="Stream every answer, also to clients that do not ask for it."
     )
+    strict_parameters: bool = Field(
+        default=False,
+        description="Refuse requests with a parameter that nobody knows; otherwise it is ignored, logged once, and "
+        "listed in the answer's header X-Lmi-Ignored-Parameters.",
+    )
     chat_template: str | None = Field(
         default=None,
         description="Jinja template that makes a prompt of chat messages, or a file with one in the model directory; "
@@ -246,9 +251,6 @@ class HandlerProperties(Properties):
     served_model_name: str | None = Field(
         default=None,
         description="Further names that requests may give the model, with commas or blanks between, or a JSON array.",
-    )
-    strict_parameters: bool = Field(
-        default=False, description="Refuse request parameters that nobody knows, instead of ignoring them."
     )
     allowed_media_domains: str | None = Field(
         default=None,

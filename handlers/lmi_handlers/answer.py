@@ -101,6 +101,9 @@ async def _generate(
 ) -> web.StreamResponse:
     base = model.new_formatter(generation.formatter, **generation.formatter_arguments)
     formatter = exchange.formatter = custom.formatter(base)
+    exchange.ignore(model, generation.ignored)
+    generation = model.drop_unknown(generation)
+    exchange.ignore(model, generation.ignored)
     requests = await model.validate(custom.adapted(generation.requests), exchange.request_id)
     check_sequences(base, requests)
     requests = without_unread(formatter, requests)

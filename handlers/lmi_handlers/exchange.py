@@ -2,7 +2,7 @@
 
 import logging
 import secrets
-from collections.abc import Coroutine, Mapping
+from collections.abc import Collection, Coroutine, Mapping
 from dataclasses import replace
 
 from aiohttp import web
@@ -16,11 +16,13 @@ from lmi_core.model import Model
 from lmi_core.script.handler_answers import StreamErrors
 from lmi_core.script.handler_protocol import Chunk, Head
 from lmi_core.tensors import Tensor
+from lmi_core.tolerance import ignored_header, names_of
 from lmi_handlers.stream import Stream
 
 logger = logging.getLogger(__name__)
 
 REQUEST_ID_HEADER = "x-request-id"
+IGNORED_HEADER = "X-Lmi-Ignored-Parameters"
 LONGEST_REQUEST_ID = 128
 RETRY_AFTER_SECONDS = "1"
 FAILED = 400  # and statuses above
@@ -33,12 +35,14 @@ class Exchange:
 
     def __init__(self, handler: Handler, route: Route, request: web.Request) -> None:
         self.handler = handler
+        self.payloads = route.payloads
         self.framing = route.framing
         self.compresses = route.compresses
         self.request = request
         self.request_id = _request_id(request)
         self.model: Model | None = None
         self.formatter: Writer | None = None
+        self._ignored: dict[str, str] = {}  # the header, once there is something to list
         self._body: bytes | None = None
         self._response: web.Response | Stream | None = None
 
@@ -59,6 +63,16 @@ class Exchange:
             query=request.query,
             peer=request.remote or "",
         )
+
+    def ignore(self, model: Model, names: Collection[str]) -> None:
+        """Lists the parameters that the request gives in vain in a header, whatever the answer; the log says each."""
+        if names:
+            parameters = model.backend.parameters_type
+            model.ignored.report(names, lambda: names_of([*self.payloads, parameters]))
+            self._list(names)
+
+    def _list(self, names: Collection[str]) -> None:
+        self._ignored = {IGNORED_HEADER: ignored_header(names)}
 
     def write(self, output: GenerationOutput, formatter: OutputFormatter) -> Coroutine[None, None, None]:
         """What the formatter makes of a step. An answer that is whole at the first write has a Content-Length."""
@@ -97,6 +111,8 @@ class Exchange:
 
     async def send(self, answer: Answer, headers: Mapping[str, str] | None = None) -> web.Response:
         """A whole answer, with its Content-Length."""
+        if answer.ignored:
+            self._list(answer.ignored)
         response = web.Response(
             status=answer.status,
             body=answer.body,
@@ -150,7 +166,7 @@ class Exchange:
         return await self.send(replace(answer, body=self.framing.frame(answer.body)), framed)
 
     def _headers(self, content_type: str, headers: Mapping[str, str] | None) -> dict[str, str]:
-        return {REQUEST_ID_HEADER: self.request_id, "Content-Type": content_type, **(headers or {})}
+        return {REQUEST_ID_HEADER: self.request_id, "Content-Type": content_type, **self._ignored, **(headers or {})}
 
     async def _read(self, limit: int) -> bytes:
         too_large = PayloadTooLarge(f"the body must be at most {limit} bytes (max_request_size)")

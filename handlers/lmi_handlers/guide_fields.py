@@ -6,6 +6,7 @@ import orjson
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from lmi_core.errors import InvalidPayload
+from lmi_core.tolerant_payload import TolerantPayload
 from lmi_handlers.chat_tools import ANY_OBJECT
 
 
@@ -70,7 +71,7 @@ class Guide(NamedTuple):
     field: str
 
 
-class GuideFields(BaseModel):
+class GuideFields(TolerantPayload):
     """At most one of them may be given."""
 
     response_format: ResponseFormat | None = Field(None, description="Text, any JSON object, or JSON of a schema.")

@@ -1,10 +1,10 @@
 """happy_vllm's generating endpoints, and the abort of a request."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, ClassVar
 
 import orjson
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
 from lmi_core.dispatcher import Dispatcher
 from lmi_core.errors import LmiError
@@ -12,8 +12,10 @@ from lmi_core.formatter import OutputFormatter
 from lmi_core.handler import Answer, Call, Generation, Handler, Route
 from lmi_core.hookspecs import hookimpl
 from lmi_core.model import Model
-from lmi_core.payload import read_object, read_payload
+from lmi_core.payload import read_object
 from lmi_core.request import GenerationRequest
+from lmi_core.tolerance import names_of
+from lmi_core.tolerant_payload import TolerantPayload, read_known
 from lmi_handlers.happy_vllm_payload import HappyVllmPayload
 from lmi_handlers.happy_vllm_tools import ROUTES as TOOL_ROUTES
 from lmi_handlers.lmi import TARGET_MODEL_HEADER
@@ -21,23 +23,38 @@ from lmi_handlers.statuses import STATUSES
 from lmi_handlers.vocabulary import refuse_hidden_sequences
 
 INVALID_STATUS = 422
+ID_PREFIXES = ("chatcmpl-", "cmpl-")  # before the call's own id in the `id` of OpenAI's answers
 
 
-class AbortPayload(BaseModel):
-    model_config = ConfigDict(
-        extra="forbid", strict=True, json_schema_extra={"examples": [{"request_id": "the id to abort"}]}
+class AbortPayload(TolerantPayload):
+    model_config = ConfigDict(json_schema_extra={"examples": [{"request_id": "the id to abort"}]})
+
+    request_id: Annotated[str, Field(min_length=1)] = Field(
+        description="The `x-request-id` of a running request, or the `id` that its answer has."
     )
-
-    request_id: Annotated[str, Field(min_length=1)] = Field(description="The `x-request-id` of a running request.")
 
 
 async def abort_request(call: Call, dispatcher: Dispatcher) -> Answer:
     """Ends a request of any dialect; it is answered with what it has generated and the finish reason `abort`."""
-    request_id = read_payload(call.body, AbortPayload).request_id
-    aborted = [model.running.abort(request_id) for model in dispatcher.models.values()]
-    if not any(aborted):
-        return _detail(404, f"no request with the id `{request_id}` is running")
-    return Answer(200, "application/json", orjson.dumps({"request_id": request_id, "aborted": True}))
+    models = list(dispatcher.models.values())
+    strict = any(model.plan.options.strict_parameters for model in models)
+    payload, ignored = read_known(call.body, AbortPayload, strict)
+    for model in models:
+        model.ignored.report(ignored, lambda: names_of([AbortPayload]))
+    for request_id in _meant(payload.request_id):
+        aborted = [model.running.abort(request_id) for model in models]
+        if any(aborted):
+            body = orjson.dumps({"request_id": payload.request_id, "aborted": True})
+            return Answer(200, "application/json", body, ignored)
+    return _detail(404, f"no request with the id `{payload.request_id}` is running")
+
+
+def _meant(request_id: str) -> Iterator[str]:
+    """The ids of calls that an id may mean: itself first, as clients choose ids of any form."""
+    yield request_id
+    for prefix in ID_PREFIXES:
+        if request_id.startswith(prefix):
+            yield request_id.removeprefix(prefix)
 
 
 def _detail(status: int, message: str) -> Answer:
@@ -61,7 +78,7 @@ class HappyVllmHandler(Handler):
         return name if isinstance(name, str) else None
 
     def parse(self, call: Call, model: Model) -> Generation:
-        payload = read_payload(call.body, HappyVllmPayload)
+        payload, ignored = read_known(call.body, HappyVllmPayload, model.plan.options.strict_parameters)
         parameters, names = payload.translated()
         streams = call.path.endswith("_stream")
         if streams:
@@ -73,7 +90,8 @@ class HappyVllmHandler(Handler):
             "logprobs": payload.logprobs is not None,
             "prompt_logprobs": payload.prompt_logprobs is not None,
         }
-        return Generation((request,), "happy_vllm_stream" if streams else "happy_vllm", arguments)
+        formatter = "happy_vllm_stream" if streams else "happy_vllm"
+        return Generation((request,), formatter, arguments, ignored=ignored)
 
     def error(self, error: LmiError, model: Model | None, formatter: OutputFormatter | None) -> Answer:
         return _detail(STATUSES.get(error.kind, INVALID_STATUS), error.message)

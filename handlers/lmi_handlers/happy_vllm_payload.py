@@ -8,6 +8,7 @@ from lmi_core.errors import InvalidPayload
 from lmi_core.payload import shown
 from lmi_handlers.vllm_sampling import SamplingKeywords
 
+END_OF_SEQUENCE = 1  # token
 SIMPLE_TYPES = ("string", "integer", "boolean", "number")
 ADA = "Describe Ada Lovelace. Your answer should be in form of a json with the keywords name, surname, age, occupation."
 OCCUPATION = (
@@ -64,6 +65,8 @@ class HappyVllmPayload(SamplingKeywords):
         names |= {"inputs": "prompt", "guided_choice": "response_pool", "guided_json": "json_format"}
         if self.response_pool is not None:
             parameters["guided_choice"] = self.response_pool
+            longest = max(len(text.encode()) for text in self.response_pool)
+            parameters["max_new_tokens"] = longest + END_OF_SEQUENCE  # a token is at least a byte
         if self.json_format is not None:
             schema = self.json_format if self.json_format_is_json_schema else simple_schema(self.json_format)
             parameters["guided_json"] = schema

@@ -3,22 +3,21 @@
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from lmi_core.chat import Chat
 from lmi_core.chat_template import find_chat_template
 from lmi_core.errors import InvalidPayload
 from lmi_core.model import Model
 from lmi_core.tokenizer import Tokenizer
+from lmi_core.tolerant_payload import TolerantPayload
 from lmi_handlers.chat_images import image_parts
 from lmi_handlers.chat_messages import Message, template_messages
 
 SEPARATORS = [".", "!", "?", "|", " .", " !", " ?", " |"]
 
 
-class ToolPayload(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
-
+class ToolPayload(TolerantPayload):
     model: str | None = Field(None, description="The model's name, where several are served.")
 
 

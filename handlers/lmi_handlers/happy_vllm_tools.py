@@ -1,23 +1,32 @@
 """happy_vllm's endpoints beside generation: what is served, and its tokenizer."""
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
+from typing import TypeVar
 
 import orjson
 
 from lmi_core.dispatcher import Dispatcher
 from lmi_core.errors import InvalidPayload, LmiError
 from lmi_core.handler import Answer, Call, Route
+from lmi_core.model import Model
 from lmi_core.payload import read_payload, shown
+from lmi_core.tolerance import names_of
+from lmi_core.tolerant_payload import read_known
 from lmi_handlers.admission import generating_model
 from lmi_handlers.happy_vllm_texts import (
     DecodePayload,
     MetadataPayload,
     SplitPayload,
     TokenizePayload,
+    ToolPayload,
     metadata,
     split,
 )
+
+P = TypeVar("P", bound=ToolPayload)
 
 
 async def info(call: Call, dispatcher: Dispatcher) -> Answer:
@@ -47,32 +56,39 @@ async def readiness(call: Call, dispatcher: Dispatcher) -> Answer:
 
 
 async def tokenize(call: Call, dispatcher: Dispatcher) -> Answer:
-    payload = read_payload(call.body, TokenizePayload)
-    with generating_model(call, dispatcher, payload.model) as model:
+    with _asked(call, dispatcher, TokenizePayload) as (payload, model, ignored):
         ids = await asyncio.to_thread(payload.tokenize, model)
-    return _json({"count": len(ids), "max_model_len": model.backend.max_length, "tokens": ids})
+    return _json({"count": len(ids), "max_model_len": model.backend.max_length, "tokens": ids}, ignored=ignored)
 
 
 async def decode(call: Call, dispatcher: Dispatcher) -> Answer:
-    payload = read_payload(call.body, DecodePayload)
-    with generating_model(call, dispatcher, payload.model) as model:
+    with _asked(call, dispatcher, DecodePayload) as (payload, model, ignored):
         try:
             text = await asyncio.to_thread(model.backend.tokenizer.decode, payload.tokens)
         except (IndexError, KeyError, OverflowError, TypeError):  # by the kind of tokenizer
             raise InvalidPayload(f"`tokens` must be token ids of the model. Given: {shown(payload.tokens)}") from None
-    return _json({"prompt": text})
+    return _json({"prompt": text}, ignored=ignored)
 
 
 async def split_text(call: Call, dispatcher: Dispatcher) -> Answer:
-    payload = read_payload(call.body, SplitPayload)
-    with generating_model(call, dispatcher, payload.model) as model:
-        return _json({"split_text": await asyncio.to_thread(split, payload, model.backend.tokenizer)})
+    with _asked(call, dispatcher, SplitPayload) as (payload, model, ignored):
+        return _json({"split_text": await asyncio.to_thread(split, payload, model.backend.tokenizer)}, ignored=ignored)
 
 
 async def metadata_text(call: Call, dispatcher: Dispatcher) -> Answer:
-    payload = read_payload(call.body, MetadataPayload)
+    with _asked(call, dispatcher, MetadataPayload) as (payload, model, ignored):
+        return _json(await asyncio.to_thread(metadata, payload, model), ignored=ignored)
+
+
+@contextmanager
+def _asked(call: Call, dispatcher: Dispatcher, payload_type: type[P]) -> Iterator[tuple[P, Model, tuple[str, ...]]]:
+    """The payload, the model that it is for, and the names of what was dropped. Raises InvalidPayload."""
+    payload, ignored = read_known(call.body, payload_type, strict=False)
     with generating_model(call, dispatcher, payload.model) as model:
-        return _json(await asyncio.to_thread(metadata, payload, model))
+        if ignored and model.plan.options.strict_parameters:
+            read_payload(call.body, payload_type)
+        model.ignored.report(ignored, lambda: names_of([payload_type]))
+        yield payload, model, ignored
 
 
 def _version(distribution: str) -> str | None:
@@ -82,8 +98,8 @@ def _version(distribution: str) -> str | None:
         return None
 
 
-def _json(content: object, status: int = 200) -> Answer:
-    return Answer(status, "application/json", orjson.dumps(content))
+def _json(content: object, status: int = 200, ignored: tuple[str, ...] = ()) -> Answer:
+    return Answer(status, "application/json", orjson.dumps(content), ignored)
 
 
 ROUTES = (

@@ -14,10 +14,14 @@ from lmi_core.handler import Answer, Call, Generation, Handler, Route
 from lmi_core.hookspecs import hookimpl
 from lmi_core.model import Model
 from lmi_core.payload import check_payload, read_object, shown
+from lmi_core.plain_text import is_plain_text, read_plain_text
 from lmi_core.request import GenerationRequest
+from lmi_core.tolerant_payload import TolerantPayload, take_known
 from lmi_handlers.chat import ChatRequest, chat_generation, read_chat
 from lmi_handlers.statuses import STATUSES
-from lmi_handlers.vocabulary import translate
+from lmi_handlers.tgi_adapters import with_adapters
+from lmi_handlers.tgi_grammar import TgiGrammar, use_grammar
+from lmi_handlers.vocabulary import sample_as_tgi, translate
 
 TARGET_MODEL_HEADER = "X-Amzn-SageMaker-Target-Model"
 
@@ -34,11 +38,9 @@ EXAMPLES: list[JsonValue] = [
 ]
 
 
-class Payload(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-    parameters: ParametersObject = Field(default_factory=dict, description="The generation parameters.")
-    stream: bool = Field(False, description="Answer token by token.")
+class Payload(TolerantPayload):
+    parameters: ParametersObject | None = Field(None, description="The generation parameters.")
+    stream: bool | None = Field(None, description="Answer token by token.")
     model: str | None = Field(None, description="The model's name, where several are served.")
 
 
@@ -82,13 +84,16 @@ class LmiHandler(Handler):
         name = read_object(body).get("model")
         return name if isinstance(name, str) else None
 
+    def receive(self, call: Call, model: Model) -> Call:
+        return with_adapters(call, model)
+
     def parse(self, call: Call, model: Model) -> Generation:
-        payload = read_object(call.body)
+        payload = _payload(call)
         if "messages" in payload:  # whose `model` LMI's schema leaves to the client
             return _chat(payload, call, model)
         if payload.get("model") not in (None, *model.names):
             known = " or ".join(model.names)
-            raise ModelNotFound(f"`model` must be {known}, or left out. Given: {shown(payload['model'])}")
+            raise ModelNotFound(f"`model` must be {known} or left out. Given: {shown(payload['model'])}")
         return _dynamic(payload, model) if model.dynamic_batch is not None else _rolling(payload, model)
 
     def error(self, error: LmiError, model: Model | None, formatter: OutputFormatter | None) -> Answer:
@@ -107,6 +112,13 @@ class LmiHandler(Handler):
         return Answer(status, "application/json", body)
 
 
+def _payload(call: Call) -> dict[str, Any]:
+    """The body's object; a body of plain text is the prompt. Raises InvalidPayload."""
+    if is_plain_text(call.headers):
+        return {"inputs": read_plain_text(call.body, call.headers)}
+    return read_object(call.body)
+
+
 def _chat(body: Mapping[str, Any], call: Call, model: Model) -> Generation:
     payload, ignored = read_chat(body, model)
     formatters = model.plan.chat_formatters
@@ -115,23 +127,32 @@ def _chat(body: Mapping[str, Any], call: Call, model: Model) -> Generation:
 
 
 def _rolling(body: Mapping[str, Any], model: Model) -> Generation:
-    payload = check_payload(body, RollingBatchPayload)
-    return Generation((_request(payload.inputs, payload),), _formatter(payload, model))
+    payload, ignored = take_known(body, RollingBatchPayload, model.plan.options.strict_parameters)
+    return Generation((_request(payload.inputs, payload, model),), _formatter(payload, model), ignored=ignored)
 
 
 def _dynamic(body: Mapping[str, Any], model: Model) -> Generation:
-    payload = check_payload(body, DynamicBatchPayload)
-    for name in ("details", "decoder_input_details"):
-        if given := payload.parameters.get(name):
-            raise InvalidPayload(f"`parameters.{name}` is only available with rolling batch. Given: {shown(given)}")
-    requests = tuple(_request(prompt, payload) for prompt in payload.inputs)
-    return Generation(requests, _formatter(payload, model))
+    payload, ignored = take_known(body, DynamicBatchPayload, model.plan.options.strict_parameters)
+    if given := (payload.parameters or {}).get("details"):
+        raise InvalidPayload(f"`parameters.details` is only available with rolling batch. Given: {shown(given)}")
+    requests = tuple(_request(prompt, payload, model) for prompt in payload.inputs)
+    return Generation(requests, _formatter(payload, model), ignored=ignored)
 
 
-def _request(prompt: str, payload: Payload) -> GenerationRequest:
-    is_flag = isinstance(payload.parameters.get("stop"), bool)  # TensorRT-LLM's parameter
-    parameters, names = translate(payload.parameters, {} if is_flag else TGI_NAMES)
+def _request(prompt: str, payload: Payload, model: Model) -> GenerationRequest:
+    given = dict(payload.parameters or {})
+    grammar = given.pop("grammar", None)
+    is_flag = isinstance(given.get("stop"), bool)  # TensorRT-LLM's parameter
+    parameters, names = translate(given, {} if is_flag else TGI_NAMES)
+    if grammar is not None:
+        use_grammar(check_payload({"grammar": grammar}, _Grammar).grammar, parameters, names)
+    if model.plan.options.tgi_compat:
+        sample_as_tgi(parameters)
     return GenerationRequest(prompt, parameters, names=names)
+
+
+class _Grammar(BaseModel):
+    grammar: TgiGrammar
 
 
 def _formatter(payload: Payload, model: Model) -> str:

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple, TypeVar
 from pydantic import BaseModel
 
 from lmi_core.errors import InvalidPayload
-from lmi_core.payload import check_payload, shown
-from lmi_core.registry import did_you_mean
+from lmi_core.payload import shown
+from lmi_core.tolerant_payload import take_known
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -87,29 +87,18 @@ def take_fields(given: Mapping[str, Any], payload_type: type[M], strict: bool) -
     Raises InvalidPayload.
     """
     kept: dict[str, Any] = {}
-    ignored: list[str] = []
     for name, value in given.items():
-        if name in payload_type.model_fields:
-            kept[name] = value
-        elif value is None or name in HINTS:
-            continue
-        elif name in REFUSED:
+        if name in REFUSED:
             _refuse(name, value)
-        else:
-            ignored.append(name)
-    if strict and ignored:
-        raise InvalidPayload(_unknown(ignored[0], payload_type))
-    return check_payload(kept, payload_type), tuple(ignored)
+        elif name not in HINTS:
+            kept[name] = value
+    for name in IGNORED.keys() & kept.keys() if strict else ():
+        raise InvalidPayload(f"`{name}` has no effect here: {IGNORED[name]}. option.strict_parameters refuses it")
+    return take_known(kept, payload_type, strict)
 
 
 def _refuse(name: str, value: object) -> None:
     reason, neutral = REFUSED[name]
-    if not any(value == each and type(value) is type(each) for each in neutral):
-        hint = f" or {shown(neutral[-1])}" if neutral else ""
-        raise InvalidPayload(f"`{name}` must be null{hint}: {reason}. Given: {shown(value)}")
-
-
-def _unknown(name: str, payload_type: type[BaseModel]) -> str:
-    if name in IGNORED:
-        return f"`{name}` has no effect here ({IGNORED[name]}), and option.strict_parameters refuses what has none"
-    return f"`{name}` is no field of this request.{did_you_mean(name, [*payload_type.model_fields, *HINTS, *REFUSED])}"
+    if value is not None and not any(value == each and type(value) is type(each) for each in neutral):
+        needed = " or ".join(["null", *map(shown, neutral)])
+        raise InvalidPayload(f"`{name}` must be {needed}: {reason}. Given: {shown(value)}")

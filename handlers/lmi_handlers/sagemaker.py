@@ -67,7 +67,7 @@ class SageMakerHandler(LmiHandler):
         component = headers.pop(INFERENCE_COMPONENT_HEADER, model.name)
         if component not in model.names:
             headers[ADAPTER_HEADER] = component
-        return replace(call, headers=headers)
+        return super().receive(replace(call, headers=headers), model)
 
     def error(self, error: LmiError, model: Model | None, formatter: OutputFormatter | None) -> Answer:
         if error.kind in ENDPOINT_ERRORS:

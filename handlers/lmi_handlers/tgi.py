@@ -12,11 +12,12 @@ from lmi_core.formatter import OutputFormatter
 from lmi_core.handler import Answer, Call, Generation, Handler, Route
 from lmi_core.hookspecs import hookimpl
 from lmi_core.model import Model
-from lmi_core.payload import read_payload
 from lmi_core.request import GenerationRequest
+from lmi_core.tolerant_payload import read_known
 from lmi_handlers.admission import generating_model
 from lmi_handlers.lmi import TARGET_MODEL_HEADER
-from lmi_handlers.tgi_payload import TgiPayload
+from lmi_handlers.tgi_adapters import with_adapters
+from lmi_handlers.tgi_payload import TgiParameters, TgiPayload
 from lmi_handlers.vocabulary import refuse_hidden_sequences
 
 STATUSES = {
@@ -82,15 +83,19 @@ class TgiHandler(Handler):
     def model_name(self, path_parameters: Mapping[str, str], headers: Mapping[str, str]) -> str | None:
         return headers.get(TARGET_MODEL_HEADER)
 
+    def receive(self, call: Call, model: Model) -> Call:
+        return with_adapters(call, model)
+
     def parse(self, call: Call, model: Model) -> Generation:
-        payload = read_payload(call.body, TgiPayload)
+        payload, ignored = read_known(call.body, TgiPayload, model.plan.options.strict_parameters)
         formatter = _formatter(call.path, payload.stream)
-        parameters, names = payload.parameters.translated()
+        given = payload.parameters or TgiParameters()
+        parameters, names = given.translated()
         if formatter == "tgi_stream":
             refuse_hidden_sequences(parameters, names)
-        fits_context = payload.parameters.max_new_tokens is None
+        fits_context = given.max_new_tokens is None
         request = GenerationRequest(payload.inputs, parameters, names=names, fits_context=fits_context)
-        return Generation((request,), formatter)
+        return Generation((request,), formatter, ignored=ignored)
 
     def error(self, error: LmiError, model: Model | None, formatter: OutputFormatter | None) -> Answer:
         return error_answer(error)

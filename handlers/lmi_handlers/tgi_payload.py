@@ -4,33 +4,20 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from lmi_core.errors import InvalidPayload
-from lmi_handlers.vocabulary import sample_if_asked, translate
+from lmi_core.tolerant_payload import TolerantPayload
+from lmi_handlers.tgi_grammar import TgiGrammar, use_grammar
+from lmi_handlers.vocabulary import sample_as_tgi, translate
 
 MAX_NEW_TOKENS = 100
 NAMES = {"stop": "stop_sequences"}
 
 
-class TgiGrammar(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-    type: Literal["json", "json_schema", "regex"]
-    value: dict[str, Any] | str = Field(description="A JSON schema, or a regular expression.")
-
-    def guide(self) -> tuple[str, Any]:
-        """The parameter of LMI's that says the same."""
-        if self.type == "regex":
-            if not isinstance(self.value, str):
-                raise InvalidPayload("`parameters.grammar.value` must be a regular expression as a string")
-            return "guided_regex", self.value
-        if not isinstance(self.value, dict):
-            raise InvalidPayload("`parameters.grammar.value` must be a JSON schema as an object")
-        return "guided_json", self.value.get("schema", self.value) if self.type == "json_schema" else self.value
-
-
 class TgiParameters(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
+    """Any further property is one of LMI's parameters, or unknown."""
 
+    model_config = ConfigDict(extra="allow", strict=True)
+
+    adapter_id: str | None = Field(None, description="The adapter to generate with; so does `adapters` in the body.")
     best_of: int | None = Field(None, description="Sequences to generate, of which the likeliest is the answer.")
     decoder_input_details: bool | None = Field(None, description="Give `details.prefill`: the prompt's tokens.")
     details: bool | None = Field(None, description="Answer with `details`.")
@@ -40,8 +27,8 @@ class TgiParameters(BaseModel):
     max_new_tokens: int | None = Field(None, description=f"The most tokens to generate. Default: {MAX_NEW_TOKENS}.")
     repetition_penalty: float | None = Field(None, description="Above 1 makes tokens seen before less likely.")
     return_full_text: bool | None = Field(None, description="Put the prompt before the generated text.")
-    seed: int | None = Field(None, description="The same seed gives the same text.")
-    stop: list[str] | None = Field(None, description="Texts that end the generation.")
+    seed: int | None = Field(None, description="The same seed gives the same text; -1 is random.")
+    stop: str | list[str] | None = Field(None, description="A text that ends the generation, or several.")
     temperature: float | None = Field(None, description="Divides the logits before sampling.")
     top_k: int | None = Field(None, description="Sample from the k most likely tokens.")
     top_n_tokens: int | None = Field(None, description="Give so many likeliest tokens in each token's place.")
@@ -52,20 +39,17 @@ class TgiParameters(BaseModel):
 
     def translated(self) -> tuple[dict[str, Any], dict[str, str]]:
         """The parameters by LMI's names, and the client's names for them."""
-        given = self.model_dump(exclude_none=True, exclude={"grammar", "watermark"})
+        given = self.model_dump(exclude_none=True, exclude={"adapter_id", "grammar", "watermark"})
         given.setdefault("max_new_tokens", MAX_NEW_TOKENS)
         parameters, names = translate(given, NAMES)
         if self.grammar is not None:
-            guide, value = self.grammar.guide()
-            parameters[guide], names[guide] = value, "grammar"
-        sample_if_asked(parameters)
+            use_grammar(self.grammar, parameters, names)
+        sample_as_tgi(parameters)
         return parameters, names
 
 
-class TgiPayload(BaseModel):
+class TgiPayload(TolerantPayload):
     model_config = ConfigDict(
-        extra="forbid",
-        strict=True,
         json_schema_extra={
             "examples": [
                 {"inputs": "What is Deep Learning?", "parameters": {"max_new_tokens": 20, "details": True}},
@@ -75,5 +59,5 @@ class TgiPayload(BaseModel):
     )
 
     inputs: Annotated[str, Field(min_length=1)] = Field(description="The prompt.")
-    parameters: TgiParameters = Field(default_factory=TgiParameters, description="The generation parameters.")
+    parameters: TgiParameters | None = Field(None, description="The generation parameters.")
     stream: bool | None = Field(None, description="Answer token by token; each route but `/` has only one form.")

@@ -32,7 +32,8 @@ def generate(call: Call, model: Model) -> Generation | Inference:
         "outputs": parameters.outputs,
         "count": parameters.num_answers,
     }
-    return Generation((text_request(payload, parameters),), _formatter(streams, parameters), arguments)
+    formatter = _formatter(streams, parameters)
+    return Generation((text_request(payload, parameters),), formatter, arguments, strict=True)
 
 
 def text_request(payload: TritonPayload, parameters: TritonParameters) -> GenerationRequest:

@@ -85,7 +85,8 @@ def text_generation(request: InferRequest, model: Model) -> Generation:
         "inner": model.new_formatter("triton", head={}, outputs=outputs, count=parameters.num_answers),
         "writer": InferWriter(head(model, request.id), request),
     }
-    return Generation((text_request(payload, parameters),), TextInferFormatter.name, arguments, request.timeout)
+    requests = (text_request(payload, parameters),)
+    return Generation(requests, TextInferFormatter.name, arguments, request.timeout, strict=True)
 
 
 class TextInferFormatter(OutputFormatter):

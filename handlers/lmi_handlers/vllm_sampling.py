@@ -2,8 +2,9 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BeforeValidator, Field
 
+from lmi_core.tolerant_payload import TolerantPayload
 from lmi_handlers.vocabulary import translate
 
 NAMES = {
@@ -23,10 +24,8 @@ def _as_list(value: object) -> object:
 Texts = Annotated[list[str], BeforeValidator(_as_list, json_schema_input_type=str | list[str])]
 
 
-class SamplingKeywords(BaseModel):
+class SamplingKeywords(TolerantPayload):
     """Their bounds are the backend's to check."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
 
     n: int = Field(1, description="Sequences to answer with.")
     best_of: int | None = Field(None, description="Sequences to generate, of which the n likeliest are the answer.")
@@ -36,7 +35,7 @@ class SamplingKeywords(BaseModel):
     top_p: float = Field(1.0, description="Sample from the tokens that make up this probability.")
     top_k: int = Field(-1, description="Sample from the k most likely tokens; -1 means all.")
     min_p: float = Field(0.0, description="Leave out tokens less likely than this times the likeliest.")
-    seed: int | None = Field(None, description="The same seed gives the same text.")
+    seed: int | None = Field(None, description="The same seed gives the same text; -1 is random.")
     presence_penalty: float = Field(0.0, description="Makes tokens less likely that were generated.")
     frequency_penalty: float = Field(0.0, description="The same, each time that they were generated.")
     repetition_penalty: float = Field(1.0, description="Above 1 makes tokens seen before less likely.")

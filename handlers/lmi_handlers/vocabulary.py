@@ -6,6 +6,8 @@ from typing import Any
 from lmi_core.errors import InvalidPayload
 
 SAMPLING = frozenset({"temperature", "top_k", "top_p", "min_p", "typical_p"})
+# TGI's parameters of sampling, with the values that change no probability.
+TGI_NEUTRAL = {"temperature": (1,), "top_k": (0, -1), "top_p": (1,), "typical_p": (1,)}
 
 
 def translate(given: Mapping[str, Any], names: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
@@ -29,6 +31,12 @@ def sample_if_asked(parameters: dict[str, Any]) -> None:
     """Where `do_sample` is not given, a parameter of sampling means it."""
     if SAMPLING & parameters.keys():
         parameters.setdefault("do_sample", True)
+
+
+def sample_as_tgi(parameters: dict[str, Any]) -> None:
+    """A parameter of sampling that has an effect means `do_sample`, whatever that says, as in TGI."""
+    if any(parameters.get(name, neutral[0]) not in neutral for name, neutral in TGI_NEUTRAL.items()):
+        parameters["do_sample"] = True
 
 
 def refuse_hidden_sequences(parameters: Mapping[str, Any], spellings: Mapping[str, str]) -> None:

@@ -99,7 +99,7 @@ async def test_stop(server: RunningServer, path: str) -> None:
     assert (output.generated_text, output.details.finish_reason) == ("Deep Learning is", "stop_sequence")
 
 
-@pytest.mark.parametrize("path", TGI_ROUTES)
+@pytest.mark.parametrize("path", [*TGI_ROUTES, "/invocations"])
 async def test_every_parameter_of_the_client(server: RunningServer, path: str) -> None:
     output = await details(
         server,
@@ -123,6 +123,20 @@ async def test_every_parameter_of_the_client(server: RunningServer, path: str) -
     assert output.details.best_of_sequences is not None
     top_tokens: Any = output.details.top_tokens  # typed as objects, but the client leaves them as they came
     assert [token["text"] for token in top_tokens[0]] == WORDS[:2]
+
+
+@pytest.mark.parametrize("path", [*TGI_ROUTES, "/invocations"])
+async def test_sampling_by_the_temperature_alone(server: RunningServer, path: str) -> None:
+    for parameters, samples in (({"temperature": 0.7}, True), ({"do_sample": False, "top_p": 0.9}, True), ({}, False)):
+        assert await generate(server, path, **parameters) == TEXT
+        assert server.scripted.history[-1].parameters.do_sample is samples
+
+
+@pytest.mark.parametrize("path", [*TGI_ROUTES, "/invocations"])
+async def test_adapter_that_there_is_not(server: RunningServer, path: str) -> None:
+    with pytest.raises((HfHubHTTPError, ValidationError), match="there is no adapter `french`"):
+        await generate(server, path, adapter_id="french")
+    assert server.scripted.history == []
 
 
 @pytest.mark.parametrize("path", TGI_ROUTES)

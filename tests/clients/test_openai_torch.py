@@ -183,6 +183,16 @@ async def test_response_pool(http: aiohttp.ClientSession) -> None:
     assert answer["finish_reasons"] == ["stop"]
 
 
+@pytest.mark.parametrize("path", ["/v1/generate", "/v1/generate_stream"])
+@pytest.mark.parametrize("max_tokens", [1, 3, 200])
+async def test_response_pool_whatever_max_tokens_says(http: aiohttp.ClientSession, path: str, max_tokens: int) -> None:
+    pool = ["an \u00fcberlanges item, of many more than sixteen tokens: \U0001f600\u4f60\u597d", "zq" * 40]
+    for seed in range(3):
+        *_, answer = await generate(http, path, response_pool=pool, max_tokens=max_tokens, seed=seed, n=2)
+        assert set(answer["responses"]) <= set(pool)
+        assert answer["finish_reasons"] == ["stop", "stop"]
+
+
 async def test_simple_json_format(http: aiohttp.ClientSession) -> None:
     form = {"age": "integer", "fast": "boolean"}
     (answer,) = await generate(http, json_format=form, max_tokens=200, seed=1)

@@ -110,7 +110,7 @@ def test_value_at_its_bound(name: str, value: object) -> None:
 @pytest.mark.parametrize(
     ("name", "value", "bound"),
     [
-        ("seed", -1, "must be greater than or equal to 0"),
+        ("seed", -2, "must be greater than or equal to -1"),
         ("seed", 2**63, "must be less than 9223372036854775808"),
         ("temperature", -0.1, "must be greater than or equal to 0"),
         ("temperature", 100.1, "must be less than or equal to 100"),
@@ -146,7 +146,7 @@ def test_value_past_its_bound(name: str, value: object, bound: str) -> None:
         ("top_p", [0.5], "must be a valid number"),
         ("do_sample", 1, "must be a valid boolean"),
         ("details", "true", "must be a valid boolean"),
-        ("stop_sequences", "stop", "must be a valid list"),
+        ("stop_sequences", 3, "must be a valid list"),
     ],
 )
 def test_types_are_those_of_json(name: str, value: object, demand: str) -> None:
@@ -182,20 +182,18 @@ def test_unknown_parameter_that_is_null_is_not_given() -> None:
     assert check({"zzz": None}).parameters == ExtendedParameters()
 
 
-@pytest.mark.parametrize("others", [{}, {"details": False}, {"details": None}])
-def test_decoder_input_details_needs_details(others: dict[str, Any]) -> None:
-    error = error_of({"decoder_input_details": True, **others})
-    assert error.message == (
-        "`decoder_input_details` must come with `details`: true, which it is a part of. Given: True"
-    )
+@pytest.mark.parametrize("details", [True, False])
+@pytest.mark.parametrize("given", [{"decoder_input_details": True}, {"prompt_logprobs": 0}, {"logprobs": 1}])
+def test_what_is_part_of_the_details_is_taken_without_them(given: dict[str, Any], details: bool) -> None:
+    assert check({**given, "details": details}).parameters.wants_prefill is ("logprobs" not in given)
 
 
-@pytest.mark.parametrize(
-    "parameters", [{"decoder_input_details": True, "details": True}, {"decoder_input_details": False}]
-)
-def test_decoder_input_details(parameters: dict[str, Any]) -> None:
-    expected = parameters["decoder_input_details"]
-    assert check(parameters).parameters.decoder_input_details is expected
+def test_seed_of_minus_one_is_random() -> None:
+    assert check({"seed": -1}).parameters.seed is None
+
+
+def test_one_stop_sequence_as_a_string() -> None:
+    assert check({"stop_sequences": "end"}).parameters.stop_sequences == ["end"]
 
 
 def test_empty_prompt() -> None:

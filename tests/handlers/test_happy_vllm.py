@@ -3,6 +3,7 @@
 import asyncio
 from typing import Any
 
+import orjson
 import pytest
 
 from lmi_core.extended_parameters import ExtendedParameters
@@ -66,6 +67,14 @@ async def test_response_pool_example(server: RunningServer) -> None:
     answer = await server.post("/v1/generate", {"prompt": prompt, **GREEDY, "response_pool": pool})
     assert answer.status == 200
     assert parameters(server).guided_choice == pool
+
+
+@pytest.mark.parametrize("given", [{}, {"max_tokens": 1}, {"max_tokens": 500}])
+async def test_response_pool_has_room_for_its_longest_item(server: RunningServer, given: dict[str, int]) -> None:
+    pool = ["no", "perhaps", "\u00fcberhaupt nicht"]
+    answer = await server.post("/v1/generate", {"prompt": "Is it?", **given, "response_pool": pool})
+    assert answer.status == 200
+    assert parameters(server).max_new_tokens == len("\u00fcberhaupt nicht".encode()) + 1
 
 
 async def test_json_format_example(server: RunningServer) -> None:
@@ -171,7 +180,6 @@ async def test_sampling_keywords_of_vllm(
         ({}, "`prompt` is required"),
         ({"prompt": ""}, "`prompt` must have at least 1 character. Given: ''"),
         ({"prompt": "a", "max_tokens": 0}, "`max_tokens` must be greater than or equal to 1. Given: 0"),
-        ({"prompt": "a", "temprature": 0}, "`temprature` is no field of this request. Did you mean `temperature`?"),
         (
             {"prompt": "a", "logits_processors": ["f"]},
             "`logits_processors` is not taken; `response_pool` and `json_format` are what guides the text here",
@@ -247,6 +255,40 @@ async def test_abort_of_another_dialect_s_request(server: RunningServer) -> None
     answer = await abort(server, "/invocations", {"inputs": "Hey", "parameters": {"details": True}})
     details = answer.json()["details"]
     assert (details["finish_reason"], details["generated_tokens"]) == ("abort", 2)
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": "Hey"}]}),
+        ("/invocations", {"messages": [{"role": "user", "content": "Hey"}]}),
+        ("/v1/completions", {"prompt": "Hey"}),
+    ],
+)
+async def test_abort_by_the_id_that_an_answer_shows(server: RunningServer, path: str, body: dict[str, Any]) -> None:
+    script = Script("one two", hold=True)
+    server.scripted.enqueue(script)
+    async with server.client.post(path, json=body | {"stream": True}) as response:
+        shown_id = orjson.loads((await response.content.readuntil(b"\n")).removeprefix(b"data: "))["id"]
+        aborted = await server.post("/v1/abort_request", {"request_id": shown_id})
+        assert (aborted.status, aborted.json()) == (200, {"request_id": shown_id, "aborted": True})
+        await asyncio.wait_for(script.closed.wait(), 5)
+        assert b'"finish_reason":"abort"' in await response.read()
+
+
+async def test_abort_of_an_id_that_looks_like_an_answer_s(server: RunningServer) -> None:
+    scripts = [Script("one", hold=True), Script("one", hold=True)]
+    server.scripted.enqueue(*scripts)
+    requests = []
+    for script, request_id in zip(scripts, ("cmpl-mine", "mine"), strict=True):
+        headers = {"x-request-id": request_id}
+        requests.append(asyncio.create_task(server.post("/v1/generate", {"prompt": "Hey"}, headers=headers)))
+        await script.started.wait()
+    for script, request in zip(scripts, requests, strict=True):  # itself first, then what it may be an answer's id of
+        assert (await server.post("/v1/abort_request", {"request_id": "cmpl-mine"})).status == 200
+        await asyncio.wait_for(script.closed.wait(), 5)
+        assert (await request).json()["finish_reasons"] == ["abort"]
+    assert (await server.post("/v1/abort_request", {"request_id": "cmpl-mine"})).status == 404
 
 
 async def test_abort_of_what_is_not_running(server: RunningServer) -> None:

@@ -68,14 +68,13 @@ async def test_streaming(serve: Serve, model_dir: ModelDirectory, properties: st
         ({"inputs": []}, "`inputs` must have at least 1 item. Given: []"),
         ({"inputs": ["a", ""]}, "`inputs.1` must have at least 1 character. Given: ''"),
         ({"inputs": 1}, "`inputs` must be a string, or a list of strings. Given: 1"),
-        ({"inputs": "a", "streem": True}, "`streem` is no field of this request. Did you mean `stream`?"),
         (
             {"inputs": "a", "parameters": {"details": True}},
             "`parameters.details` is only available with rolling batch. Given: True",
         ),
         (
             {"inputs": "a", "parameters": {"decoder_input_details": "yes"}},
-            "`parameters.decoder_input_details` is only available with rolling batch. Given: 'yes'",
+            "`decoder_input_details` must be a valid boolean. Given: 'yes'",
         ),
         (
             {"inputs": "a", "parameters": {"top_p": 2}},
@@ -88,6 +87,25 @@ async def test_errors(serve: Serve, model_dir: ModelDirectory, payload: object, 
     answer = await server.post("/invocations", payload)
     assert (answer.status, answer.content_type) == (424, "application/json")
     assert answer.json() == {"code": 424, "message": "invoke handler failure", "error": message}
+
+
+@pytest.mark.parametrize("strict", [False, True])
+async def test_unknown_parameters(serve: Serve, model_dir: ModelDirectory, strict: bool) -> None:
+    server = await serve_dynamic(serve, model_dir, "option.strict_parameters=true\n" if strict else "")
+    answer = await server.post("/invocations", {"inputs": ["a", "b"], "parameters": {"zzz": 1}, "streem": True})
+    if strict:
+        message = "`streem` is no field of this request. Did you mean `stream`?"
+        assert (answer.status, answer.json()["error"]) == (424, message)
+    else:
+        assert (answer.status, answer.headers["X-Lmi-Ignored-Parameters"]) == (200, "streem, zzz")
+        assert len(answer.json()) == 2
+
+
+async def test_what_is_part_of_details_is_taken_and_has_no_place(serve: Serve, model_dir: ModelDirectory) -> None:
+    server = await serve_dynamic(serve, model_dir)
+    parameters = {"decoder_input_details": True, "logprobs": 1, "prompt_logprobs": 1}
+    answer = await server.post("/invocations", {"inputs": PROMPT, "parameters": parameters})
+    assert (answer.status, answer.json()) == (200, [{"generated_text": TEXT}])
 
 
 async def test_failure_of_one_prompt_fails_the_call(serve: Serve, model_dir: ModelDirectory) -> None:

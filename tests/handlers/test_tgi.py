@@ -118,8 +118,8 @@ async def test_parameters(server: RunningServer, given: dict[str, Any], name: st
         ({"inputs": "a", "parameters": {"stop": [""]}}, "`stop.0` must have at least 1 character. Given: ''"),
         ({"inputs": "a", "parameters": {"watermark": True}}, "`parameters.watermark` must be False. Given: True"),
         (
-            {"inputs": "a", "parameters": {"grammar": {"type": "json", "value": "{}"}}},
-            "`parameters.grammar.value` must be a JSON schema as an object",
+            {"inputs": "a", "parameters": {"grammar": {"type": "json", "value": "[]"}}},
+            "`parameters.grammar.value` must be a JSON schema, as an object or as its text",
         ),
         (
             {"inputs": "a", "parameters": {"grammar": {"type": "regex", "value": {}}}},

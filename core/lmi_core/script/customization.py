@@ -5,12 +5,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import orjson
+from multidict import CIMultiDict
 
 from lmi_core.backend import Backend
 from lmi_core.errors import AdapterNotFound, FormatterFailed, InvalidPayload
 from lmi_core.formatter import OutputFormatter
 from lmi_core.handler import Call
 from lmi_core.payload import shown
+from lmi_core.plain_text import CONTENT_TYPE, is_plain_text
 from lmi_core.properties import HandlerProperties
 from lmi_core.registry import did_you_mean
 from lmi_core.request import GenerationRequest
@@ -49,7 +51,9 @@ class Customization:
         }
         formatted = await format_input(self.formatters.input, call, arguments, self.options.predict_timeout)
         self.request_input = formatted.request_input
-        return replace(call, body=formatted.body)
+        headers = CIMultiDict(call.headers)
+        headers[CONTENT_TYPE] = "application/json"
+        return replace(call, body=formatted.body, headers=headers)
 
     def adapted(self, requests: tuple[GenerationRequest, ...]) -> tuple[GenerationRequest, ...]:
         """Each with its adapter. Raises InvalidPayload where there are not as many of one as of the other."""
@@ -94,7 +98,7 @@ def take_adapters(call: Call) -> tuple[Call, tuple[str | None, ...]]:
     """
     named = call.headers.get(ADAPTER_HEADER)
     in_header = (named,) if named else ()
-    if b'"adapters"' not in call.body:
+    if b'"adapters"' not in call.body or is_plain_text(call.headers):
         return call, in_header
     try:
         payload = orjson.loads(call.body)
