@@ -19,7 +19,7 @@ from pydantic import (
 )
 from pydantic.fields import FieldInfo
 
-from lmi_core.reasoning.formats import find_format
+from lmi_core.reasoning.formats import find_reasoning_format
 from lmi_core.reasoning.parser import ReasoningFormat
 
 OPTION_PREFIX = "option."
@@ -304,7 +304,7 @@ class HandlerProperties(Properties):
         """How chats' reasoning is marked; None where it is not told from the content."""
         if self.reasoning_parser is None or self.enable_reasoning is False:
             return None
-        return find_format(self.reasoning_parser)
+        return find_reasoning_format(self.reasoning_parser)
 
     @property
     def served_model_names(self) -> tuple[str, ...]:
@@ -326,7 +326,7 @@ class HandlerProperties(Properties):
     @classmethod
     def _known_reasoning(cls, value: str | None) -> str | None:
         if value is not None:
-            find_format(value)
+            find_reasoning_format(value)
         return value
 
     @field_validator("enable_reasoning")

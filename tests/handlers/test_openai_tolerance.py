@@ -118,6 +118,14 @@ async def test_an_assistants_message_is_taken_back(server: RunningServer) -> Non
     assert server.scripted.history[-1].prompt.startswith("assistant: No.\n")
 
 
+async def test_further_members_of_tools(server: RunningServer) -> None:
+    function = {"name": "f", "description": None, "parameters": SCHEMA, "strict": None, "defer_loading": True}
+    tool = {"type": "function", "function": function, "cache_control": {"type": "ephemeral"}}
+    choice = {"type": "function", "function": {"name": "f", "further": 1}, "further": 1}
+    assert (await chat(server, tools=[tool], tool_choice=choice)).status == 200
+    assert parameters(server).guided_json == SCHEMA
+
+
 async def test_further_members_of_other_objects(server: RunningServer) -> None:
     options = {"include_usage": True, "include_obfuscation": False}
     schema = {"name": "a", "schema": SCHEMA, "strict": True, "examples": []}

@@ -24,6 +24,11 @@ COHERE = Markers(
     interrupts=("<|START_ACTION|>",),
     wrapper=("<|START_RESPONSE|>", "<|END_RESPONSE|>"),
 )
+K2_HORIZON = Markers(
+    ("<ifm|think>", "<ifm|think_fast>", "<ifm|think_faster>"),
+    ("</ifm|think>", "</ifm|think_fast>", "</ifm|think_faster>"),
+    interrupts=("<ifm|tool_calls>",),
+)
 KIMI_K3 = Markers(
     ("<|open|>think<|sep|>",),
     ("<|close|>think<|sep|>",),
@@ -53,6 +58,7 @@ FORMATS = MappingProxyType[str, ReasoningFormat](
         "holo2": THINK_OPENED,
         "hunyuan_a13b": Markers(wrapper=("<answer>", "</answer>")),
         "hy_v3": THINK,
+        "k2_horizon": K2_HORIZON,
         "kimi": Markers(("◁think▷",), ("◁/think▷",)),
         "kimi_k2": Markers(interrupts=("<|tool_calls_section_begin|>",)),
         "kimi_k3": KIMI_K3,
@@ -91,7 +97,7 @@ ALIASES = MappingProxyType(
 )
 
 
-def find_format(name: str) -> ReasoningFormat:
+def find_reasoning_format(name: str) -> ReasoningFormat:
     """Return the format of that name, `-` meaning `_`; raises ValueError, which names those that are known."""
     plain = name.lower().replace("-", "_")
     found = FORMATS.get(ALIASES.get(plain, plain))

@@ -1,6 +1,6 @@
 import pytest
 
-from lmi_core.reasoning.formats import ALIASES, FORMATS, find_format
+from lmi_core.reasoning.formats import ALIASES, FORMATS, find_reasoning_format
 from lmi_core.reasoning.parser import AnswerContext, SplitText
 
 NEW = AnswerContext("user: hi\nassistant:", tools=True)
@@ -17,7 +17,7 @@ IN_ANALYSIS = AnswerContext("<|start|>user<|message|>hi<|end|><|start|>assistant
 
 
 def split(name: str, context: AnswerContext, pieces: list[str]) -> SplitText:
-    parser = find_format(name).new_parser(context)
+    parser = find_reasoning_format(name).new_parser(context)
     parts = [*map(parser.push, pieces), parser.finish()]
     return SplitText("".join(part.reasoning for part in parts), "".join(part.content for part in parts))
 
@@ -98,7 +98,7 @@ def test_text_without_markers_is_kept(name: str) -> None:
 
 
 def test_no_more_is_held_back_than_could_be_a_marker() -> None:
-    parser = find_format("deepseek_r1").new_parser(OPENED)
+    parser = find_reasoning_format("deepseek_r1").new_parser(OPENED)
     assert parser.push("See") == ("See", "")
     assert parser.push(" <b> </") == (" <b>", "")
     assert parser.push("b>") == (" </b>", "")
@@ -116,12 +116,12 @@ def test_no_more_is_held_back_than_could_be_a_marker() -> None:
     ],
 )
 def test_close(name: str, prompt: str, closed: str) -> None:
-    assert find_format(name).close(prompt) == closed
+    assert find_reasoning_format(name).close(prompt) == closed
 
 
 def test_names() -> None:
     assert all(target in FORMATS for target in ALIASES.values())
-    assert find_format("DeepSeek-R1") is FORMATS["deepseek_r1"]
-    assert find_format("gpt-oss") is FORMATS["openai_gptoss"]
+    assert find_reasoning_format("DeepSeek-R1") is FORMATS["deepseek_r1"]
+    assert find_reasoning_format("gpt-oss") is FORMATS["openai_gptoss"]
     with pytest.raises(ValueError, match=r"must be one of cohere_command3, .*step3p5\. Did you mean `deepseek_r1`\?"):
-        find_format("deepseek_r2")
+        find_reasoning_format("deepseek_r2")

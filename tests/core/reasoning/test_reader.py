@@ -1,7 +1,7 @@
 import pytest
 
 from lmi_core.generation import Token
-from lmi_core.reasoning.formats import find_format
+from lmi_core.reasoning.formats import find_reasoning_format
 from lmi_core.reasoning.parser import AnswerContext
 from lmi_core.reasoning.reader import Reasoning, ReasoningReader
 from lmi_plugins.backends.scripted import WordTokenizer
@@ -13,7 +13,7 @@ def tokenizer() -> WordTokenizer:
 
 
 def reader(name: str, tokenizer: WordTokenizer) -> ReasoningReader:
-    return Reasoning(find_format(name), tokenizer, AnswerContext("assistant:")).new_reader()
+    return Reasoning(find_reasoning_format(name), tokenizer, AnswerContext("assistant:")).new_reader()
 
 
 def read(reader: ReasoningReader, tokens: list[Token]) -> tuple[str, str]:
