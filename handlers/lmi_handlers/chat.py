@@ -23,7 +23,8 @@ from lmi_handlers.sampling_fields import CallFields
 
 UP_TO_THE_CONTEXT = 2**31  # tokens; what is beyond the model's context is cut
 FORMATTERS = ("openai_chat", "openai_chat_stream", "lmi_chat", "lmi_chat_jsonlines", "lmi_chat_sse")
-TEMPLATE_CALL = ("chat_template", "tokenize", "return_dict", "return_tensors")  # how a template is used, not its names
+# How a template is used; the others are names in it.
+TEMPLATE_CALL = ("chat_template", "conversation", "messages", "return_dict", "return_tensors", "tokenize", "tools")
 THINKING = ("enable_thinking", "thinking")  # what templates call the switch
 
 EXAMPLE: dict[str, JsonValue] = {
@@ -169,6 +170,7 @@ def _formatter_arguments(
         "tool_calls": tools.parser,
         "named_tool": tools.named,
         "include_usage": payload.include_usage,
+        "continuous_usage": payload.continuous_usage,
         "reasoning": reasoning,
         "include_reasoning": payload.include_reasoning is not False,
         "token_ids_as_text": bool(payload.return_tokens_as_token_ids),

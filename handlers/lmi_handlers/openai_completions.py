@@ -110,6 +110,7 @@ def _in_openai_form(payload: CompletionRequest, call: Call, model: Model) -> Gen
         "generated": payload.max_tokens != 0,
         "log_probs": payload.logprobs,
         "include_usage": payload.include_usage,
+        "continuous_usage": payload.continuous_usage,
         "token_ids_as_text": bool(payload.return_tokens_as_token_ids),
     }
     formatter = "openai_completions_stream" if payload.stream else "openai_completions"

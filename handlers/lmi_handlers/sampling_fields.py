@@ -115,6 +115,7 @@ class StreamOptions(BaseModel):
     model_config = ConfigDict(extra="ignore", strict=True)
 
     include_usage: bool | None = Field(False, description="End the stream with the counts of tokens.")
+    continuous_usage_stats: bool | None = Field(False, description="With `include_usage`: in each chunk too.")
 
 
 class CallFields(SamplingFields):
@@ -146,6 +147,12 @@ class CallFields(SamplingFields):
     @property
     def include_usage(self) -> bool:
         return self.stream_options is not None and bool(self.stream_options.include_usage)
+
+    @property
+    def continuous_usage(self) -> bool:
+        return (
+            self.include_usage and self.stream_options is not None and bool(self.stream_options.continuous_usage_stats)
+        )
 
     def parameters(
         self, model: Model, further: Mapping[str, Any], guide: Guide | None

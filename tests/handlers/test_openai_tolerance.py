@@ -9,7 +9,7 @@ import pytest_asyncio
 
 from lmi_handlers.openai_tolerance import HINTS, IGNORED, REFUSED
 from tests.conftest import SCRIPTED, Answer, ModelDirectory, RunningServer, running_server
-from tests.handlers.openai_chats import MESSAGES, TEXT, chat, parameters
+from tests.handlers.openai_chats import MESSAGES, TEXT, chat, events, parameters
 
 HEADER = "X-Lmi-Ignored-Parameters"
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
@@ -188,6 +188,17 @@ async def test_vllms_fields(
 async def test_wrong_values_of_known_fields(server: RunningServer, fields: dict[str, Any], message: str) -> None:
     answer = await chat(server, **fields)
     assert (answer.status, answer.json()["error"]["message"][: len(message)]) == (400, message)
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])
+async def test_usage_in_each_chunk(server: RunningServer, path: str) -> None:
+    options = {"include_usage": True, "continuous_usage_stats": True}
+    chunks = events(await ask(server, path, stream=True, max_tokens=3, stream_options=options))
+    counts = [chunk["usage"]["completion_tokens"] for chunk in chunks]
+    assert counts == ([1, 1, 2, 3, 3, 3] if "chat" in path else [1, 2, 3, 3])
+    options = {"continuous_usage_stats": True}
+    chunks = events(await ask(server, path, stream=True, max_tokens=3, stream_options=options))
+    assert all("usage" not in chunk for chunk in chunks)
 
 
 async def test_best_of_in_a_chat(server: RunningServer) -> None:

@@ -31,6 +31,7 @@ class ChatFormatter(OutputFormatter):
         tool_calls: Callable[[], ToolCallParser] | None = None,
         named_tool: bool = False,
         include_usage: bool = False,
+        continuous_usage: bool = False,
         reasoning: Reasoning | None = None,
         include_reasoning: bool = True,
         token_ids_as_text: bool = False,
@@ -41,6 +42,7 @@ class ChatFormatter(OutputFormatter):
         self.tool_calls = tool_calls  # makes a parser for one sequence; None: all text is content
         self.named_tool = named_tool  # the client named the one function that is called
         self.include_usage = include_usage  # at the end of a stream
+        self.continuous_usage = continuous_usage  # and in each of its chunks
         self.reasoning = reasoning  # None: it is not told from the content
         self.include_reasoning = include_reasoning  # in the answer; otherwise it is left out
         self._readers: list[ReasoningReader] = []  # of the sequences' reasoning

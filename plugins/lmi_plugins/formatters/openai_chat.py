@@ -62,6 +62,8 @@ class OpenAiChatStreamFormatter(ChatFormatter):
         self._events = ChunkEvents(self.head("chat.completion.chunk") | {"model": self.model}, self.include_usage)
 
     def format(self, output: GenerationOutput) -> list[bytes]:
+        if self.continuous_usage:
+            self._events.count(self.usage(output))
         step = output.step
         index = step.sequence_index
         events = [] if index in self._streams else [self._begin(index)]
