@@ -32,6 +32,7 @@ BUILTIN_ENTRY_POINTS = (
 )
 
 NO_MPI = "option.rolling_batch chooses the engine, which starts the processes that it needs without MPI"
+OWN_REASONING = "reasoning is found by the server's own parsers, whichever engine runs the model"
 ALL_DEVICES = (
     "the engine takes as many devices as it is told to; which ones, the environment variable CUDA_VISIBLE_DEVICES says"
 )
@@ -248,6 +249,7 @@ class HandlerProperties(Properties):
         description="Answer chats with the model's reasoning apart from the content; true when "
         "option.reasoning_parser is given.",
     )
+    reasoning_parser_plugin: Annotated[str | None, NoEffect(OWN_REASONING)] = None
     served_model_name: str | None = Field(
         default=None,
         description="Further names that requests may give the model, with commas or blanks between, or a JSON array.",

@@ -17,7 +17,8 @@ from lmi_core.payload import check_payload, read_object, shown
 from lmi_core.plain_text import is_plain_text, read_plain_text
 from lmi_core.request import GenerationRequest
 from lmi_core.tolerant_payload import TolerantPayload, take_known
-from lmi_handlers.chat import ChatRequest, chat_generation, read_chat
+from lmi_handlers.chat import chat_generation, read_chat
+from lmi_handlers.chat_request import ChatRequest
 from lmi_handlers.statuses import STATUSES
 from lmi_handlers.tgi_adapters import with_adapters
 from lmi_handlers.tgi_grammar import TgiGrammar, use_grammar

@@ -8,7 +8,8 @@ from lmi_core.handler import Call, Generation, Handler, Route
 from lmi_core.hookspecs import hookimpl
 from lmi_core.model import Model
 from lmi_core.payload import read_object
-from lmi_handlers.chat import ChatRequest, chat_generation, read_chat
+from lmi_handlers.chat import chat_generation, read_chat
+from lmi_handlers.chat_request import ChatRequest
 from lmi_handlers.openai import JSON_LINES, OpenAiHandler, check_model
 
 

@@ -13,7 +13,7 @@ from lmi_core.options_document import example, markdown
 from lmi_core.plugins import Plugins, load_plugins
 from lmi_core.reasoning.formats import FORMATS
 from lmi_handlers import openai_tolerance, triton_payload
-from lmi_handlers.chat import ChatRequest
+from lmi_handlers.chat_request import ChatRequest
 from lmi_handlers.happy_vllm_payload import HappyVllmPayload
 from lmi_handlers.openai_completions import CompletionRequest
 from lmi_handlers.report import option_types

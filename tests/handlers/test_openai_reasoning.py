@@ -143,19 +143,30 @@ async def test_tool_call_ends_the_reasoning(server: RunningServer) -> None:
     assert found["tool_calls"][0]["function"]["name"] == "weather"
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"response_format": {"type": "json_object"}},
-        {"guided_regex": "x+"},
-        {"structured_outputs": {"choice": ["x"]}},
-        {"tools": [WEATHER], "tool_choice": "required"},
-    ],
-)
-async def test_guided_answer_has_no_reasoning(server: RunningServer, fields: dict[str, Any]) -> None:
-    """The guide holds from the first token on, so what the template opened is closed."""
-    found = await message(server, Script("{}"), chat_template_kwargs={"open": True}, **fields)
-    assert server.scripted.history[-1].prompt.endswith("assistant:<think>\n</think>\n\n")
+GUIDED: list[dict[str, Any]] = [
+    {"response_format": {"type": "json_object"}},
+    {"guided_regex": "x+"},
+    {"structured_outputs": {"choice": ["x"]}},
+    {"tools": [WEATHER], "tool_choice": "required"},
+]
+
+
+@pytest.mark.parametrize("fields", GUIDED)
+@pytest.mark.parametrize(("opened", "markers"), [(True, ["", "</think>"]), (False, ["<think>", "</think>"])])
+async def test_guide_begins_after_the_reasoning(
+    server: RunningServer, fields: dict[str, Any], opened: bool, markers: list[str]
+) -> None:
+    said = "Let me see <tool_call>.</think>\n{}"
+    script = Script(said if opened else f"<think>{said}")
+    found = await message(server, script, chat_template_kwargs={"open": opened}, **fields)
+    assert parameters(server).guided_reasoning == markers
+    assert (found["content"], found["reasoning_content"]) == ("{}", "Let me see <tool_call>.")
+
+
+@pytest.mark.parametrize("fields", GUIDED)
+async def test_guided_answer_without_reasoning(server: RunningServer, fields: dict[str, Any]) -> None:
+    found = await message(server, Script("{}"), reasoning_effort="none", **fields)
+    assert parameters(server).guided_reasoning is None
     assert (found["content"], "reasoning" in found) == ("{}", False)
 
 

@@ -36,3 +36,12 @@ async def test_when_reasoning_is_told_apart(
     server.scripted.enqueue(Script("So</think>Yes"))
     found = (await server.post(PATH, {"messages": MESSAGES})).json()["choices"][0]["message"]
     assert (found["content"], found.get("reasoning_content")) == (("Yes", "So") if apart else ("So</think>Yes", None))
+
+
+async def test_format_that_no_guide_can_follow(serve: Serve, model_dir: ModelDirectory) -> None:
+    """A guided answer is the final message at once."""
+    server = await serve_with(serve, model_dir, "option.reasoning_parser=gpt-oss\n")
+    server.scripted.enqueue(Script("{}"))
+    answer = await server.post(PATH, {"messages": MESSAGES, "response_format": {"type": "json_object"}})
+    assert server.scripted.history[-1].prompt.endswith("assistant:<|channel|>final<|message|>")
+    assert answer.json()["choices"][0]["message"]["content"] == "{}"

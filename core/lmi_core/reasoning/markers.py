@@ -25,6 +25,12 @@ class Markers(ReasoningFormat):
     def new_parser(self, context: AnswerContext) -> ReasoningParser:
         return MarkedReasoning(self, self._inside(context), self.interrupts if context.tools else ())
 
+    def before_guide(self, context: AnswerContext) -> list[str] | None:
+        if self._inside(context):
+            return ["", *self.ends]
+        closed = context.prompt.rstrip().endswith(self.ends)
+        return None if closed or context.disabled or context.continued else [self.starts[0], *self.ends]
+
     def close(self, prompt: str) -> str:
         return f"{prompt.rstrip()}\n{self.ends[0]}\n\n" if prompt.rstrip().endswith(self.starts) else prompt
 

@@ -55,6 +55,10 @@ class ReasoningFormat(ABC):
     def new_parser(self, context: AnswerContext) -> ReasoningParser:
         """Return the parser of one sequence."""
 
+    def before_guide(self, context: AnswerContext) -> list[str] | None:
+        """Return `guided_reasoning` for an answer that a guide is for; None: it cannot have any reasoning."""
+        return None
+
     def close(self, prompt: str) -> str:
         """Return the prompt of an answer without reasoning: what the template opened is closed."""
         return prompt

@@ -7,7 +7,7 @@ from vllm.entrypoints.openai.completion import protocol
 from vllm.reasoning import ReasoningParserManager
 
 from lmi_core.reasoning.formats import FORMATS
-from lmi_handlers.chat import ChatRequest
+from lmi_handlers.chat_request import ChatRequest
 from lmi_handlers.openai_completions import CompletionRequest
 from lmi_handlers.openai_tolerance import HINTS, IGNORED, REFUSED
 
