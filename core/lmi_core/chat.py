@@ -12,3 +12,5 @@ class Chat:
     messages: list[dict[str, Any]]
     tools: list[dict[str, Any]] | None = None
     template_arguments: Mapping[str, Any] = field(default_factory=dict)  # further names that the template may use
+    add_generation_prompt: bool = True  # end the prompt with what begins an answer
+    continue_final_message: bool = False  # end it within the last message, which is an answer to go on from

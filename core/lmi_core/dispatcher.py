@@ -2,12 +2,12 @@
 
 import asyncio
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 
-from lmi_core.errors import BackendGivenUp, ModelNotFound, ModelNotReady
+from lmi_core.errors import BackendGivenUp, ConfigurationError, ModelNotFound, ModelNotReady
 from lmi_core.hosts import Host
-from lmi_core.model import Model
+from lmi_core.model import Model, ModelPlan
 from lmi_core.registry import did_you_mean
 
 logger = logging.getLogger(__name__)
@@ -34,10 +34,11 @@ class Dispatcher:
             if model is None:
                 raise ModelNotFound(f"several models are served, so name one of: {', '.join(sorted(self.models))}")
             return model
-        found = self.models.get(name)
+        found = self.models.get(name) or next((each for each in self.models.values() if name in each.names), None)
         if found is None:
-            known = ", ".join(sorted(self.models))
-            raise ModelNotFound(f"model `{name}` is not served.{did_you_mean(name, self.models)} Served: {known}")
+            known = [known for each in self.models.values() for known in each.names]
+            hint = did_you_mean(name, known)
+            raise ModelNotFound(f"model `{name}` is not served.{hint} Served: {', '.join(sorted(known))}")
         return found
 
     @property
@@ -98,3 +99,16 @@ class Dispatcher:
             raise ModelNotReady("the server is shutting down")
         for model in self.models.values():
             await model.health()
+
+
+def check_names(plans: Iterable[ModelPlan]) -> None:
+    """Raises ConfigurationError where two models would answer to one name."""
+    owners: dict[str, str] = {}
+    for plan in plans:
+        for name in plan.names:
+            owner = owners.setdefault(name, plan.name)
+            if owner != plan.name:
+                raise ConfigurationError(
+                    f"models {owner} and {plan.name} would both be served as `{name}`: give one of them another "
+                    "option.served_model_name, or its directory another name"
+                )

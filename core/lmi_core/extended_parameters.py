@@ -46,6 +46,11 @@ class ExtendedParameters(GenerationParameters):
     guided_json: dict[str, Any] | None = Field(None, description="Answer with JSON of this JSON schema.")
     guided_regex: StopSequence | None = Field(None, description="Answer with a text of this regular expression.")
     guided_grammar: StopSequence | None = Field(None, description="Answer with a text of this EBNF grammar.")
+    guided_reasoning: list[str] | None = Field(
+        None,
+        min_length=2,
+        description="With a guide: free text may come before it, which the first of these begins and another ends.",
+    )
 
     @field_validator("best_of")
     @classmethod

@@ -101,7 +101,11 @@ class HuggingFaceTokenizer(Tokenizer):
                     tools=cast("Any", chat.tools),
                     chat_template=template,
                     tokenize=False,
-                    **{"add_generation_prompt": True, **chat.template_arguments},
+                    **{
+                        "add_generation_prompt": chat.add_generation_prompt,
+                        "continue_final_message": chat.continue_final_message,
+                        **chat.template_arguments,
+                    },
                 )
             )
         except (TemplateError, TypeError, ValueError) as error:  # a template's own refusal, or what it cannot work with

@@ -61,6 +61,11 @@ class ModelPlan:
     version: str | None = None  # the only one that requests may ask for; None is any
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """Every name that requests may give the model: those of `option.served_model_name`, then its own."""
+        return tuple(dict.fromkeys([*self.options.served_model_names, self.name]))
+
+    @property
     def configs(self) -> SimpleNamespace:
         """Every option with its value in force, as text, for the code of the model's author."""
         values = {each.key.removeprefix(OPTION_PREFIX): each.value for each in self.configuration.effective()}
@@ -163,6 +168,7 @@ class Model:
     def __init__(self, plan: ModelPlan, plugins: Plugins) -> None:
         self.plan = plan
         self.name = plan.name
+        self.names = plan.names
         self.plugins = plugins
         self.formatters = plan.formatters
         self.configs = plan.configs
@@ -222,6 +228,10 @@ class Model:
             yield
         finally:
             self._in_flight -= 1
+
+    def name_asked(self, name: str | None) -> str:
+        """Return the name that a request gave the model; if it gave none, the first that it is served as."""
+        return name if name in self.names else self.names[0]
 
     def new_formatter(self, name: str, **arguments: Any) -> OutputFormatter:
         return self.plugins.formatters.get(name)(**arguments)

@@ -15,11 +15,14 @@ from pydantic import (
     Field,
     NonNegativeInt,
     PositiveInt,
+    ValidationInfo,
     field_validator,
 )
 from pydantic.fields import FieldInfo
 
 from lmi_core.hosts import Host
+from lmi_core.reasoning.formats import find_reasoning_format
+from lmi_core.reasoning.parser import ReasoningFormat
 
 OPTION_PREFIX = "option."
 
@@ -41,6 +44,7 @@ OTHER_ENGINES = (
 TEXT_GENERATION = "text-generation"
 
 NO_MPI = "option.rolling_batch chooses the engine, which starts the processes that it needs without MPI"
+OWN_REASONING = "reasoning is found by the server's own parsers, whichever engine runs the model"
 ALL_DEVICES = (
     "the engine takes as many devices as it is told to; which ones, the environment variable CUDA_VISIBLE_DEVICES says"
 )
@@ -149,6 +153,19 @@ def _in_words(schema: Mapping[str, Any]) -> str:
         return str(schema["const"])
     bounds = [f"{words} {schema[bound]}" for bound, words in _BOUNDS.items() if bound in schema]
     return f"{_NOUNS[schema['type']]} {' and '.join(bounds)}".rstrip()
+
+
+def _names(value: str) -> list[str]:
+    """The names in a JSON array, or between commas and blanks."""
+    if not value.startswith("["):
+        return value.replace(",", " ").split()
+    try:
+        names = json.loads(value)
+    except ValueError as error:
+        raise ValueError(f"must be a JSON array: {error}") from None
+    if not all(isinstance(name, str) for name in names):
+        raise ValueError("must be a JSON array of texts")
+    return list(names)
 
 
 def _parsed(value: object) -> object:
@@ -303,6 +320,21 @@ class HandlerProperties(Properties):
         description="How the model writes tool calls: hermes in <tool_call> tags, llama3_json as bare JSON; read from "
         "the chat template when not given.",
     )
+    reasoning_parser: str | None = Field(
+        default=None,
+        description="How the model marks its reasoning, by vLLM's or SGLang's name: deepseek_r1, qwen3, glm45, "
+        "openai_gptoss, ...; docs/openai.md lists them.",
+    )
+    enable_reasoning: bool | None = Field(
+        default=None,
+        description="Answer chats with the model's reasoning apart from the content; true when "
+        "option.reasoning_parser is given.",
+    )
+    reasoning_parser_plugin: Annotated[str | None, NoEffect(OWN_REASONING)] = None
+    served_model_name: str | None = Field(
+        default=None,
+        description="Further names that requests may give the model, with commas or blanks between, or a JSON array.",
+    )
     allowed_media_domains: str | None = Field(
         default=None,
         description="Hosts that the images of chats are fetched from, with commas between; * is any host on the "
@@ -353,9 +385,41 @@ class HandlerProperties(Properties):
         return frozenset(word.lower() for word in words if word)
 
     @property
+    def reasoning_format(self) -> ReasoningFormat | None:
+        """How chats' reasoning is marked; None where it is not told from the content."""
+        if self.reasoning_parser is None or self.enable_reasoning is False:
+            return None
+        return find_reasoning_format(self.reasoning_parser)
+
+    @property
+    def served_model_names(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(_names(self.served_model_name or "")))
+
+    @property
     def script(self) -> str | None:
         """The Python file that `option.entryPoint` names."""
         return None if self.entry_point in (None, *BUILTIN_ENTRY_POINTS) else self.entry_point
+
+    @field_validator("served_model_name")
+    @classmethod
+    def _readable_names(cls, value: str | None) -> str | None:
+        if not all(_names(value or "")):
+            raise ValueError("must be names, each of at least one character")
+        return value
+
+    @field_validator("reasoning_parser")
+    @classmethod
+    def _known_reasoning(cls, value: str | None) -> str | None:
+        if value is not None:
+            find_reasoning_format(value)
+        return value
+
+    @field_validator("enable_reasoning")
+    @classmethod
+    def _has_a_parser(cls, value: bool | None, info: ValidationInfo) -> bool | None:
+        if value and info.data.get("reasoning_parser", "") is None:
+            raise ValueError("must come with option.reasoning_parser, which says how the model marks its reasoning")
+        return value
 
     @field_validator("entry_point")
     @classmethod

@@ -10,20 +10,38 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationIn
 from lmi_core.backend import Backend
 from lmi_core.chat_template import takes_parts
 
+TEXT_PARTS = {"input_text": "text", "output_text": "text", "refusal": "refusal"}  # to the member that holds the text
+
 
 class ImageUrl(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="ignore", strict=True)
 
     url: str = Field(description="Of the image, or the image itself in base64.")
     detail: str | None = None
 
 
+def _as_image_url(given: object) -> object:
+    return {"url": given} if isinstance(given, str) else given
+
+
 class ContentPart(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
+    """Further members, such as `cache_control`, are ignored."""
+
+    model_config = ConfigDict(extra="ignore", strict=True)
 
     type: Literal["text", "image_url"]
     text: str | None = None
-    image_url: ImageUrl | None = None
+    image_url: Annotated[
+        ImageUrl | None, BeforeValidator(_as_image_url, json_schema_input_type=ImageUrl | str | None)
+    ] = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _other_texts(cls, part: object) -> object:
+        """What an assistant said, sent back in the forms of other interfaces of OpenAI's."""
+        if isinstance(part, dict) and (member := TEXT_PARTS.get(str(part.get("type")))):
+            return {"type": "text", "text": part.get(member)}
+        return part
 
     @model_validator(mode="after")
     def _has_what_its_type_says(self) -> "ContentPart":
@@ -33,11 +51,17 @@ class ContentPart(BaseModel):
         return self
 
 
+def _as_json(given: object) -> object:
+    return orjson.dumps(given).decode() if isinstance(given, dict) else given
+
+
 class FunctionCall(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="ignore", strict=True)
 
     name: str
-    arguments: str = Field(description="A JSON object, as text.")
+    arguments: Annotated[str, BeforeValidator(_as_json, json_schema_input_type=str | dict[str, Any])] = Field(
+        description="A JSON object, as text."
+    )
 
     @field_validator("arguments")
     @classmethod
@@ -57,6 +81,9 @@ class ToolCall(BaseModel):
     id: str | None = None
     type: Literal["function"] = "function"
     function: FunctionCall
+
+
+REASONING = (("reasoning", "reasoning_content"), ("reasoning_content", "reasoning"))  # templates have the one or other
 
 
 def _as_parts(content: object) -> object:
@@ -81,6 +108,11 @@ class Message(BaseModel):
         if content is None and info.data.get("role") != "assistant":
             raise ValueError("must be a text, or a list of parts")
         return content
+
+    @property
+    def text(self) -> str:
+        """Of all parts of the content."""
+        return "".join(part.text or "" for part in self.content or [])
 
 
 def template_messages(messages: Iterable[Message], template: str, backend: Backend[Any]) -> list[dict[str, Any]]:
@@ -112,6 +144,9 @@ class TextWriter:
 def _template_message(message: Message, template: str, contents: PartsWriter | TextWriter) -> dict[str, Any]:
     parts = message.content or []
     further = {name: value for name, value in (message.model_extra or {}).items() if value is not None}
+    for name, other in REASONING:
+        if name in further:
+            further.setdefault(other, further[name])
     rendered = {"role": message.role, "content": contents.write(parts), **further}
     if message.role == "developer" and "developer" not in template:  # newer clients' name for the system
         rendered["role"] = "system"

@@ -20,7 +20,7 @@ MakeParser = Callable[[], ToolCallParser]
 
 
 class FunctionName(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="ignore", strict=True)
 
     name: str = Field(min_length=1)
 
@@ -32,14 +32,14 @@ class FunctionDefinition(FunctionName):
 
 
 class Tool(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="ignore", strict=True)
 
     type: Literal["function"]
     function: FunctionDefinition
 
 
 class ToolChoice(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="ignore", strict=True)
 
     type: Literal["none", "auto", "required", "function"]
     function: FunctionName | None = None

@@ -17,7 +17,8 @@ from lmi_core.payload import check_payload, read_object, shown
 from lmi_core.plain_text import is_plain_text, read_plain_text
 from lmi_core.request import GenerationRequest
 from lmi_core.tolerant_payload import TolerantPayload, take_known
-from lmi_handlers.chat import ChatRequest, chat_generation
+from lmi_handlers.chat import chat_generation, read_chat
+from lmi_handlers.chat_request import ChatRequest
 from lmi_handlers.statuses import STATUSES
 from lmi_handlers.tgi_adapters import with_adapters
 from lmi_handlers.tgi_grammar import TgiGrammar, use_grammar
@@ -99,8 +100,9 @@ class LmiHandler(Handler):
         payload = _payload(call)
         if "messages" in payload:  # whose `model` LMI's schema leaves to the client
             return _chat(payload, call, model)
-        if payload.get("model", model.name) not in (model.name, None):
-            raise ModelNotFound(f"`model` must be {model.name} or left out. Given: {shown(payload['model'])}")
+        if payload.get("model") not in (None, *model.names):
+            known = " or ".join(model.names)
+            raise ModelNotFound(f"`model` must be {known} or left out. Given: {shown(payload['model'])}")
         return _dynamic(payload, model) if model.dynamic_batch is not None else _rolling(payload, model)
 
     def error(self, error: LmiError, model: Model | None, formatter: OutputFormatter | None) -> Answer:
@@ -127,10 +129,10 @@ def _payload(call: Call) -> dict[str, Any]:
 
 
 def _chat(body: Mapping[str, Any], call: Call, model: Model) -> Generation:
-    payload, ignored = take_known(body, ChatRequest, model.plan.options.strict_parameters)
+    payload, ignored = read_chat(body, model)
     formatters = model.plan.chat_formatters
     generation = chat_generation(payload, call, model, formatters.stream if payload.stream else formatters.whole)
-    return replace(generation, ignored=(*ignored, *generation.ignored))
+    return replace(generation, ignored=ignored)
 
 
 def _rolling(body: Mapping[str, Any], model: Model) -> Generation:

@@ -43,9 +43,9 @@ class OpenAiHandler(Handler):
 
 def check_model(name: str | None, call: Call, model: Model) -> None:
     """The only model takes calls without a name, but none for another. Raises ModelNotFound."""
-    if name not in (None, model.name) and TARGET_MODEL_HEADER not in call.headers:
-        hint = did_you_mean(str(name), [model.name])
-        raise ModelNotFound(f"model `{name}` is not served.{hint} Served: {model.name}")
+    if name not in (None, *model.names) and TARGET_MODEL_HEADER not in call.headers:
+        hint = did_you_mean(str(name), model.names)
+        raise ModelNotFound(f"model `{name}` is not served.{hint} Served: {', '.join(model.names)}")
 
 
 def _type(status: int) -> str:

@@ -1,13 +1,15 @@
 """OpenAI's chat completions."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import ClassVar
 
 from lmi_core.handler import Call, Generation, Handler, Route
 from lmi_core.hookspecs import hookimpl
 from lmi_core.model import Model
-from lmi_core.payload import read_payload
-from lmi_handlers.chat import ChatRequest, chat_generation
+from lmi_core.payload import read_object
+from lmi_handlers.chat import chat_generation, read_chat
+from lmi_handlers.chat_request import ChatRequest
 from lmi_handlers.openai import JSON_LINES, OpenAiHandler, check_model
 
 
@@ -18,9 +20,10 @@ class OpenAiChatHandler(OpenAiHandler):
     )
 
     def parse(self, call: Call, model: Model) -> Generation:
-        payload = read_payload(call.body, ChatRequest)
+        payload, ignored = read_chat(read_object(call.body), model)
         check_model(payload.model, call, model)
-        return chat_generation(payload, call, model, _formatter(call, model, bool(payload.stream)))
+        generation = chat_generation(payload, call, model, _formatter(call, model, bool(payload.stream)))
+        return replace(generation, ignored=ignored)
 
 
 def _formatter(call: Call, model: Model, stream: bool) -> str:

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
@@ -10,12 +11,12 @@ from lmi_core.errors import InvalidPayload
 from lmi_core.handler import Call, Generation, Handler, Route
 from lmi_core.hookspecs import hookimpl
 from lmi_core.model import Model
-from lmi_core.payload import read_payload
+from lmi_core.payload import read_object
 from lmi_core.request import GenerationRequest
 from lmi_handlers.openai import JSON_LINES, OpenAiHandler, check_model
 from lmi_handlers.openai_models import list_models, show_model
+from lmi_handlers.openai_tolerance import take_fields
 from lmi_handlers.sampling_fields import CallFields
-from lmi_handlers.vocabulary import refuse_hidden_sequences
 
 DEFAULT_MAX_TOKENS = 16
 MOST_CHOICES = 1024  # of all prompts of a call together
@@ -53,14 +54,12 @@ class CompletionRequest(CallFields):
     max_tokens: int | None = Field(
         None, ge=0, description=f"The most tokens to generate; 0 only with `echo`. Default: {DEFAULT_MAX_TOKENS}."
     )
-    best_of: int | None = Field(
-        None, ge=1, description="Sequences to generate, of which the n likeliest are the choices. Default: n."
-    )
     echo: bool | None = Field(None, description="Put the prompt before the text, and before the log probabilities.")
     logprobs: int | None = Field(
-        None, ge=0, le=5, description="Answer with each token's log probability, and so many likeliest in its place."
+        None, ge=0, le=20, description="Answer with each token's log probability, and so many likeliest in its place."
     )
     suffix: str | None = Field(None, description="Refused unless empty: no backend fills in the middle of a text.")
+    add_special_tokens: bool | None = Field(None, description="Those that the model expects. Default: true.")
 
     @model_validator(mode="after")
     def _rules_about_several(self) -> "CompletionRequest":
@@ -72,11 +71,6 @@ class CompletionRequest(CallFields):
             raise ValueError(f"`prompt` and `n` must make at most {MOST_CHOICES} choices")
         return self
 
-    @property
-    def more_than_n(self) -> int | None:
-        """`best_of`, unless it asks for nothing."""
-        return None if self.best_of == (self.n or 1) else self.best_of
-
 
 class OpenAiCompletionsHandler(OpenAiHandler):
     name: ClassVar[str] = "openai_completions"
@@ -87,57 +81,68 @@ class OpenAiCompletionsHandler(OpenAiHandler):
     )
 
     def parse(self, call: Call, model: Model) -> Generation:
-        payload = read_payload(call.body, CompletionRequest)
+        payload, ignored = take_fields(read_object(call.body), CompletionRequest, model.plan.options.strict_parameters)
         check_model(payload.model, call, model)
         if payload.user is not None:
             logger.info("request %s is of user %r", call.request_id, payload.user)
-        if JSON_LINES in call.headers.get("Accept", ""):
-            return _in_lmi_form(payload, model, "jsonlines" if model.dynamic_batch is None else "dynamic_jsonlines")
-        if model.plan.chat_formatters.everywhere:
-            return _in_lmi_form(payload, model, model.formatters.stream if payload.stream else model.formatters.whole)
-        return _generation(payload, call, model)
+        return replace(_generation(payload, call, model), ignored=ignored)
 
 
 def _generation(payload: CompletionRequest, call: Call, model: Model) -> Generation:
+    if JSON_LINES in call.headers.get("Accept", ""):
+        return _in_lmi_form(payload, model, "jsonlines" if model.dynamic_batch is None else "dynamic_jsonlines")
+    if model.plan.chat_formatters.everywhere:
+        return _in_lmi_form(payload, model, model.formatters.stream if payload.stream else model.formatters.whole)
+    return _in_openai_form(payload, call, model)
+
+
+def _in_openai_form(payload: CompletionRequest, call: Call, model: Model) -> Generation:
     log_probs = payload.logprobs is not None
-    further = {"best_of": payload.more_than_n, "logprobs": payload.logprobs or None}
+    further: dict[str, Any] = {"logprobs": payload.logprobs or None}
     if payload.echo and log_probs:
         further |= {"details": True, "decoder_input_details": True, "prompt_logprobs": payload.logprobs or None}
     arguments = {
         "response_id": f"cmpl-{call.request_id}",
-        "model": model.name,
+        "model": model.name_asked(payload.model),
         "tokenizer": model.backend.tokenizer,
         "count": payload.n or 1,
         "echo": bool(payload.echo),
         "generated": payload.max_tokens != 0,
         "log_probs": payload.logprobs,
         "include_usage": payload.include_usage,
+        "continuous_usage": payload.continuous_usage,
+        "token_ids_as_text": bool(payload.return_tokens_as_token_ids),
     }
     formatter = "openai_completions_stream" if payload.stream else "openai_completions"
-    return Generation(_requests(payload, further), formatter, arguments)
+    return Generation(_requests(payload, model, further), formatter, arguments)
 
 
 def _in_lmi_form(payload: CompletionRequest, model: Model, formatter: str) -> Generation:
     """The LMI inference schema's answer, which has no place for several prompts but in dynamic batches."""
     if len(payload.prompt) > 1 and model.dynamic_batch is None:
         raise InvalidPayload("`prompt` must be a single one for an answer in the LMI schema")
-    further: dict[str, Any] = {"best_of": payload.more_than_n, "return_full_text": payload.echo or None}
+    further: dict[str, Any] = {"return_full_text": payload.echo or None}
     if payload.logprobs is not None:
         further |= {"details": True, "logprobs": payload.logprobs or None}
-    return Generation(_requests(payload, further), formatter)
+    return Generation(_requests(payload, model, further), formatter)
 
 
-def _requests(payload: CompletionRequest, further: dict[str, Any]) -> tuple[GenerationRequest, ...]:
-    parameters, names = payload.translated(further)
-    if payload.stream:
-        refuse_hidden_sequences(parameters, names)
+def _requests(payload: CompletionRequest, model: Model, further: dict[str, Any]) -> tuple[GenerationRequest, ...]:
+    parameters, names = payload.parameters(model, further, payload.guide())
     if payload.max_tokens == 0:
         parameters["max_new_tokens"] = 1  # backends generate; what they do is left out of the answer
     fits_context = "max_new_tokens" not in parameters
     parameters.setdefault("max_new_tokens", DEFAULT_MAX_TOKENS)
     names |= {"inputs": "prompt", "prompt_logprobs": "logprobs", "return_full_text": "echo"}
     return tuple(
-        GenerationRequest(prompt, parameters, names=names, fits_context=fits_context) for prompt in payload.prompt
+        GenerationRequest(
+            prompt,
+            parameters,
+            add_special_tokens=payload.add_special_tokens is not False,
+            names=names,
+            fits_context=fits_context,
+        )
+        for prompt in payload.prompt
     )
 
 

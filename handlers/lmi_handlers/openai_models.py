@@ -10,16 +10,18 @@ from lmi_core.model import Model
 
 
 async def list_models(call: Call, dispatcher: Dispatcher) -> Answer:
-    return _answer({"object": "list", "data": [_described(model) for model in dispatcher.models.values()]})
+    data = [_described(model, name) for model in dispatcher.models.values() for name in model.names]
+    return _answer({"object": "list", "data": data})
 
 
 async def show_model(call: Call, dispatcher: Dispatcher) -> Answer:
     """Raises ModelNotFound."""
-    return _answer(_described(dispatcher.find(call.path_parameters["model"])))
+    name = call.path_parameters["model"]
+    return _answer(_described(dispatcher.find(name), name))
 
 
-def _described(model: Model) -> dict[str, Any]:
-    return {"id": model.name, "object": "model", "created": model.created, "owned_by": "lmi"}
+def _described(model: Model, name: str) -> dict[str, Any]:
+    return {"id": name, "object": "model", "created": model.created, "owned_by": "lmi", "root": model.name}
 
 
 def _answer(content: dict[str, Any]) -> Answer:

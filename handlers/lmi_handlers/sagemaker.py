@@ -71,7 +71,7 @@ class SageMakerHandler(LmiHandler):
         if ACCEPT_HEADER in headers:
             headers["Accept"] = headers[ACCEPT_HEADER]
         component = headers.pop(INFERENCE_COMPONENT_HEADER, model.name)
-        if component != model.name:
+        if component not in model.names:
             headers.add(ADAPTER_HEADER, component)  # beside one of the client's, which must name the same
         return super().receive(replace(call, headers=headers), model)
 

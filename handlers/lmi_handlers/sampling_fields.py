@@ -1,11 +1,13 @@
 """The request fields that OpenAI's chats and completions share, and what vLLM adds to both."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from lmi_handlers.vocabulary import translate
+from lmi_core.model import Model
+from lmi_handlers.guide_fields import Guide, GuideFields
+from lmi_handlers.vocabulary import refuse_hidden_sequences, translate
 
 NAMES = {
     "max_tokens": "max_new_tokens",
@@ -30,14 +32,22 @@ NEUTRAL = {
     "include_stop_str_in_output": False,
     "skip_special_tokens": True,
     "spaces_between_special_tokens": True,
+    "repetition_penalty": 1,
+    "typical_p": 1,
+    "no_repeat_ngram_size": 0,
+    "stop_token_ids": [],
+    "bad_words": [],
+    "length_penalty": 1,
+    "early_stopping": False,
 }
 DEFAULT_TEMPERATURE = 1.0
 SEEDS = 2**63
+AS_MANY_AS_FIT = -1  # as `truncate_prompt_tokens`
 
 Penalty = Annotated[float, Field(ge=-2, le=2)]
 
 
-class SamplingFields(BaseModel):
+class SamplingFields(GuideFields):
     """Each is a generation parameter; what has no bound here has the backend's."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -67,28 +77,45 @@ class SamplingFields(BaseModel):
     skip_special_tokens: bool | None = Field(None, description="Leave special tokens out of the text. Default: true.")
     spaces_between_special_tokens: bool | None = Field(None, description="Blanks between them. Default: true.")
     truncate_prompt_tokens: int | None = Field(None, description="Use only so many of the prompt's last tokens.")
-    guided_json: dict[str, Any] | None = Field(None, description="Answer with JSON of this JSON schema.")
-    guided_choice: list[str] | None = Field(None, description="Answer with one of these texts.")
-    guided_regex: str | None = Field(None, description="Answer with a text of this regular expression.")
-    guided_grammar: str | None = Field(None, description="Answer with a text of this EBNF grammar.")
+    best_of: int | None = Field(
+        None, ge=1, description="Sequences to generate, of which the n likeliest are the choices. Default: n."
+    )
+    length_penalty: float | None = Field(None, description="Beam search: above 0 favours longer sequences.")
+    early_stopping: bool | None = Field(None, description="Beam search: stop once there are enough finished sequences.")
+
+    use_beam_search: bool | None = Field(None, description="Beam search, of `best_of` beams.")
 
     def translated(self, further: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
         """LMI's parameters, and what the client calls each; `further` holds more fields. Raises InvalidPayload."""
-        given = {name: getattr(self, name) for name in SamplingFields.model_fields} | dict(further)
+        other = {*GuideFields.model_fields, "use_beam_search"}
+        names = [name for name in SamplingFields.model_fields if name not in other]
+        given = {name: getattr(self, name) for name in names} | dict(further)
         if isinstance(self.stop, str):
             given["stop"] = [self.stop]
         if self.seed is not None:
             given["seed"] = self.seed % SEEDS  # OpenAI's may be negative
+        if self.best_of == (self.n or 1):
+            given["best_of"] = None
         asked = {name: value for name, value in given.items() if value is not None and value != NEUTRAL.get(name)}
-        parameters, names = translate(asked, NAMES)
+        parameters, spellings = translate(asked, NAMES)
         parameters["do_sample"] = parameters.setdefault("temperature", DEFAULT_TEMPERATURE) > 0
-        return parameters, names
+        if self.use_beam_search:
+            self._search_beams(parameters, spellings)
+        elif "best_of" in parameters:
+            parameters["n"] = self.n or 1  # or else all of them would be the answer
+        return parameters, spellings
+
+    def _search_beams(self, parameters: dict[str, Any], spellings: dict[str, str]) -> None:
+        parameters |= {"do_sample": False, "n": self.n or 1}
+        parameters["num_beams"] = parameters.pop("best_of", None) or self.n or 1
+        spellings["num_beams"] = "best_of" if self.best_of else "n"
 
 
 class StreamOptions(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="ignore", strict=True)
 
-    include_usage: bool = Field(False, description="End the stream with the counts of tokens.")
+    include_usage: bool | None = Field(False, description="End the stream with the counts of tokens.")
+    continuous_usage_stats: bool | None = Field(False, description="With `include_usage`: in each chunk too.")
 
 
 class CallFields(SamplingFields):
@@ -98,6 +125,12 @@ class CallFields(SamplingFields):
     stream: bool | None = Field(None, description="Answer with server-sent events, token by token.")
     stream_options: StreamOptions | None = Field(None, description="Only with `stream`.")
     user: str | None = Field(None, description="Who asks: goes to the server's log, beside the request's id.")
+    truncation_side: Literal["left", "right"] | None = Field(
+        None, description="Which end of the prompt `truncate_prompt_tokens` cuts off: only left."
+    )
+    return_tokens_as_token_ids: bool | None = Field(
+        None, description="Write the tokens of log probabilities as `token_id:` and their ids."
+    )
 
     @model_validator(mode="after")
     def _options_of_a_stream(self) -> "CallFields":
@@ -105,6 +138,32 @@ class CallFields(SamplingFields):
             raise ValueError("`stream_options` is only for `stream`: true")
         return self
 
+    @model_validator(mode="after")
+    def _cut_at_the_left(self) -> "CallFields":
+        if self.truncation_side == "right" and self.truncate_prompt_tokens is not None:
+            raise ValueError("`truncation_side` must be left: the last tokens of a prompt are kept. Given: 'right'")
+        return self
+
     @property
     def include_usage(self) -> bool:
-        return self.stream_options is not None and self.stream_options.include_usage
+        return self.stream_options is not None and bool(self.stream_options.include_usage)
+
+    @property
+    def continuous_usage(self) -> bool:
+        return (
+            self.include_usage and self.stream_options is not None and bool(self.stream_options.continuous_usage_stats)
+        )
+
+    def parameters(
+        self, model: Model, further: Mapping[str, Any], guide: Guide | None
+    ) -> tuple[dict[str, Any], dict[str, str]]:
+        """LMI's parameters for this model, and what the client calls each. Raises InvalidPayload."""
+        if self.truncate_prompt_tokens == AS_MANY_AS_FIT:
+            further = {**further, "truncate_prompt_tokens": model.backend.max_length - 1}
+        parameters, names = self.translated(further)
+        if guide is not None:
+            parameters[guide.parameter] = guide.value
+            names[guide.parameter] = guide.field
+        if self.stream:
+            refuse_hidden_sequences(parameters, names)
+        return parameters, names

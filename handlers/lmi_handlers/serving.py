@@ -12,7 +12,7 @@ from urllib.parse import quote
 import uvloop
 
 from lmi_core.configuration import Given
-from lmi_core.dispatcher import Dispatcher
+from lmi_core.dispatcher import Dispatcher, check_names
 from lmi_core.errors import ConfigurationError
 from lmi_core.logs import LOG_LEVEL_VARIABLE, configure_logging
 from lmi_core.model import Model, ModelPlan, read_plan
@@ -69,6 +69,7 @@ def _read_plans(
             if len(models) == 1:
                 raise
             raise ConfigurationError(f"model {model.name}: {error.message}") from error
+    check_names(plans)
     return plans
 
 

@@ -11,8 +11,9 @@ from lmi_core import hookspecs
 from lmi_core.extended_parameters import ExtendedParameters
 from lmi_core.options_document import example, markdown
 from lmi_core.plugins import Plugins, load_plugins
-from lmi_handlers import coming_from_djl, triton_payload
-from lmi_handlers.chat import ChatRequest
+from lmi_core.reasoning.formats import FORMATS
+from lmi_handlers import coming_from_djl, openai_tolerance, triton_payload
+from lmi_handlers.chat_request import ChatRequest
 from lmi_handlers.happy_vllm_payload import HappyVllmPayload
 from lmi_handlers.openai_completions import CompletionRequest
 from lmi_handlers.report import option_types
@@ -59,7 +60,14 @@ def test_every_route_is_documented(plugins: Plugins) -> None:
 
 def test_names_of_parameters_in_other_dialects_are_documented() -> None:
     named = {
-        "openai.md": ChatRequest.model_fields.keys() | CompletionRequest.model_fields.keys(),
+        "openai.md": {
+            *ChatRequest.model_fields,
+            *CompletionRequest.model_fields,
+            *openai_tolerance.HINTS,
+            *openai_tolerance.IGNORED,
+            *openai_tolerance.REFUSED,
+            *FORMATS,
+        },
         "triton.md": {*triton_payload.NAMES, *(f"return_{output}" for output in triton_payload.OUTPUTS)},
         "happy_vllm.md": HappyVllmPayload.model_fields.keys(),
         "tgi.md": TgiParameters.model_fields.keys(),

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from lmi_handlers.chat import EXAMPLE
+from lmi_handlers.chat_request import EXAMPLE
 from lmi_plugins.backends.scripted import Script
 from tests import golden
 from tests.conftest import SCRIPTED, Answer, ModelDirectory, RunningServer, Serve

@@ -193,13 +193,13 @@ async def test_failure_within_a_whole_answer(server: RunningServer) -> None:
         ({"prompt": ["a", 1]}, "prompt", "must be a text, token ids, or a list of texts or of lists of token ids"),
         ({"prompt": [True]}, "prompt", "must be a text, token ids, or a list of texts or of lists of token ids"),
         ({"prompt": ""}, "prompt", "must hold at least one token. Given: 0"),
-        ({"logprobs": 6}, "logprobs", "must be less than or equal to 5. Given: 6"),
+        ({"logprobs": 21}, "logprobs", "must be less than or equal to 20. Given: 21"),
         ({"suffix": "end"}, "suffix", "is not taken: no backend fills in the middle of a text"),
         ({"max_tokens": 0}, "max_tokens", "must be at least 1 without `echo`. Given: 0"),
         ({"n": 2, "best_of": 1}, "best_of", "must be at least `n`, which is 2. Given: 1"),
         ({"best_of": 2, "stream": True}, "best_of", "must be at most 1, the sequences to stream. Given: 2"),
         ({"prompt": ["a"] * 600, "n": 2}, "prompt", "and `n` must make at most 1024 choices"),
-        ({"messages": []}, "messages", "is no field of this request."),
+        ({"prompt_embeds": "AA=="}, "prompt_embeds", "must be null or []: prompts are texts or token ids."),
         ({"temperature": -1}, "temperature", "must be greater than or equal to 0. Given: -1"),
         ({"prompt": "word " * 3000}, "prompt", "must be at most 2047 tokens long. Given: 3001"),
     ],
@@ -242,7 +242,7 @@ async def test_list_of_models(serve: Serve, model_dir: ModelDirectory) -> None:
     server = await serve(one.parent)
     answer = (await server.get("/v1/models")).json()
     created = server.dispatcher.models["one"].created
-    entry = {"id": "one", "object": "model", "created": created, "owned_by": "lmi"}
+    entry = {"id": "one", "object": "model", "created": created, "owned_by": "lmi", "root": "one"}
     assert (answer["object"], answer["data"][0]) == ("list", entry)
     assert [model["id"] for model in answer["data"]] == ["one", "two"]
     assert (await server.get("/v1/models/one")).json() == entry

@@ -3,7 +3,7 @@
 import asyncio
 import re
 from collections import deque
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,7 +26,7 @@ MAX_LENGTH = 2048
 CHAT_TEMPLATE = """\
 {% for tool in tools or [] %}tool: {{ tool.function.name }}
 {% endfor %}{% for message in messages %}{{ message.role }}: {{ message.content }}
-{% endfor %}assistant:"""
+{% endfor %}{% if add_generation_prompt %}assistant:{% endif %}"""
 
 
 class ScriptedProperties(ModelProperties):
@@ -42,9 +42,10 @@ class ScriptedProperties(ModelProperties):
 class Script:
     """One answer. With `error` the request fails after the text; with `hold` it then waits until it is closed."""
 
-    text: str
+    text: str = ""
     error: str | None = None
     hold: bool = False
+    tokens: Sequence[str] = ()  # their texts, where the text is not to be cut into words
     started: asyncio.Event = field(default_factory=asyncio.Event)  # the text was said
     closed: asyncio.Event = field(default_factory=asyncio.Event)  # the request has ended, by itself or aborted
 
@@ -62,7 +63,7 @@ class WordTokenizer(Tokenizer):
         return len(self._words)
 
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
-        return [self._id(word) for word in re.findall(r"\s*\S+|\s+$", text)]
+        return [self.id(word) for word in re.findall(r"\s*\S+|\s+$", text)]
 
     def decode(self, token_ids: list[int]) -> str:
         return "".join(self.word(token_id) for token_id in token_ids)
@@ -80,16 +81,21 @@ class WordTokenizer(Tokenizer):
         return self.template
 
     def render_chat(self, chat: Chat, template: str) -> str:
+        arguments = {"add_generation_prompt": chat.add_generation_prompt, **chat.template_arguments}
         try:
-            return (
+            prompt = (
                 ImmutableSandboxedEnvironment(trim_blocks=True)
                 .from_string(template)
-                .render(messages=chat.messages, tools=chat.tools, **chat.template_arguments)
+                .render(messages=chat.messages, tools=chat.tools, **arguments)
             )
-        except (TemplateError, TypeError) as error:
+            if not chat.continue_final_message:
+                return prompt
+            answer = str(chat.messages[-1]["content"])
+            return prompt[: prompt.rindex(answer) + len(answer)]
+        except (TemplateError, TypeError, ValueError) as error:
             raise InvalidPayload(f"`messages` are refused by the chat template: {error}") from None
 
-    def _id(self, word: str) -> int:
+    def id(self, word: str) -> int:
         if word not in self._ids:
             self._ids[word] = len(self._words)
             self._words.append(word)
@@ -144,7 +150,7 @@ class ScriptedBackend(Backend[ScriptedProperties]):
     async def _say(
         self, script: Script, request: ValidRequest, sequence_index: int
     ) -> AsyncGenerator[GenerationStep, None]:
-        words = self.tokenizer.encode(script.text)
+        words = [self.tokenizer.id(text) for text in script.tokens] or self.tokenizer.encode(script.text)
         stream = TokenStream(self.tokenizer.detokenizer([]), request.parameters.stop_sequences or [], frozenset())
         most = request.parameters.max_new_tokens
         prefill = self._prefill(request) if request.parameters.wants_prefill else None

@@ -41,10 +41,11 @@ def sampling_parameters(parameters: ExtendedParameters) -> SamplingParameters:
 
 
 def _guide(parameters: ExtendedParameters) -> Guide | None:
+    reasoning = parameters.guided_reasoning
     if parameters.guided_choice is not None:
-        return Guide("choice", list(parameters.guided_choice))
+        return Guide("choice", list(parameters.guided_choice), reasoning)
     if parameters.guided_json is not None:
-        return Guide("json", orjson.dumps(parameters.guided_json).decode())
+        return Guide("json", orjson.dumps(parameters.guided_json).decode(), reasoning)
     if parameters.guided_regex is not None:
-        return Guide("regex", parameters.guided_regex)
-    return None if parameters.guided_grammar is None else Guide("grammar", parameters.guided_grammar)
+        return Guide("regex", parameters.guided_regex, reasoning)
+    return None if parameters.guided_grammar is None else Guide("grammar", parameters.guided_grammar, reasoning)

@@ -9,6 +9,8 @@ from uuid import uuid4
 from lmi_core.formatter import OutputFormatter
 from lmi_core.generation import GeneratedSequence, GenerationOutput, Token
 from lmi_core.parameters import GenerationParameters
+from lmi_core.reasoning.parser import SplitText
+from lmi_core.reasoning.reader import Reasoning, ReasoningReader
 from lmi_core.tokenizer import Tokenizer
 from lmi_core.tool_calls import CallArguments, CallBegun, Content, Piece, ToolCallParser
 
@@ -29,6 +31,10 @@ class ChatFormatter(OutputFormatter):
         tool_calls: Callable[[], ToolCallParser] | None = None,
         named_tool: bool = False,
         include_usage: bool = False,
+        continuous_usage: bool = False,
+        reasoning: Reasoning | None = None,
+        include_reasoning: bool = True,
+        token_ids_as_text: bool = False,
     ) -> None:
         self.model = model
         self.tokenizer = tokenizer
@@ -36,6 +42,11 @@ class ChatFormatter(OutputFormatter):
         self.tool_calls = tool_calls  # makes a parser for one sequence; None: all text is content
         self.named_tool = named_tool  # the client named the one function that is called
         self.include_usage = include_usage  # at the end of a stream
+        self.continuous_usage = continuous_usage  # and in each of its chunks
+        self.reasoning = reasoning  # None: it is not told from the content
+        self.include_reasoning = include_reasoning  # in the answer; otherwise it is left out
+        self._readers: list[ReasoningReader] = []  # of the sequences' reasoning
+        self.token_ids_as_text = token_ids_as_text  # in log probabilities
         self._response_id = response_id
         self._created = int(time.time())
 
@@ -48,6 +59,25 @@ class ChatFormatter(OutputFormatter):
     def response(self, kind: str, choices: list[JsonObject]) -> JsonObject:
         return self.head(kind) | {"choices": choices}
 
+    def usage(self, output: GenerationOutput) -> JsonObject:
+        counts = usage(output)
+        if self.reasoning is not None:
+            counts["completion_tokens_details"] = {
+                "reasoning_tokens": sum(reader.num_tokens for reader in self._readers)
+            }
+        return counts
+
+    def new_stream(self) -> "ChatStream":
+        """For one sequence."""
+        parser = self.tool_calls() if self.tool_calls else None
+        return ChatStream(parser, self.new_reader() if self.reasoning else None, self.include_reasoning)
+
+    def new_reader(self) -> ReasoningReader:
+        """For one sequence."""
+        assert self.reasoning is not None
+        self._readers.append(self.reasoning.new_reader())
+        return self._readers[-1]
+
     def log_prob_content(self, tokens: Sequence[Token]) -> list[JsonObject]:
         """Of the tokens that the text is made of: a special token that is left out of it has no place here either."""
         return [
@@ -58,7 +88,8 @@ class ChatFormatter(OutputFormatter):
 
     def _token(self, token: Token) -> JsonObject:
         data = self.tokenizer.token_bytes(token.id)
-        return {"token": token_text(data), "logprob": token.log_prob, "bytes": list(data)}
+        text = token_id_text(token.id) if self.token_ids_as_text else token_text(data)
+        return {"token": text, "logprob": token.log_prob, "bytes": list(data)}
 
 
 class WholeChatFormatter(ChatFormatter):
@@ -70,25 +101,45 @@ class WholeChatFormatter(ChatFormatter):
         """The answer to a finished request."""
 
     def message(self, sequence: GeneratedSequence) -> JsonObject:
+        if self.reasoning is None:
+            return {"role": "assistant", **self._content(sequence.text)}
+        reader = self.new_reader()
+        parts = [*map(reader.read, sequence.tokens), reader.finish()]
+        reasoning = "".join([part.reasoning for part in parts])
+        message = {"role": "assistant", **self._content("".join([part.content for part in parts]))}
+        if reasoning:
+            message["content"] = message["content"] or None
+        return message | (reasoning_members(reasoning) if self.include_reasoning and reasoning else {})
+
+    def _content(self, text: str) -> JsonObject:
         if self.tool_calls is None:
-            return {"role": "assistant", "content": sequence.text}
+            return {"content": text}
         parser = self.tool_calls()
-        pieces = parser.push(sequence.text) + parser.finish()
+        pieces = parser.push(text) + parser.finish()
         content = "".join([piece.text for piece in pieces if isinstance(piece, Content)])
         calls = [_whole_call(piece, pieces) for piece in pieces if isinstance(piece, CallBegun)]
-        if not calls:
-            return {"role": "assistant", "content": content}
-        return {"role": "assistant", "content": content or None, "tool_calls": calls}
+        return {"content": content or None, "tool_calls": calls} if calls else {"content": content}
 
 
 class ChatStream:
     """One sequence of a stream: what its texts change in the message that the client puts together."""
 
-    def __init__(self, parser: ToolCallParser | None) -> None:
+    def __init__(self, parser: ToolCallParser | None, reader: ReasoningReader | None, include_reasoning: bool) -> None:
         self.called = False  # whether there is a tool call in it
         self._parser = parser
+        self._reader = reader
+        self._include_reasoning = include_reasoning
 
-    def deltas(self, text: str, last: bool) -> list[JsonObject]:
+    def deltas(self, token: Token, last: bool) -> list[JsonObject]:
+        if self._reader is None:
+            return self._content_deltas(token.text, last)
+        part = SplitText() if token is NO_TOKEN else self._reader.read(token)
+        end = self._reader.finish() if last else SplitText()
+        reasoning = part.reasoning + end.reasoning
+        deltas = [reasoning_members(reasoning)] if reasoning and self._include_reasoning else []
+        return deltas + self._content_deltas(part.content + end.content, last)
+
+    def _content_deltas(self, text: str, last: bool) -> list[JsonObject]:
         if self._parser is None:
             return [{"content": text}] if text else []
         pieces = self._parser.push(text) + (self._parser.finish() if last else [])
@@ -105,6 +156,16 @@ class ChatStream:
                 return {"tool_calls": [{"index": index, "function": {"arguments": text}}]}
 
 
+def answers(output: GenerationOutput) -> list[GeneratedSequence]:
+    """The sequences that are the answer, where more were generated."""
+    return output.best_sequences(output.parameters.num_answers)
+
+
+def reasoning_members(text: str) -> JsonObject:
+    """Of a message or a delta: by the name that LMI, DeepSeek and SGLang have, and by vLLM's newer one."""
+    return {"reasoning_content": text, "reasoning": text}
+
+
 def usage(output: GenerationOutput) -> JsonObject:
     """Counts every sequence that was generated, also those that are not part of the answer."""
     prompt = sum(len(request.prompt_ids) for request in output.requests)
@@ -118,6 +179,11 @@ def token_text(data: bytes) -> str:
         return data.decode()
     except UnicodeDecodeError:
         return "bytes:" + "".join([f"\\x{byte:02x}" for byte in data])
+
+
+def token_id_text(token_id: int) -> str:
+    """As vLLM writes it."""
+    return f"token_id:{token_id}"
 
 
 def _whole_call(begun: CallBegun, pieces: Sequence[Piece]) -> JsonObject:

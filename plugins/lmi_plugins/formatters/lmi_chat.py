@@ -15,7 +15,7 @@ from lmi_plugins.formatters.chat_schema import (
     ChatStream,
     JsonObject,
     WholeChatFormatter,
-    usage,
+    answers,
 )
 
 
@@ -24,8 +24,8 @@ class LmiChatFormatter(WholeChatFormatter):
     content_type = "application/json"
 
     def whole(self, output: GenerationOutput) -> bytes:
-        choices = [self._choice(index, sequence) for index, sequence in enumerate(output.sequences)]
-        return orjson.dumps(self.response("chat.completion", choices) | {"usage": usage(output)})
+        choices = [self._choice(index, sequence) for index, sequence in enumerate(answers(output))]
+        return orjson.dumps(self.response("chat.completion", choices) | {"usage": self.usage(output)})
 
     def error(self, error: LmiError) -> bytes:
         message = {"role": "assistant", "content": ""}
@@ -59,7 +59,7 @@ class LmiChatJsonLinesFormatter(ChatFormatter):
             reason = step.finish_reason if place == len(tokens) else None
             lines += self._lines(step.sequence_index, token, reason)
         if output.finished and self.include_usage:
-            lines.append(self.frame(self._response([]) | {"usage": usage(output)}))
+            lines.append(self.frame(self._response([]) | {"usage": self.usage(output)}))
         return lines
 
     def error(self, error: LmiError) -> bytes:
@@ -73,8 +73,8 @@ class LmiChatJsonLinesFormatter(ChatFormatter):
     def _lines(self, index: int, token: Token, reason: str | None) -> list[bytes]:
         begun = index in self._streams
         if not begun:
-            self._streams[index] = ChatStream(self.tool_calls() if self.tool_calls else None)
-        deltas = self._streams[index].deltas(token.text, reason is not None) or [{"content": ""}]
+            self._streams[index] = self.new_stream()
+        deltas = self._streams[index].deltas(token, reason is not None) or [{"content": ""}]
         if not begun:
             deltas[0]["role"] = "assistant"
         *earlier, last = deltas

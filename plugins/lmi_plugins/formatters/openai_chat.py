@@ -15,7 +15,7 @@ from lmi_plugins.formatters.chat_schema import (
     ChatStream,
     JsonObject,
     WholeChatFormatter,
-    usage,
+    answers,
 )
 from lmi_plugins.formatters.openai_schema import FINISH_REASONS, ChunkEvents, error_events, error_object
 
@@ -30,9 +30,9 @@ class OpenAiChatFormatter(WholeChatFormatter):
     content_type = "application/json"
 
     def whole(self, output: GenerationOutput) -> bytes:
-        choices = [self._choice(index, sequence) for index, sequence in enumerate(output.sequences)]
+        choices = [self._choice(index, sequence) for index, sequence in enumerate(answers(output))]
         return orjson.dumps(
-            self.response("chat.completion", choices) | {"model": self.model, "usage": usage(output)},
+            self.response("chat.completion", choices) | {"model": self.model, "usage": self.usage(output)},
         )
 
     def error(self, error: LmiError) -> bytes:
@@ -62,6 +62,8 @@ class OpenAiChatStreamFormatter(ChatFormatter):
         self._events = ChunkEvents(self.head("chat.completion.chunk") | {"model": self.model}, self.include_usage)
 
     def format(self, output: GenerationOutput) -> list[bytes]:
+        if self.continuous_usage:
+            self._events.count(self.usage(output))
         step = output.step
         index = step.sequence_index
         events = [] if index in self._streams else [self._begin(index)]
@@ -72,18 +74,18 @@ class OpenAiChatStreamFormatter(ChatFormatter):
         if ended:
             called = self._streams[index].called and not self.named_tool
             events.append(self._chunk(index, {}, [], finish_reason(step.finish_reason, called)))
-        return events + self._events.end(lambda: usage(output)) if output.finished else events
+        return events + self._events.end(lambda: self.usage(output)) if output.finished else events
 
     def error(self, error: LmiError) -> list[bytes]:
         return error_events(error)
 
     def _begin(self, index: int) -> bytes:
-        self._streams[index] = ChatStream(self.tool_calls() if self.tool_calls else None)
+        self._streams[index] = self.new_stream()
         return self._chunk(index, {"role": "assistant", "content": ""}, [])
 
     def _brought(self, index: int, token: Token, *, last: bool) -> list[bytes]:
         """What a token changes, the first time with its log probability."""
-        deltas = self._streams[index].deltas(token.text, last)
+        deltas = self._streams[index].deltas(token, last)
         log_probs = self.log_prob_content([token]) if self.log_probs else []
         if log_probs and not deltas:
             deltas = [{}]

@@ -12,7 +12,7 @@ from lmi_core.generation import FinishReason, GeneratedSequence, GenerationOutpu
 from lmi_core.hookspecs import hookimpl
 from lmi_core.parameters import GenerationParameters
 from lmi_core.tokenizer import Tokenizer
-from lmi_plugins.formatters.chat_schema import JsonObject, token_text, usage
+from lmi_plugins.formatters.chat_schema import JsonObject, token_id_text, token_text, usage
 from lmi_plugins.formatters.openai_schema import FINISH_REASONS, ChunkEvents, error_events, error_object
 
 
@@ -29,12 +29,16 @@ class CompletionsFormatter(OutputFormatter):
         generated: bool = True,
         log_probs: int | None = None,
         include_usage: bool = False,
+        continuous_usage: bool = False,
+        token_ids_as_text: bool = False,
     ) -> None:
         self.count = count
         self.echo = echo
         self.generated = generated  # whether the answer holds what was generated, or only the prompt
         self.log_probs = log_probs  # None: none at all; else how many of the likeliest
         self.include_usage = include_usage  # at the end of a stream
+        self.continuous_usage = continuous_usage  # and in each of its chunks
+        self.token_ids_as_text = token_ids_as_text  # in log probabilities
         self._tokenizer = tokenizer
         self.head = {"id": response_id, "object": "text_completion", "created": int(time.time()), "model": model}
 
@@ -77,7 +81,7 @@ class CompletionsFormatter(OutputFormatter):
         return {self._text(each): each.log_prob for each in [*(token.top_tokens or ()), token]}
 
     def _text(self, token: Token) -> str:
-        return token_text(self._tokenizer.token_bytes(token.id))
+        return token_id_text(token.id) if self.token_ids_as_text else token_text(self._tokenizer.token_bytes(token.id))
 
 
 class OpenAiCompletionsFormatter(CompletionsFormatter):
@@ -130,6 +134,8 @@ class OpenAiCompletionsStreamFormatter(CompletionsFormatter):
             text, tokens = parts.pop(0) if parts else ("", [])
             parts.insert(0, (output.request.prompt + text, self.prefill(output, step.prompt_index) + tokens))
         *parts, last = parts or [("", [])]
+        if self.continuous_usage:
+            self._events.count(self.usage(output))
         written = [self._event(index, *part, None) for part in parts] + [self._event(index, *last, reason)]
         events = [event for event in written if event]
         return events + self._events.end(lambda: self.usage(output)) if reason and output.finished else events

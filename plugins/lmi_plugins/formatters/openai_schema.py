@@ -33,6 +33,10 @@ class ChunkEvents:
         self._before = b"data: " + orjson.dumps({**head, "choices": []}).removesuffix(b"]}")
         self._after = b'],"usage":null}\n\n' if include_usage else b"]}\n\n"
 
+    def count(self, usage: object) -> None:
+        """Have the chunks that follow tell this usage."""
+        self._after = b'],"usage":' + orjson.dumps(usage) + b"}\n\n"
+
     def choice(self, choice: object) -> bytes:
         return self._before + orjson.dumps(choice) + self._after
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from lmi_core.errors import InvalidParameter
 from lmi_core.huggingface_tokenizer import HuggingFaceTokenizer
+from lmi_core.reasoning.guide import after_reasoning
 from lmi_plugins.torch_engine.grammar_matcher import Matcher
 from lmi_plugins.torch_engine.json_schema import check_schema
 from lmi_plugins.torch_engine.messages import Guide
@@ -59,16 +60,11 @@ class GuideCompiler:
         return Matcher(GrammarMatcher(grammar), start)
 
     def _compile(self, compiler: "GrammarCompiler", guide: Guide) -> "CompiledGrammar":
-        content = guide.content
-        if isinstance(content, list):
-            return compiler.compile_grammar(choice_grammar(content))
-        match guide.kind:
-            case "json":
-                check_schema(json.loads(content))
-                return compiler.compile_grammar(json_grammar(content))
-            case "regex":
-                return compiler.compile_regex(content)
-        return compiler.compile_grammar(content)
+        if guide.reasoning is not None:
+            return compiler.compile_structural_tag(after_reasoning(guide.reasoning, _as_format(guide)))
+        if guide.kind == "regex":
+            return compiler.compile_regex(str(guide.content))
+        return compiler.compile_grammar(_grammar(guide))
 
     def _load(self) -> "GrammarCompiler":
         with self._lock:
@@ -80,6 +76,24 @@ class GuideCompiler:
                 )
                 self._compiler = GrammarCompiler(tokenizer, max_threads=1, cache_limit_bytes=CACHE_BYTES)
             return self._compiler
+
+
+def _as_format(guide: Guide) -> dict[str, object]:
+    """Of xgrammar's structural tags."""
+    if guide.kind == "regex":
+        return {"type": "regex", "pattern": guide.content}
+    return {"type": "grammar", "grammar": _grammar(guide)}
+
+
+def _grammar(guide: Guide) -> str:
+    """Of any guide but a regular expression. Raises InvalidParameter."""
+    content = guide.content
+    if isinstance(content, list):
+        return choice_grammar(content)
+    if guide.kind == "json":
+        check_schema(json.loads(content))
+        return json_grammar(content)
+    return content
 
 
 def choice_grammar(texts: list[str]) -> str:

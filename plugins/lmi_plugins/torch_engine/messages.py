@@ -30,6 +30,7 @@ class Guide(msgspec.Struct, array_like=True, frozen=True):
 
     kind: Literal["choice", "json", "regex", "grammar"]
     content: str | list[str]  # a list for `choice` alone
+    reasoning: list[str] | None = None  # what begins and what ends a text before it, as LMI's `guided_reasoning`
 
 
 class SamplingParameters(msgspec.Struct, array_like=True, frozen=True):

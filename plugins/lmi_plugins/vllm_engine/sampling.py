@@ -2,7 +2,10 @@
 
 from typing import Any
 
+import orjson
+
 from lmi_core.extended_parameters import ExtendedParameters
+from lmi_core.reasoning.guide import after_reasoning
 from lmi_plugins.vllm_engine.library import RequestOutputKind, SamplingParams, StructuredOutputsParams
 from lmi_plugins.vllm_engine.logits_processors import extra_arguments
 
@@ -41,4 +44,20 @@ def structured_outputs(parameters: ExtendedParameters) -> StructuredOutputsParam
         "grammar": parameters.guided_grammar,
     }
     given = {kind: guide for kind, guide in guides.items() if guide is not None}
+    if given and parameters.guided_reasoning is not None:
+        (kind,) = given
+        tag = after_reasoning(parameters.guided_reasoning, _as_format(kind, given[kind]))
+        return StructuredOutputsParams(structural_tag=orjson.dumps(tag).decode())
     return StructuredOutputsParams(**given) if given else None
+
+
+def _as_format(kind: str, guide: Any) -> dict[str, Any]:
+    """Of xgrammar's structural tags."""
+    match kind:
+        case "json":
+            return {"type": "json_schema", "json_schema": guide}
+        case "regex":
+            return {"type": "regex", "pattern": guide}
+        case "grammar":
+            return {"type": "grammar", "grammar": guide}
+    return {"type": "or", "elements": [{"type": "const_string", "value": text} for text in guide]}

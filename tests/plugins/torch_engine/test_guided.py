@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import jsonschema_rs
 import pytest
 
-from lmi_core.errors import GenerationFailed, InvalidParameter
+from lmi_core.errors import GenerationFailed, InvalidParameter, LmiError
 from lmi_core.generation import GenerationStep
 from lmi_core.huggingface_tokenizer import HuggingFaceTokenizer
 from lmi_plugins.torch_engine.engine import Engine
@@ -55,6 +55,10 @@ def guided(request_id: str, kind: Kind, content: str | list[str], **parameters: 
     return request(request_id, PROMPT, **{"max_new_tokens": 100, "guide": guide, **parameters})
 
 
+def has_ended(result: list[GenerationStep | LmiError]) -> bool:
+    return isinstance(result[-1], GenerationStep) and result[-1].finish_reason == "eos_token"
+
+
 def is_json_of_the_schema(written: str) -> bool:
     return bool(jsonschema_rs.is_valid(SCHEMA, json.loads(written)))
 
@@ -79,6 +83,23 @@ def test_texts_are_what_the_guide_says(architecture: str, name: str, model_direc
         assert isinstance(each[-1], GenerationStep)
         assert each[-1].finish_reason == "eos_token"
     assert len({text(each) for each in results.values()}) > 1
+
+
+@pytest.mark.parametrize("name", GUIDES)
+def test_texts_after_a_reasoning_are_what_the_guide_says(engine: Engine, name: str) -> None:
+    """Random weights write what ends the reasoning sooner or later, where that is one letter."""
+    kind, content, is_right = GUIDES[name]
+    guide = Guide(kind, content, ["", "e"])
+    results = run(
+        engine,
+        *(
+            request(str(seed), PROMPT, max_new_tokens=CONTEXT - len(PROMPT), guide=guide, temperature=1.5, seed=seed)
+            for seed in range(8)
+        ),
+    )
+    ended = [text(each).partition("e")[2].strip() for each in results.values() if has_ended(each)]
+    assert ended
+    assert all(is_right(written) for written in ended), ended
 
 
 def test_each_row_has_its_own_guide(engine: Engine, reference: ReferenceModel) -> None:

@@ -88,6 +88,28 @@ def test_choices_are_taken_as_they_are(compiler: GuideCompiler) -> None:
     assert choice_grammar(["a", '"']) == 'root ::= "a" | "\\""'
 
 
+@pytest.mark.parametrize(
+    ("guide", "right", "wrong"),
+    [
+        (Guide("json", '{"type": "integer", "maximum": 20}'), "17", "27"),
+        (Guide("regex", "[a-c]+"), "abc", "d"),
+        (Guide("grammar", 'root ::= "a" | "b"'), "a", "c"),
+        (Guide("choice", ["yes", "no"]), "no", "maybe"),
+    ],
+    ids=lambda value: value.kind if isinstance(value, Guide) else None,
+)
+def test_a_reasoning_before_the_guide_is_free(compiler: GuideCompiler, guide: Guide, right: str, wrong: str) -> None:
+    begun = Guide(guide.kind, guide.content, ["", "</think>", "</thought>"])
+    assert accepts(compiler, begun, f'Is 3 < 4? "{wrong}\n</think>\n\n{right}')
+    assert accepts(compiler, begun, f"</thought>{right}")
+    assert not accepts(compiler, begun, f"So </think>{wrong}")
+    assert not accepts(compiler, begun, right)
+    optional = Guide(guide.kind, guide.content, ["<think>", "</think>"])
+    assert accepts(compiler, optional, f"\n<think>\n{wrong}</think>\n{right}")
+    assert accepts(compiler, optional, right)
+    assert not accepts(compiler, optional, f"So </think>{right}")
+
+
 def test_a_model_without_an_end_cannot_be_guided(tokenizer: HuggingFaceTokenizer) -> None:
     class Endless:
         eos_token_id = None
