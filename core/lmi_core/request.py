@@ -20,6 +20,7 @@ class GenerationRequest:
     fits_context: bool = False  # a `max_new_tokens` beyond the context ends with it instead of being refused
     images: tuple[ImageSource, ...] = ()  # in the order in which the prompt names them
     image_prompt: ImagePrompt | None = None  # once they are read
+    markers: tuple[str, ...] = ()  # texts that somebody looks for in the answer: see ValidRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,3 +34,4 @@ class ValidRequest:
     adapter: str | None = None
     log_probs: bool = True  # whether anyone reads those of the generated tokens; a backend may leave them out if not
     image_prompt: ImagePrompt | None = None  # where it holds images
+    markers: tuple[str, ...] = ()  # special tokens that are a part of one of these are not left out of the text

@@ -42,7 +42,15 @@ def validate(request: GenerationRequest, backend: Backend[Any], request_id: str)
     room = backend.max_length - len(prompt_ids)
     if parameters.max_new_tokens > min(room, backend.max_output_length or room):
         parameters = _fit(request, parameters, room, backend)
-    return ValidRequest(request_id, prompt, prompt_ids, parameters, request.adapter, image_prompt=request.image_prompt)
+    return ValidRequest(
+        request_id,
+        prompt,
+        prompt_ids,
+        parameters,
+        request.adapter,
+        image_prompt=request.image_prompt,
+        markers=request.markers,
+    )
 
 
 def _tokenized(request: GenerationRequest, tokenizer: Tokenizer) -> tuple[str, list[int]]:

@@ -104,7 +104,7 @@ class TorchBackend(Backend[TorchProperties]):
 
     def generate(self, request: ValidRequest) -> AsyncGenerator[GenerationStep, None]:
         assert isinstance(request.parameters, ExtendedParameters), request.parameters
-        parameters = sampling_parameters(request.parameters, self.tokenizer)
+        parameters = sampling_parameters(request.parameters, self.tokenizer, request.markers)
         return self.engine.generate(request.prompt_ids, parameters, request.adapter)
 
 

@@ -9,7 +9,9 @@ from lmi_core.tokenizer import Tokenizer
 from lmi_plugins.torch_engine.messages import Guide, SamplingParameters
 
 
-def sampling_parameters(parameters: ExtendedParameters, tokenizer: Tokenizer) -> SamplingParameters:
+def sampling_parameters(
+    parameters: ExtendedParameters, tokenizer: Tokenizer, markers: tuple[str, ...] = ()
+) -> SamplingParameters:
     """Without `do_sample` decoding is greedy, whatever the sampling parameters say."""
     return SamplingParameters(
         temperature=parameters.temperature if parameters.do_sample else 0.0,
@@ -33,6 +35,7 @@ def sampling_parameters(parameters: ExtendedParameters, tokenizer: Tokenizer) ->
         include_stop=parameters.include_stop_str_in_output,
         skip_special_tokens=parameters.skip_special_tokens,
         spaces_between_special_tokens=parameters.spaces_between_special_tokens,
+        markers=markers,
         num_top_tokens=parameters.num_top_tokens,
         num_prompt_top_tokens=parameters.num_prompt_top_tokens,
         num_samples=parameters.num_sequences if parameters.num_beams == 1 else 1,
