@@ -10,6 +10,8 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, NonNegativeInt, PositiveInt, field_validator
 from pydantic.fields import FieldInfo
 
+from lmi_core.tool_calls.formats import find_format
+
 OPTION_PREFIX = "option."
 
 BUILTIN_ENTRY_POINTS = (
@@ -20,6 +22,7 @@ BUILTIN_ENTRY_POINTS = (
 )
 
 NO_MPI = "option.rolling_batch chooses the engine, which starts the processes that it needs without MPI"
+OWN_PARSERS = "tool calls are found by the server's own parsers, whichever engine runs the model"
 ALL_DEVICES = (
     "the engine takes as many devices as it is told to; which ones, the environment variable CUDA_VISIBLE_DEVICES says"
 )
@@ -203,11 +206,17 @@ class HandlerProperties(Properties):
         description="Jinja template that makes a prompt of chat messages, or a file with one in the model directory; "
         "the tokenizer's own when not given.",
     )
-    tool_call_parser: Literal["hermes", "llama3_json"] | None = Field(
-        default=None,
-        description="How the model writes tool calls: hermes in <tool_call> tags, llama3_json as bare JSON; read from "
-        "the chat template when not given.",
+    enable_auto_tool_choice: bool = Field(
+        default=True,
+        description="Find the calls that a model makes where the client leaves it the choice; if not, they are a "
+        "part of the text.",
     )
+    tool_call_parser: str | None = Field(
+        default=None,
+        description="How the model writes tool calls, by the name of its format: mistral, llama3_json, hermes, ... "
+        "(docs/openai.md has all); read from the chat template when not given.",
+    )
+    tool_parser_plugin: Annotated[str | None, NoEffect(OWN_PARSERS)] = None
     allowed_media_domains: str | None = Field(
         default=None,
         description="Hosts that the images of chats are fetched from, with commas between; * is any host on the "
@@ -259,6 +268,13 @@ class HandlerProperties(Properties):
     def script(self) -> str | None:
         """The Python file that `option.entryPoint` names."""
         return None if self.entry_point in (None, *BUILTIN_ENTRY_POINTS) else self.entry_point
+
+    @field_validator("tool_call_parser")
+    @classmethod
+    def _a_known_format(cls, value: str | None) -> str | None:
+        if value is not None:
+            find_format(value)
+        return value
 
     @field_validator("entry_point")
     @classmethod

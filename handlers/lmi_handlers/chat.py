@@ -98,6 +98,7 @@ def chat_generation(payload: ChatRequest, call: Call, model: Model, formatter: s
         payload.parallel_tool_calls is not False,
         template,
         model.plan.options.tool_call_parser,
+        model.plan.options.enable_auto_tool_choice,
     )
     images = image_sources(payload.messages, model)
     messages = template_messages(payload.messages, template, model.backend)
@@ -116,7 +117,14 @@ def _request(payload: ChatRequest, prompt: str, tools: ToolUse) -> GenerationReq
     if guide is not None:
         parameters["guided_json"] = guide
     names |= {"inputs": "messages", "logprobs": "top_logprobs", "guided_json": field}
-    return GenerationRequest(prompt, parameters, add_special_tokens=False, names=names, fits_context=fits_context)
+    return GenerationRequest(
+        prompt,
+        parameters,
+        add_special_tokens=False,
+        names=names,
+        fits_context=fits_context,
+        markers=tools.markers,
+    )
 
 
 def _guide(payload: ChatRequest, tools: ToolUse) -> tuple[str, dict[str, Any] | None]:

@@ -1,14 +1,20 @@
 """Tools and tool choices over a real socket: what the model is told, and what becomes of its calls."""
 
+import re
 from typing import Any
 
 import orjson
 import pytest
 
+from lmi_core.configuration import Configuration
+from lmi_core.errors import ConfigurationError
 from lmi_core.extended_parameters import ExtendedParameters
+from lmi_core.properties import HandlerProperties
+from lmi_core.tool_calls.formats import find_format
 from lmi_plugins.backends.scripted import Script
 from tests.conftest import SCRIPTED, ModelDirectory, RunningServer, Serve
 from tests.handlers.openai_chats import chat, events
+from tests.handlers.said_calls import BARE, PARIS, SAID
 
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}}
 TOOLS = [
@@ -17,9 +23,7 @@ TOOLS = [
 ]
 TAGGED = 'Let me see.\n<tool_call>\n{"name": "weather", "arguments": {"city": "Paris"}}\n</tool_call>'
 SECOND = '\n<tool_call>\n{"name": "clock", "arguments": {}}\n</tool_call>'
-BARE = '{"name": "weather", "parameters": {"city": "Paris"}}'
 LIST = '[{"name": "weather", "parameters": {"city": "Paris"}}, {"name": "clock", "parameters": {}}]'
-PARIS = '{"city": "Paris"}'
 NAMED = {"type": "function", "function": {"name": "weather"}}
 
 Calls = list[tuple[str, str]]
@@ -220,6 +224,50 @@ async def test_invalid_request(server: RunningServer, fields: dict[str, Any], me
     answer = await chat(server, **fields)
     assert answer.status == 400
     assert answer.json()["error"]["message"].startswith(message)
+
+
+@pytest.mark.parametrize("name", SAID)
+async def test_format(serve: Serve, model_dir: ModelDirectory, name: str) -> None:
+    server = await serve(model_dir({"serving.properties": SCRIPTED + f"option.tool_call_parser={name}\n"}))
+    assert await ask(server, SAID[name]) == ("Let me see.", [("weather", PARIS)], "tool_calls")
+    assert set(find_format(name).markers) == set(server.scripted.history[-1].markers)
+    assert await ask(server, "It is sunny.") == ("It is sunny.", [], "stop")
+    assert (await ask(server, LIST, tool_choice="required"))[1] == [("weather", PARIS), ("clock", "{}")]
+    assert server.scripted.history[-1].markers == ()
+
+
+async def test_format_is_not_looked_for(serve: Serve, model_dir: ModelDirectory) -> None:
+    properties = "option.tool_call_parser=hermes\noption.enable_auto_tool_choice=false\n"
+    server = await serve(model_dir({"serving.properties": SCRIPTED + properties}))
+    assert await ask(server, TAGGED) == (TAGGED, [], "stop")
+    assert server.scripted.history[-1].prompt.startswith("tool: weather\n")
+    assert (await ask(server, PARIS, tool_choice=NAMED))[1] == [("weather", PARIS)]
+
+
+@pytest.mark.parametrize(
+    ("properties", "message"),
+    [
+        (
+            "option.tool_call_parser=mistrl\n",
+            "option.tool_call_parser must be a known format of tool calls. Did you mean `mistral`? Known: apertus, ",
+        ),
+        (
+            "option.enable_auto_tool_choice=maybe\n",
+            "option.enable_auto_tool_choice must be true or false. Given: maybe",
+        ),
+    ],
+)
+async def test_wrong_option(serve: Serve, model_dir: ModelDirectory, properties: str, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=re.escape(message)):
+        await serve(model_dir({"serving.properties": SCRIPTED + properties}))
+
+
+def test_plugin_for_parsers_has_no_effect(model_dir: ModelDirectory) -> None:
+    directory = model_dir({"serving.properties": "option.tool_parser_plugin=mine.py\n"})
+    configuration = Configuration.read(directory, {})
+    configuration.load(HandlerProperties)
+    (warning,) = configuration.warnings
+    assert "option.tool_parser_plugin has no effect: tool calls are found by the server's own parsers" in warning
 
 
 async def test_unknown_form_of_calls(serve: Serve, model_dir: ModelDirectory) -> None:

@@ -18,6 +18,11 @@ class JsonMembers:
         self._escaped = False
         self._part = ""  # of a name or a value
 
+    @property
+    def container_ended(self) -> bool:
+        """Whether a member's value is an object or a list that has just been closed."""
+        return self._depth == 1 and not self._in_string and self.member is not None and self._part[-1:] in ("}", "]")
+
     def push(self, character: str) -> str:
         """The character where it belongs to a value, else ""."""
         if self._depth == 0:
