@@ -22,7 +22,7 @@ class HarmonyCalls(IncrementalParser):
         self._said = False
         if (yield from self.reader.one_of(TO)):  # the prompt ends with the start of a header
             yield from self._read_message(TO)
-        while marker := (yield from self.reader.write_until(MARKERS, self._say)):
+        while marker := (yield from self.reader.write_on(MARKERS, self._say)):
             if marker in (START, CHANNEL):
                 yield from self._read_message(marker)
         if self.begun:

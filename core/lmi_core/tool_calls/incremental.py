@@ -10,6 +10,9 @@ from lmi_core.tool_calls.text_reader import TextReader, Waiting
 Tools = Mapping[str, Mapping[str, Any]]  # the JSON schema of each function's parameters, by the function's name
 
 
+MAX_REREAD = 200_000  # characters that turn out to be no calls, before all is content: bounds the time that it takes
+
+
 class IncrementalParser(ToolCallParser):
     """A parser whose `read` is one generator over the whole text, which makes pieces as it goes."""
 
@@ -83,11 +86,9 @@ class MarkedParser(IncrementalParser):
 
     def read(self) -> Waiting[None]:
         known = (*self._markers, *self._ends, *self._special)
-        while marker := (yield from self.reader.write_until(known, self.content)):
-            self.reader.skip(-len(marker))
-            self.reader.forget()
-            self.reader.skip(len(marker))
-            if marker not in self._markers or not (yield from self.read_marked(marker)):
+        while marker := (yield from self.reader.write_on(known, self.content)):
+            begins = marker in self._markers and self.reader.reread < MAX_REREAD
+            if not begins or not (yield from self.read_marked(marker)):
                 self.leave_out(marker)
         if self.begun:
             self.end_call()

@@ -12,6 +12,7 @@ from lmi_core.tool_calls.text_reader import Waiting
 NAMES = ("name", "tool_name")  # what models call the name of a function
 ARGUMENTS = ("arguments", "parameters", "args")  # and its arguments
 OTHERS = ("id", "tool_call_id", "type")  # what else a call may begin with
+MEMBERS = (*NAMES, *ARGUMENTS, *OTHERS)
 SEPARATORS = (",", ";")
 
 
@@ -47,17 +48,19 @@ class JsonCall:
         """Return the arguments, as JSON text, that are known now; none before the name is."""
         member = self._members.member
         value = self._members.push(character)
+        if value and self._written:  # most characters are further ones of the arguments
+            return value if member in ARGUMENTS else ""
         if member in ARGUMENTS:
             self._held += value
             if self._members.member is None and not self._is_object():
                 self._held = _object_text(self._members.values[member], self._held)
-        self._find_name()
+        if self.name is None and self._members.member is None:
+            self._find_name()
         return "" if self.name is None or self.refused else self._known()
 
     def _find_name(self) -> None:
-        if self.name is None:
-            found = next((self._members.values[key] for key in NAMES if key in self._members.values), None)
-            self.name = found if isinstance(found, str) and found else None
+        found = next((self._members.values[key] for key in NAMES if key in self._members.values), None)
+        self.name = found if isinstance(found, str) and found else None
 
     def _known(self) -> str:
         if self._members.closed and not self._written and not self._held:
@@ -73,9 +76,10 @@ class JsonCall:
         return self._written or self._held.startswith("{")
 
     def _strange(self) -> bool:
+        if self._offered is None:
+            return False
         first = next(iter(self._members.values), self._members.member)
-        known = (*NAMES, *ARGUMENTS, *OTHERS)
-        return self._offered is not None and first is not None and first not in known
+        return first is not None and first not in MEMBERS
 
 
 class KeyedCall(JsonCall):
@@ -93,6 +97,8 @@ def read_call(parser: IncrementalParser, call: JsonCall) -> Waiting[bool]:
     reader = parser.reader
     mark = reader.mark()
     while (yield from reader.more()):
+        if parser.begun:
+            reader.forget()
         for character in reader.unread:
             if call.name is not None and call.ends_before(character):
                 break
@@ -151,6 +157,7 @@ def read_object(parser: IncrementalParser) -> Waiting[bool]:
         return True
     value = JsonMembers()
     while (yield from reader.more()):
+        reader.forget()
         text = reader.unread
         end = _end_of(value, text)
         reader.skip(len(text) if end is None else end)

@@ -17,6 +17,7 @@ class TextReader:
 
     def __init__(self) -> None:
         self.ended = False  # no more text comes
+        self.reread = 0  # characters that were given back by `rewind`
         self._text = ""
         self._at = 0
 
@@ -32,6 +33,7 @@ class TextReader:
         return self._at
 
     def rewind(self, mark: int) -> None:
+        self.reread += self._at - mark
         self._at = mark
 
     def since(self, mark: int) -> str:
@@ -92,12 +94,14 @@ class TextReader:
         marker = yield from self.write_until(markers, parts.append)
         return "".join(parts), marker
 
-    def write_until(self, markers: tuple[str, ...], write: Callable[[str], None]) -> Waiting[str]:
+    def write_until(
+        self, markers: tuple[str, ...], write: Callable[[str], None], *, forgets: bool = False
+    ) -> Waiting[str]:
         """Write what comes before the first of the markers as soon as it is certain; return the marker, read."""
-        pattern, longest = _pattern(markers)
+        pattern, beginning, longest = _patterns(markers)
         while True:
             found = pattern.search(self._text, self._at)
-            end = len(self._text) if self.ended else self._start_of_a_marker(markers, longest)
+            end = len(self._text) if self.ended else self._start_of_a_marker(markers, beginning, longest)
             if found and found.start() < end:
                 self._write(found.start(), write)
                 self._at = found.end()
@@ -105,19 +109,29 @@ class TextReader:
             self._write(min(end, found.start()) if found else end, write)
             if self.ended:
                 return ""
+            if forgets:
+                self.forget()
             yield
+
+    def write_on(self, markers: tuple[str, ...], write: Callable[[str], None]) -> Waiting[str]:
+        """Do as `write_until`, and forget what was written. The marker that is returned is at the position 0."""
+        marker = yield from self.write_until(markers, write, forgets=True)
+        self.skip(-len(marker))
+        self.forget()
+        self.skip(len(marker))
+        return marker
 
     def _write(self, end: int, write: Callable[[str], None]) -> None:
         if end > self._at:
             text, self._at = self._text[self._at : end], end
             write(text)
 
-    def _start_of_a_marker(self, markers: tuple[str, ...], longest: int) -> int:
+    def _start_of_a_marker(self, markers: tuple[str, ...], beginning: re.Pattern[str], longest: int) -> int:
         """Return where the text ends with the start of a marker."""
-        for start in range(max(self._at, len(self._text) - longest + 1), len(self._text)):
-            rest = self._text[start:]
+        for found in beginning.finditer(self._text, max(self._at, len(self._text) - longest + 1)):
+            rest = self._text[found.start() :]
             if any(_grows_into(rest, marker) for marker in markers):
-                return start
+                return found.start()
         return len(self._text)
 
 
@@ -127,7 +141,9 @@ def _grows_into(text: str, marker: str) -> bool:
 
 
 @functools.cache
-def _pattern(markers: tuple[str, ...]) -> tuple[re.Pattern[str], int]:
-    """Return what finds the first of the markers, and the length of the longest."""
+def _patterns(markers: tuple[str, ...]) -> tuple[re.Pattern[str], re.Pattern[str], int]:
+    """Return what finds the first of the markers and what they begin with, and the length of the longest."""
     ordered = sorted(markers, key=len, reverse=True)
-    return re.compile("|".join(map(re.escape, ordered))), len(ordered[0])
+    characters = sorted({marker[0] for marker in markers})
+    found, beginning = ("|".join(map(re.escape, texts)) for texts in (ordered, characters))
+    return re.compile(found), re.compile(beginning), len(ordered[0])

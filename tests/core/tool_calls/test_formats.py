@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from lmi_core.tool_calls import CallBegun
+from lmi_core.tool_calls import CallBegun, incremental
 from lmi_core.tool_calls.formats import ALIASES, FORMATS, find_format
 from tests.core.tool_calls.written_calls import (
     CLOCK,
@@ -113,3 +113,12 @@ def test_call_is_told_of_as_soon_as_its_name_is_known() -> None:
     parser = find_format("qwen3_coder").make({})
     assert parser.push("<tool_call>\n<function=clo") == []
     assert parser.push("ck>") == [CallBegun(0, "clock")]
+
+
+def test_too_much_that_is_read_again_turns_all_that_follows_into_content(monkeypatch: pytest.MonkeyPatch) -> None:
+    call = '{"name": "clock", "parameters": {}}'
+    nested = '{"arguments": [' * 20
+    monkeypatch.setattr(incremental, "MAX_REREAD", 50_000)
+    assert read_as("llama3_json", [nested, "]}" * 20, call]) == (nested + "]}" * 20, [CLOCK])
+    monkeypatch.setattr(incremental, "MAX_REREAD", 100)
+    assert read_as("llama3_json", [call, nested, "]}" * 20, call]) == (nested + "]}" * 20 + call, [CLOCK])
