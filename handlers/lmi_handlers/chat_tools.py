@@ -1,15 +1,15 @@
 """The tools of a chat request: what the model is told of them, and how its calls are found in what it writes."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from lmi_core.errors import InvalidPayload
-from lmi_core.tool_calls import FirstCall, NamedCall, ToolCallParser
-from lmi_core.tool_calls.formats import find_format
+from lmi_core.tool_calls import FirstCall, IdentifiedCalls, NamedCall, ToolCallParser
+from lmi_core.tool_calls.formats import ToolCallFormat, find_format
 from lmi_core.tool_calls.marked_json import BareJson
 from lmi_core.tool_calls.template_formats import template_format
 
@@ -88,14 +88,25 @@ def use_tools(
         return ToolUse()
     if "tools" not in template:
         raise InvalidPayload("`tools` cannot be told to this model: its chat template has no place for them")
+    name = call_format or template_format(template)
+    written = find_format(name) if name else None
     definitions = [tool.model_dump(exclude_none=True) for tool in tools]
     if choice and choice.function:
-        return _named(tools, choice.function.name, definitions)
+        return _identified(_named(tools, choice.function.name, definitions), written)
     if kind == "required":
-        return ToolUse(definitions, _calls_schema(tools, parallel), partial(BareJson, _schemas(tools)))
+        use = ToolUse(definitions, _calls_schema(tools, parallel), partial(BareJson, _schemas(tools)))
+        return _identified(use, written)
     if not automatic:
         return ToolUse(definitions)
-    return _automatic(tools, parallel, definitions, call_format or template_format(template))
+    return _identified(_automatic(tools, parallel, definitions, written), written)
+
+
+def _identified(use: ToolUse, written: ToolCallFormat | None) -> ToolUse:
+    """Give calls ids that the model's chat template takes when they come back."""
+    make, call_id = use.parser, written.call_id if written else None
+    if make is None or call_id is None:
+        return use
+    return replace(use, parser=lambda: IdentifiedCalls(make(), call_id))
 
 
 def _named(tools: Sequence[Tool], name: str, definitions: list[JsonObject]) -> ToolUse:
@@ -106,16 +117,15 @@ def _named(tools: Sequence[Tool], name: str, definitions: list[JsonObject]) -> T
 
 
 def _automatic(
-    tools: Sequence[Tool], parallel: bool, definitions: list[JsonObject], call_format: str | None
+    tools: Sequence[Tool], parallel: bool, definitions: list[JsonObject], written: ToolCallFormat | None
 ) -> ToolUse:
-    if call_format is None:
+    if written is None:
         raise InvalidPayload(
             "`tool_choice` cannot be auto: the chat template does not show how this model writes tool calls; "
             "set option.tool_call_parser"
         )
-    found = find_format(call_format)
-    parser = partial(found.make, _schemas(tools))
-    return ToolUse(definitions, None, parser if parallel else lambda: FirstCall(parser()), markers=found.markers)
+    parser = partial(written.make, _schemas(tools))
+    return ToolUse(definitions, None, parser if parallel else lambda: FirstCall(parser()), markers=written.markers)
 
 
 def _schemas(tools: Sequence[Tool]) -> dict[str, JsonObject]:

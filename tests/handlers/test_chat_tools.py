@@ -47,7 +47,7 @@ async def ask(server: RunningServer, said: str, **fields: Any) -> tuple[str | No
 
 
 def _calls(calls: list[dict[str, Any]]) -> Calls:
-    assert all(call["id"].startswith("call_") and call["type"] == "function" for call in calls)
+    assert all(call["id"] and call["type"] == "function" for call in calls)
     return [(call["function"]["name"], call["function"]["arguments"]) for call in calls]
 
 
@@ -234,6 +234,28 @@ async def test_format(serve: Serve, model_dir: ModelDirectory, name: str) -> Non
     assert await ask(server, "It is sunny.") == ("It is sunny.", [], "stop")
     assert (await ask(server, LIST, tool_choice="required"))[1] == [("weather", PARIS), ("clock", "{}")]
     assert server.scripted.history[-1].markers == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "said", "pattern"),
+    [
+        ("mistral", SAID["mistral"], r"[A-Za-z0-9]{9}"),
+        ("kimi_k2", "<|tool_call_begin|>functions.weather:7<|tool_call_argument_begin|>{}", r"functions\.weather:7"),
+        ("hermes", TAGGED, r"call_[0-9a-f]{24}"),
+    ],
+)
+async def test_ids_of_calls_are_those_that_the_chat_template_takes(
+    serve: Serve, model_dir: ModelDirectory, name: str, said: str, pattern: str
+) -> None:
+    server = await serve(model_dir({"serving.properties": SCRIPTED + f"option.tool_call_parser={name}\n"}))
+    server.scripted.enqueue(Script(said), Script(said), Script(LIST))
+    message = (await chat(server, tools=TOOLS)).json()["choices"][0]["message"]
+    assert re.fullmatch(pattern, message["tool_calls"][0]["id"])
+    deltas = [chunk["choices"][0]["delta"] for chunk in events(await chat(server, tools=TOOLS, stream=True))]
+    (identified,) = [call["id"] for delta in deltas for call in delta.get("tool_calls", []) if "id" in call]
+    assert re.fullmatch(pattern, identified)
+    required = (await chat(server, tools=TOOLS, tool_choice="required")).json()["choices"][0]["message"]
+    assert re.fullmatch(pattern.replace("7", "0"), required["tool_calls"][0]["id"])
 
 
 async def test_format_is_not_looked_for(serve: Serve, model_dir: ModelDirectory) -> None:

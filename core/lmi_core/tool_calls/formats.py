@@ -4,6 +4,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from functools import partial
+from random import choices
+from string import ascii_letters, digits
 from typing import Any
 
 from lmi_core.registry import did_you_mean
@@ -13,7 +15,7 @@ from lmi_core.tool_calls.harmony import HarmonyCalls
 from lmi_core.tool_calls.incremental import Tools
 from lmi_core.tool_calls.json_calls import JsonCall, KeyedCall
 from lmi_core.tool_calls.marked_json import BareJson, MarkedJson
-from lmi_core.tool_calls.parser import ToolCallParser
+from lmi_core.tool_calls.parser import CallId, ToolCallParser
 from lmi_core.tool_calls.python_calls import PythonCalls
 from lmi_core.tool_calls.segments import SegmentedCalls, SegmentForm
 from lmi_core.tool_calls.tagged_parameters import TagForm, TaggedCalls
@@ -26,6 +28,7 @@ class ToolCallFormat:
     models: str  # that write so, for people
     make: Callable[[Tools], ToolCallParser]
     markers: tuple[str, ...] = ()  # which the parser must see, also those that are special tokens
+    call_id: CallId | None = None  # of the form that the models' chat templates take; None: any
 
 
 def find_format(name: str) -> ToolCallFormat:
@@ -53,8 +56,8 @@ def _bare(models: str, *markers: str, ends: Sequence[str] = (), special: Sequenc
     return ToolCallFormat(models, partial(BareJson, markers=markers, ends=ends, special=special), (*markers, *special))
 
 
-def _segments(models: str, form: SegmentForm) -> ToolCallFormat:
-    return ToolCallFormat(models, partial(SegmentedCalls, form=form), _texts(form))
+def _segments(models: str, form: SegmentForm, call_id: CallId | None = None) -> ToolCallFormat:
+    return ToolCallFormat(models, partial(SegmentedCalls, form=form), _texts(form), call_id)
 
 
 def _tags(models: str, form: TagForm) -> ToolCallFormat:
@@ -122,6 +125,15 @@ def _invoke(opening: str, end: str, prefix: str = "", special: bool = False) -> 
         ends=(end,),
         special=(opening, end) if special else (),
     )
+
+
+def _kimi_id(name: str, index: int) -> str:
+    return f"functions.{name}:{index}"
+
+
+def _mistral_id(name: str, index: int) -> str:
+    """Return nine letters and digits, as Mistral's chat templates demand."""
+    return "".join(choices(ascii_letters + digits, k=9))
 
 
 def _deepseek(kind_end: str, name_end: str, fence: tuple[str, str]) -> SegmentForm:
@@ -216,7 +228,9 @@ FORMATS: Mapping[str, ToolCallFormat] = {
                 "<|tool_call_section_end|>",
             ),
             name=re.compile(r"(?:functions\.)?(\S+?)(?::\d+)?"),
+            id=re.compile(r"\S+:\d+"),
         ),
+        _kimi_id,
     ),
     "kimi_k3": _tags(
         "Kimi K3",
@@ -263,6 +277,7 @@ FORMATS: Mapping[str, ToolCallFormat] = {
     "mistral": _segments(
         "Mistral, Mixtral, Magistral, Devstral, Ministral",
         SegmentForm(call="[TOOL_CALLS]", name_ends=("[ARGS]", "{"), id_begin="[CALL_ID]"),
+        _mistral_id,
     ),
     "olmo3": _python("OLMo 3", "<function_calls>", ends=["</function_calls>"]),
     "openai": ToolCallFormat("gpt-oss", HarmonyCalls, HARMONY_MARKERS),

@@ -46,10 +46,10 @@ class IncrementalParser(ToolCallParser):
         if kept:
             self._pieces.append(Content(kept))
 
-    def begin_call(self, name: str) -> None:
+    def begin_call(self, name: str, call_id: str | None = None) -> None:
         self._blanks = ""
         self.begun = True
-        self._pieces.append(CallBegun(self.count, name))
+        self._pieces.append(CallBegun(self.count, name, call_id))
         self.reader.forget()
 
     def arguments(self, text: str) -> None:

@@ -21,6 +21,7 @@ class SegmentForm:
     id_begin: str = ""  # between the name and the end of it, before the call's id
     fence: tuple[str, str] = ("", "")  # around the arguments
     sections: tuple[str, ...] = ()  # around several calls
+    id: re.Pattern[str] | None = None  # of a name that is the call's id too
     name: re.Pattern[str] = ANY_NAME  # its first group is the function's
 
 
@@ -47,7 +48,7 @@ class SegmentedCalls(MarkedParser):
             end = (yield from reader.until(*form.name_ends))[1]
         if end == "{":
             reader.skip(-1)
-        self.begin_call(name[1])
+        self.begin_call(name[1], name[0] if form.id and form.id.fullmatch(name[0]) else None)
         yield from self._read_arguments(end)
         return True
 
