@@ -35,12 +35,3 @@ def find_chat_template(configured: str | None, tokenizer: Tokenizer, with_tools:
 def takes_parts(template: str) -> bool:
     """Whether contents may be lists of parts, as templates of models that take images have it, and not only texts."""
     return LOOP_OVER_CONTENT.search(template) is not None
-
-
-def tool_call_format(template: str) -> str | None:
-    """A value of `option.tool_call_parser`, by how the template tells the model to write calls; None if it does not."""
-    if "<tool_call>" in template and "<function=" not in template:
-        return "hermes"
-    if '{"name": ' in template and '"parameters": ' in template:
-        return "llama3_json"
-    return None

@@ -25,7 +25,7 @@ class HuggingFaceTokenizer(Tokenizer):
 
     def __init__(self, pretrained: "PreTrainedTokenizerBase") -> None:
         self.pretrained = pretrained
-        self.special_ids = frozenset(pretrained.all_special_ids)
+        self.special_ids = frozenset(pretrained.all_special_ids) | _special_ids(pretrained)
         self.truncation_side = pretrained.truncation_side
         self._backend: tokenizers.Tokenizer | None = getattr(pretrained, "backend_tokenizer", None)
         self._byte_level = is_byte_level(self._backend)
@@ -118,6 +118,11 @@ def _encodes_by_backend(pretrained: "PreTrainedTokenizerBase") -> bool:
 
     methods = ("encode", "__call__", "_encode_plus")
     return all(getattr(type(pretrained), name) is getattr(PreTrainedTokenizerFast, name) for name in methods)
+
+
+def _special_ids(pretrained: "PreTrainedTokenizerBase") -> frozenset[int]:
+    """Return those that decoding leaves out, of which a tokenizer has more than it has names for."""
+    return frozenset(token_id for token_id, token in pretrained.added_tokens_decoder.items() if token.special)
 
 
 def _is_plain(backend: "tokenizers.Tokenizer", pretrained: "PreTrainedTokenizerBase") -> bool:

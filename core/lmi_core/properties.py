@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 from pydantic import (
     AfterValidator,
@@ -23,6 +23,7 @@ from pydantic.fields import FieldInfo
 from lmi_core.hosts import Host
 from lmi_core.reasoning.formats import find_reasoning_format
 from lmi_core.reasoning.parser import ReasoningFormat
+from lmi_core.tool_calls.formats import find_format
 
 OPTION_PREFIX = "option."
 
@@ -45,6 +46,7 @@ TEXT_GENERATION = "text-generation"
 
 NO_MPI = "option.rolling_batch chooses the engine, which starts the processes that it needs without MPI"
 OWN_REASONING = "reasoning is found by the server's own parsers, whichever engine runs the model"
+OWN_PARSERS = "tool calls are found by the server's own parsers, whichever engine runs the model"
 ALL_DEVICES = (
     "the engine takes as many devices as it is told to; which ones, the environment variable CUDA_VISIBLE_DEVICES says"
 )
@@ -315,11 +317,17 @@ class HandlerProperties(Properties):
         description="Jinja template that makes a prompt of chat messages, or a file with one in the model directory; "
         "the tokenizer's own when not given.",
     )
-    tool_call_parser: Literal["hermes", "llama3_json"] | None = Field(
-        default=None,
-        description="How the model writes tool calls: hermes in <tool_call> tags, llama3_json as bare JSON; read from "
-        "the chat template when not given.",
+    enable_auto_tool_choice: bool = Field(
+        default=True,
+        description="Find the calls that a model makes where the client leaves it the choice; if not, they are a "
+        "part of the text.",
     )
+    tool_call_parser: str | None = Field(
+        default=None,
+        description="How the model writes tool calls, by the name of its format: mistral, llama3_json, hermes, ... "
+        "(docs/openai.md has all); read from the chat template when not given.",
+    )
+    tool_parser_plugin: Annotated[str | None, NoEffect(OWN_PARSERS)] = None
     reasoning_parser: str | None = Field(
         default=None,
         description="How the model marks its reasoning, by vLLM's or SGLang's name: deepseek_r1, qwen3, glm45, "
@@ -405,6 +413,13 @@ class HandlerProperties(Properties):
     def _readable_names(cls, value: str | None) -> str | None:
         if not all(_names(value or "")):
             raise ValueError("must be names, each of at least one character")
+        return value
+
+    @field_validator("tool_call_parser")
+    @classmethod
+    def _a_known_format(cls, value: str | None) -> str | None:
+        if value is not None:
+            find_format(value)
         return value
 
     @field_validator("reasoning_parser")

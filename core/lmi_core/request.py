@@ -21,6 +21,7 @@ class GenerationRequest:
     images: tuple[ImageSource, ...] = ()  # in the order in which the prompt names them
     image_prompt: ImagePrompt | None = None  # once they are read
     ignored: Mapping[str, Any] = field(default_factory=dict)  # parameters that nobody here knows
+    markers: tuple[str, ...] = ()  # texts that somebody looks for in the answer: see ValidRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,3 +36,4 @@ class ValidRequest:
     log_probs: bool = True  # whether anyone reads those of the generated tokens; a backend may leave them out if not
     image_prompt: ImagePrompt | None = None  # where it holds images
     ignored: Mapping[str, Any] = field(default_factory=dict)  # parameters that only the model's own code may know
+    markers: tuple[str, ...] = ()  # special tokens that are a part of one of these are not left out of the text

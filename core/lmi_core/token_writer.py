@@ -1,6 +1,6 @@
 """Writes an engine's tokens in the way that a request asks for."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from lmi_core.generation import Token
 from lmi_core.huggingface_tokenizer import HuggingFaceTokenizer
@@ -16,6 +16,7 @@ class TokenWriter:
         self._tokenizer = tokenizer
         self._end_ids = end_ids
         self._special_ids = end_ids | tokenizer.special_ids
+        self._shown: dict[tuple[str, ...], frozenset[int]] = {}  # special tokens that are a part of such markers
 
     def sequence(
         self,
@@ -27,17 +28,26 @@ class TokenWriter:
         skip_special_tokens: bool = True,
         spaces_between_special_tokens: bool = True,
         show_end: bool = False,
+        markers: tuple[str, ...] = (),
     ) -> TokenStream:
-        """For one sequence that goes on from the prompt. `show_end`: an end token is written as other special ones."""
+        """For one sequence that goes on from the prompt. `show_end`: an end token is written as other special ones.
+
+        Special tokens that are a part of one of the `markers` are written even if the others are skipped.
+        """
         hidden = frozenset() if show_end or include_stop else self._end_ids
+        special_text: Callable[[int], str] | None = None
+        if not skip_special_tokens:
+            special_text = lambda i: "" if i in hidden else self._text(i)  # noqa: E731
+        elif shown := self._parts_of(markers) - hidden:
+            special_text = lambda i: self._text(i) if i in shown else ""  # noqa: E731
         return TokenStream(
             self._tokenizer.detokenizer(prompt_ids),
             stop_sequences,
             self._special_ids,
             stop_token_sequences=stop_token_sequences,
             include_stop=include_stop,
-            special_text=None if skip_special_tokens else lambda i: "" if i in hidden else self._text(i),
-            spaces_between_special_tokens=spaces_between_special_tokens,
+            special_text=special_text,
+            spaces_between_special_tokens=spaces_between_special_tokens and not skip_special_tokens,
         )
 
     def prompt(
@@ -59,6 +69,12 @@ class TokenWriter:
         if likeliest is None:
             return None
         return [Token(i, self._text(i), log_prob, i in self._special_ids) for i, log_prob in likeliest]
+
+    def _parts_of(self, markers: tuple[str, ...]) -> frozenset[int]:
+        if markers not in self._shown:
+            texts = {token_id: self._text(token_id) for token_id in self._special_ids} if markers else {}
+            self._shown[markers] = frozenset(i for i, text in texts.items() if any(text in each for each in markers))
+        return self._shown[markers]
 
     def _text(self, token_id: int) -> str:
         return self._tokenizer.token_bytes(token_id).decode(errors="replace")

@@ -50,6 +50,7 @@ def validate(request: GenerationRequest, backend: Backend[Any], request_id: str)
         request.adapter,
         image_prompt=request.image_prompt,
         ignored=request.ignored,
+        markers=request.markers,
     )
 
 

@@ -41,12 +41,13 @@ def chat_generation(payload: ChatRequest, call: Call, model: Model, formatter: s
         payload.parallel_tool_calls is not False,
         template,
         model.plan.options.tool_call_parser,
+        model.plan.options.enable_auto_tool_choice,
     )
     guide = payload.guide(tools.guide)
     images = image_sources(payload.messages, model)
     use = use_reasoning(payload, model, _prompt(payload, model, template, tools), guide, tools.parser is not None)
     arguments = _formatter_arguments(payload, call, model, tools, use.reasoning) if formatter in FORMATTERS else {}
-    request = replace(_request(payload, model, use, guide), images=images)
+    request = replace(_request(payload, model, use, guide, tools.markers), images=images)
     return Generation((request,), formatter, arguments)
 
 
@@ -58,7 +59,9 @@ def _prompt(payload: ChatRequest, model: Model, template: str, tools: ToolUse) -
     return model.backend.tokenizer.render_chat(chat, template)
 
 
-def _request(payload: ChatRequest, model: Model, use: ReasoningUse, guide: Guide | None) -> GenerationRequest:
+def _request(
+    payload: ChatRequest, model: Model, use: ReasoningUse, guide: Guide | None, markers: tuple[str, ...]
+) -> GenerationRequest:
     further: dict[str, Any] = {"logprobs": payload.top_logprobs or None}
     if payload.max_completion_tokens != payload.max_tokens:
         further["max_completion_tokens"] = payload.max_completion_tokens
@@ -74,6 +77,7 @@ def _request(payload: ChatRequest, model: Model, use: ReasoningUse, guide: Guide
         add_special_tokens=bool(payload.add_special_tokens),
         names=names,
         fits_context=fits_context,
+        markers=markers,
     )
 
 

@@ -1,17 +1,17 @@
 """The tools of a chat request: what the model is told of them, and how its calls are found in what it writes."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from lmi_core.chat_template import tool_call_format
 from lmi_core.errors import InvalidPayload
-from lmi_core.json_calls import JsonCalls
-from lmi_core.tagged_calls import TaggedCalls
-from lmi_core.tool_calls import FirstCall, NamedCall, ToolCallParser
+from lmi_core.tool_calls import FirstCall, IdentifiedCalls, NamedCall, ToolCallParser
+from lmi_core.tool_calls.formats import ToolCallFormat, find_format
+from lmi_core.tool_calls.marked_json import BareJson
+from lmi_core.tool_calls.template_formats import template_format
 
 ANY_OBJECT = {"type": "object"}
 
@@ -69,12 +69,18 @@ class ToolUse:
     guide: JsonObject | None = None  # the JSON schema of what the model must write
     parser: MakeParser | None = None  # None: what the model writes is content
     named: bool = False
+    markers: tuple[str, ...] = ()  # that the parser looks for
 
 
 def use_tools(
-    tools: Sequence[Tool], choice: ToolChoice | None, parallel: bool, template: str, call_format: str | None
+    tools: Sequence[Tool],
+    choice: ToolChoice | None,
+    parallel: bool,
+    template: str,
+    call_format: str | None,
+    automatic: bool = True,
 ) -> ToolUse:
-    """`call_format` is `option.tool_call_parser`. Raises InvalidPayload."""
+    """`automatic`: calls are found where the choice is the model's. Raises InvalidPayload."""
     kind = choice.type if choice else "auto"
     if not tools and kind not in ("auto", "none"):
         raise InvalidPayload(f"`tool_choice` must come with `tools`. Given: {kind}")
@@ -82,13 +88,25 @@ def use_tools(
         return ToolUse()
     if "tools" not in template:
         raise InvalidPayload("`tools` cannot be told to this model: its chat template has no place for them")
+    name = call_format or template_format(template)
+    written = find_format(name) if name else None
     definitions = [tool.model_dump(exclude_none=True) for tool in tools]
     if choice and choice.function:
-        return _named(tools, choice.function.name, definitions)
+        return _identified(_named(tools, choice.function.name, definitions), written)
     if kind == "required":
-        names = {tool.function.name for tool in tools}
-        return ToolUse(definitions, _calls_schema(tools, parallel), partial(JsonCalls, names, "[],"))
-    return ToolUse(definitions, None, _automatic(tools, parallel, template, call_format))
+        use = ToolUse(definitions, _calls_schema(tools, parallel), partial(BareJson, _schemas(tools)))
+        return _identified(use, written)
+    if not automatic:
+        return ToolUse(definitions)
+    return _identified(_automatic(tools, parallel, definitions, written), written)
+
+
+def _identified(use: ToolUse, written: ToolCallFormat | None) -> ToolUse:
+    """Give calls ids that the model's chat template takes when they come back."""
+    make, call_id = use.parser, written.call_id if written else None
+    if make is None or call_id is None:
+        return use
+    return replace(use, parser=lambda: IdentifiedCalls(make(), call_id))
 
 
 def _named(tools: Sequence[Tool], name: str, definitions: list[JsonObject]) -> ToolUse:
@@ -98,16 +116,21 @@ def _named(tools: Sequence[Tool], name: str, definitions: list[JsonObject]) -> T
     raise InvalidPayload(f"`tool_choice` must name one of `tools`. Given: {name!r}")
 
 
-def _automatic(tools: Sequence[Tool], parallel: bool, template: str, call_format: str | None) -> MakeParser:
-    names = {tool.function.name for tool in tools}
-    parsers: dict[str | None, MakeParser] = {"hermes": TaggedCalls, "llama3_json": partial(JsonCalls, names, ";,")}
-    parser = parsers.get(call_format or tool_call_format(template))
-    if parser is None:
+def _automatic(
+    tools: Sequence[Tool], parallel: bool, definitions: list[JsonObject], written: ToolCallFormat | None
+) -> ToolUse:
+    if written is None:
         raise InvalidPayload(
             "`tool_choice` cannot be auto: the chat template does not show how this model writes tool calls; "
             "set option.tool_call_parser"
         )
-    return parser if parallel else lambda: FirstCall(parser())
+    parser = partial(written.make, _schemas(tools))
+    return ToolUse(definitions, None, parser if parallel else lambda: FirstCall(parser()), markers=written.markers)
+
+
+def _schemas(tools: Sequence[Tool]) -> dict[str, JsonObject]:
+    """Return the JSON schema of each function's parameters."""
+    return {tool.function.name: tool.function.parameters or ANY_OBJECT for tool in tools}
 
 
 def _calls_schema(tools: Sequence[Tool], parallel: bool) -> JsonObject:

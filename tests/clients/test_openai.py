@@ -13,6 +13,7 @@ from pydantic import BaseModel
 
 from lmi_plugins.backends.scripted import Script
 from tests.conftest import SCRIPTED, ModelDirectory, RunningServer, Serve
+from tests.handlers.said_calls import SAID
 
 TEXT = "Deep Learning is a really cool field."
 QUESTION: list[ChatCompletionMessageParam] = [{"role": "user", "content": "What is it?"}]
@@ -134,6 +135,22 @@ async def test_tool_calls_of_a_stream(server: RunningServer, client: AsyncOpenAI
     assert (message.content, answer.choices[0].finish_reason) == ("Let me see.", "tool_calls")
     assert message.tool_calls is not None
     assert [json.loads(call.function.arguments) for call in message.tool_calls] == [{"city": "Paris"}] * 2
+
+
+@pytest.mark.parametrize("name", SAID)
+async def test_tool_call_in_the_format_of_a_model(serve: Serve, model_dir: ModelDirectory, name: str) -> None:
+    server = await serve(model_dir({"serving.properties": SCRIPTED + f"option.tool_call_parser={name}\n"}))
+    server.scripted.enqueue(Script(SAID[name]), Script(SAID[name]))
+    async with AsyncOpenAI(base_url=f"{server.server.url}/v1", api_key="any", max_retries=0) as client:
+        whole = await client.chat.completions.create(model="model", messages=QUESTION, tools=[WEATHER])
+        async with client.chat.completions.stream(model="model", messages=QUESTION, tools=[WEATHER]) as stream:
+            streamed = await stream.get_final_completion()
+    for choice in (whole.choices[0], streamed.choices[0]):
+        calls = [call for call in choice.message.tool_calls or [] if call.type == "function"]
+        assert [(call.function.name, json.loads(call.function.arguments)) for call in calls] == [
+            ("weather", {"city": "Paris"})
+        ]
+        assert (choice.message.content, choice.finish_reason) == ("Let me see.", "tool_calls")
 
 
 async def test_completion(client: AsyncOpenAI) -> None:

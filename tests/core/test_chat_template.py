@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from lmi_core.chat_template import find_chat_template, read_chat_template, takes_parts, tool_call_format
+from lmi_core.chat_template import find_chat_template, read_chat_template, takes_parts
 from lmi_core.errors import ConfigurationError, InvalidPayload
 from lmi_plugins.backends.scripted import CHAT_TEMPLATE, WordTokenizer
 
@@ -36,19 +36,6 @@ def test_configured_template_goes_before_the_models_own() -> None:
     tokenizer.template = None
     with pytest.raises(InvalidPayload, match=r"set option\.chat_template"):
         find_chat_template(None, tokenizer, with_tools=False)
-
-
-@pytest.mark.parametrize(
-    ("template", "name"),
-    [
-        ("return a json object within <tool_call></tool_call> XML tags", "hermes"),
-        ('Respond in the format {"name": function name, "parameters": dictionary}', "llama3_json"),
-        ("<tool_call>\n<function=example>\n</function>\n</tool_call>", None),
-        (TEMPLATE, None),
-    ],
-)
-def test_tool_call_format(template: str, name: str | None) -> None:
-    assert tool_call_format(template) == name
 
 
 @pytest.mark.parametrize(

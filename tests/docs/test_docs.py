@@ -11,7 +11,7 @@ from lmi_core import hookspecs
 from lmi_core.extended_parameters import ExtendedParameters
 from lmi_core.options_document import example, markdown
 from lmi_core.plugins import Plugins, load_plugins
-from lmi_core.reasoning.formats import FORMATS
+from lmi_core.tool_calls.formats import ALIASES, FORMATS
 from lmi_handlers import coming_from_djl, openai_tolerance, triton_payload
 from lmi_handlers.chat_request import ChatRequest
 from lmi_handlers.happy_vllm_payload import HappyVllmPayload
@@ -80,6 +80,12 @@ def test_every_formatter_and_backend_is_documented(plugins: Plugins) -> None:
     text = "".join(DOCUMENTS.values())
     for plugin in [*plugins.formatters, *plugins.backends]:
         assert f"`{plugin.name}`" in text or f"option.rolling_batch={plugin.name}" in text
+
+
+def test_every_format_of_tool_calls_is_documented_with_its_names() -> None:
+    for name, found in FORMATS.items():
+        others = ", ".join(f"`{alias}`" for alias, target in ALIASES.items() if target == name)
+        assert f"| `{name}` | {others}{' ' if others else ''}| {found.models} |" in DOCUMENTS["openai.md"]
 
 
 def test_links_lead_somewhere() -> None:

@@ -1,14 +1,20 @@
 """Tools and tool choices over a real socket: what the model is told, and what becomes of its calls."""
 
+import re
 from typing import Any
 
 import orjson
 import pytest
 
+from lmi_core.configuration import Configuration
+from lmi_core.errors import ConfigurationError
 from lmi_core.extended_parameters import ExtendedParameters
+from lmi_core.properties import HandlerProperties
+from lmi_core.tool_calls.formats import find_format
 from lmi_plugins.backends.scripted import Script
 from tests.conftest import SCRIPTED, ModelDirectory, RunningServer, Serve
 from tests.handlers.openai_chats import chat, events
+from tests.handlers.said_calls import BARE, PARIS, SAID
 
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}}
 TOOLS = [
@@ -17,9 +23,7 @@ TOOLS = [
 ]
 TAGGED = 'Let me see.\n<tool_call>\n{"name": "weather", "arguments": {"city": "Paris"}}\n</tool_call>'
 SECOND = '\n<tool_call>\n{"name": "clock", "arguments": {}}\n</tool_call>'
-BARE = '{"name": "weather", "parameters": {"city": "Paris"}}'
 LIST = '[{"name": "weather", "parameters": {"city": "Paris"}}, {"name": "clock", "parameters": {}}]'
-PARIS = '{"city": "Paris"}'
 NAMED = {"type": "function", "function": {"name": "weather"}}
 
 Calls = list[tuple[str, str]]
@@ -43,7 +47,7 @@ async def ask(server: RunningServer, said: str, **fields: Any) -> tuple[str | No
 
 
 def _calls(calls: list[dict[str, Any]]) -> Calls:
-    assert all(call["id"].startswith("call_") and call["type"] == "function" for call in calls)
+    assert all(call["id"] and call["type"] == "function" for call in calls)
     return [(call["function"]["name"], call["function"]["arguments"]) for call in calls]
 
 
@@ -220,6 +224,72 @@ async def test_invalid_request(server: RunningServer, fields: dict[str, Any], me
     answer = await chat(server, **fields)
     assert answer.status == 400
     assert answer.json()["error"]["message"].startswith(message)
+
+
+@pytest.mark.parametrize("name", SAID)
+async def test_format(serve: Serve, model_dir: ModelDirectory, name: str) -> None:
+    server = await serve(model_dir({"serving.properties": SCRIPTED + f"option.tool_call_parser={name}\n"}))
+    assert await ask(server, SAID[name]) == ("Let me see.", [("weather", PARIS)], "tool_calls")
+    assert set(find_format(name).markers) == set(server.scripted.history[-1].markers)
+    assert await ask(server, "It is sunny.") == ("It is sunny.", [], "stop")
+    assert (await ask(server, LIST, tool_choice="required"))[1] == [("weather", PARIS), ("clock", "{}")]
+    assert server.scripted.history[-1].markers == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "said", "pattern"),
+    [
+        ("mistral", SAID["mistral"], r"[A-Za-z0-9]{9}"),
+        ("kimi_k2", "<|tool_call_begin|>functions.weather:7<|tool_call_argument_begin|>{}", r"functions\.weather:7"),
+        ("hermes", TAGGED, r"call_[0-9a-f]{24}"),
+    ],
+)
+async def test_ids_of_calls_are_those_that_the_chat_template_takes(
+    serve: Serve, model_dir: ModelDirectory, name: str, said: str, pattern: str
+) -> None:
+    server = await serve(model_dir({"serving.properties": SCRIPTED + f"option.tool_call_parser={name}\n"}))
+    server.scripted.enqueue(Script(said), Script(said), Script(LIST))
+    message = (await chat(server, tools=TOOLS)).json()["choices"][0]["message"]
+    assert re.fullmatch(pattern, message["tool_calls"][0]["id"])
+    deltas = [chunk["choices"][0]["delta"] for chunk in events(await chat(server, tools=TOOLS, stream=True))]
+    (identified,) = [call["id"] for delta in deltas for call in delta.get("tool_calls", []) if "id" in call]
+    assert re.fullmatch(pattern, identified)
+    required = (await chat(server, tools=TOOLS, tool_choice="required")).json()["choices"][0]["message"]
+    assert re.fullmatch(pattern.replace("7", "0"), required["tool_calls"][0]["id"])
+
+
+async def test_format_is_not_looked_for(serve: Serve, model_dir: ModelDirectory) -> None:
+    properties = "option.tool_call_parser=hermes\noption.enable_auto_tool_choice=false\n"
+    server = await serve(model_dir({"serving.properties": SCRIPTED + properties}))
+    assert await ask(server, TAGGED) == (TAGGED, [], "stop")
+    assert server.scripted.history[-1].prompt.startswith("tool: weather\n")
+    assert (await ask(server, PARIS, tool_choice=NAMED))[1] == [("weather", PARIS)]
+
+
+@pytest.mark.parametrize(
+    ("properties", "message"),
+    [
+        (
+            "option.tool_call_parser=mistrl\n",
+            "option.tool_call_parser must be a known format of tool calls. Did you mean `mistral`? Known: apertus, ",
+        ),
+        (
+            "option.enable_auto_tool_choice=maybe\n",
+            "option.enable_auto_tool_choice must be true or false. Given: maybe",
+        ),
+    ],
+)
+async def test_wrong_option(serve: Serve, model_dir: ModelDirectory, properties: str, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=re.escape(message)):
+        await serve(model_dir({"serving.properties": SCRIPTED + properties}))
+
+
+def test_plugin_for_parsers_has_no_effect(model_dir: ModelDirectory) -> None:
+    directory = model_dir({"serving.properties": "option.tool_parser_plugin=mine.py\n"})
+    configuration = Configuration.read(directory, {})
+    configuration.load(HandlerProperties)
+    (warning,) = configuration.warnings
+    assert "option.tool_parser_plugin has no effect: tool calls are found by the server's own parsers" in warning
 
 
 async def test_unknown_form_of_calls(serve: Serve, model_dir: ModelDirectory) -> None:

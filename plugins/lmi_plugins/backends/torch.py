@@ -122,7 +122,7 @@ class TorchBackend(Backend[TorchProperties]):
 
     def generate(self, request: ValidRequest) -> AsyncGenerator[GenerationStep, None]:
         assert isinstance(request.parameters, ExtendedParameters), request.parameters
-        parameters = sampling_parameters(request.parameters)
+        parameters = sampling_parameters(request.parameters, request.markers)
         return self.engine.generate(request.prompt_ids, parameters, request.adapter)
 
 

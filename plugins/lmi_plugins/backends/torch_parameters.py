@@ -6,7 +6,7 @@ from lmi_core.extended_parameters import ExtendedParameters
 from lmi_plugins.torch_engine.messages import Guide, SamplingParameters
 
 
-def sampling_parameters(parameters: ExtendedParameters) -> SamplingParameters:
+def sampling_parameters(parameters: ExtendedParameters, markers: tuple[str, ...] = ()) -> SamplingParameters:
     """Without `do_sample` decoding is greedy, whatever the sampling parameters say."""
     return SamplingParameters(
         temperature=parameters.temperature if parameters.do_sample else 0.0,
@@ -30,6 +30,7 @@ def sampling_parameters(parameters: ExtendedParameters) -> SamplingParameters:
         include_stop=parameters.include_stop_str_in_output,
         skip_special_tokens=parameters.skip_special_tokens,
         spaces_between_special_tokens=parameters.spaces_between_special_tokens,
+        markers=markers,
         num_top_tokens=parameters.num_top_tokens,
         num_prompt_top_tokens=parameters.num_prompt_top_tokens,
         num_samples=parameters.num_sequences if parameters.num_beams == 1 else 1,

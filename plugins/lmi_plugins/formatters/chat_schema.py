@@ -149,9 +149,9 @@ class ChatStream:
         match piece:
             case Content(text):
                 return {"content": text}
-            case CallBegun(index, name):
+            case CallBegun(index):
                 self.called = True
-                return {"tool_calls": [{"index": index, **_call(name, "")}]}
+                return {"tool_calls": [{"index": index, **_call(piece, "")}]}
             case CallArguments(index, text):
                 return {"tool_calls": [{"index": index, "function": {"arguments": text}}]}
 
@@ -188,9 +188,9 @@ def token_id_text(token_id: int) -> str:
 
 def _whole_call(begun: CallBegun, pieces: Sequence[Piece]) -> JsonObject:
     parts = [piece.text for piece in pieces if isinstance(piece, CallArguments) and piece.index == begun.index]
-    return _call(begun.name, "".join(parts))
+    return _call(begun, "".join(parts))
 
 
-def _call(name: str, arguments: str) -> JsonObject:
-    function = {"name": name, "arguments": arguments}
-    return {"id": f"call_{uuid4().hex[:24]}", "type": "function", "function": function}
+def _call(begun: CallBegun, arguments: str) -> JsonObject:
+    function = {"name": begun.name, "arguments": arguments}
+    return {"id": begun.id or f"call_{uuid4().hex[:24]}", "type": "function", "function": function}

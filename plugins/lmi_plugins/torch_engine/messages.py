@@ -63,6 +63,7 @@ class SamplingParameters(msgspec.Struct, array_like=True, frozen=True):
     include_stop: bool = False  # in the text
     skip_special_tokens: bool = True  # in the text
     spaces_between_special_tokens: bool = True
+    markers: tuple[str, ...] = ()  # special tokens that are a part of one are in the text even so
     num_top_tokens: int = 0  # fills `Token.top_tokens`
     num_prompt_top_tokens: int = 0  # the same in `GenerationStep.prefill`
     num_samples: int = 1  # sequences, each with a seed of its own that follows from `seed`

@@ -23,6 +23,7 @@ class TokenTexts(TokenWriter):
             skip_special_tokens=parameters.skip_special_tokens,
             spaces_between_special_tokens=parameters.spaces_between_special_tokens,
             show_end=parameters.ignore_end,
+            markers=parameters.markers,
         )
 
     def prefill(self, sequence: Sequence) -> list[Token] | None:

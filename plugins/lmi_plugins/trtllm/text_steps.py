@@ -29,6 +29,7 @@ class WrittenSequence:
             stop_sequences=parameters.stop_sequences or (),
             stop_token_sequences=[[token_id] for token_id in parameters.stop_token_ids or ()],
             show_end=not end_ids,
+            markers=request.markers,
         )
         self._end_ids = end_ids
         self._room = parameters.max_new_tokens

@@ -47,12 +47,18 @@ class BeamSearch:
     """One request's search."""
 
     def __init__(
-        self, prompt_ids: list[int], parameters: ExtendedParameters, writer: TokenWriter, end_ids: frozenset[int]
+        self,
+        prompt_ids: list[int],
+        parameters: ExtendedParameters,
+        writer: TokenWriter,
+        end_ids: frozenset[int],
+        markers: tuple[str, ...] = (),
     ) -> None:
         """`end_ids`: those that end a generation by themselves."""
         self._prompt_ids = prompt_ids
         self._parameters = parameters
         self._writer = writer
+        self._markers = markers
         self._end_ids = frozenset() if parameters.ignore_eos_token else end_ids
         self._all_end_ids = self._end_ids.union(parameters.stop_token_ids or ())
         # So many that as many as there are beams remain if all that can end by a token do.
@@ -125,13 +131,13 @@ class BeamSearch:
         return "length" if len(token_ids) >= parameters.max_new_tokens else None
 
     def _stops(self, token_ids: Iterable[int]) -> bool:
-        stream = token_stream(self._writer, self._prompt_ids, self._parameters)
+        stream = token_stream(self._writer, self._prompt_ids, self._parameters, self._markers)
         for token_id in token_ids:
             stream.push(token_id, None)
         return stream.stopped
 
     def _step(self, index: int, beam: Beam, prompt: list[Token] | None) -> GenerationStep:
-        stream = token_stream(self._writer, self._prompt_ids, self._parameters)
+        stream = token_stream(self._writer, self._prompt_ids, self._parameters, self._markers)
         tokens: list[Token] = []
         for token_id, place in zip(beam.token_ids, beam.places, strict=True):
             tokens += stream.push(token_id, *read(token_id, place, self._parameters.num_top_tokens, self._writer))

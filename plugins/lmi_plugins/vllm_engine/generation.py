@@ -28,9 +28,10 @@ async def steps(
     parameters: ExtendedParameters,
     writer: TokenWriter,
     sequence_index: int,
+    markers: tuple[str, ...] = (),
 ) -> AsyncGenerator[GenerationStep, None]:
     """Closing it closes `outputs`, and so does a stop sequence, of which vLLM knows nothing."""
-    sequence = token_stream(writer, prompt_ids, parameters)
+    sequence = token_stream(writer, prompt_ids, parameters, markers)
     count = parameters.num_top_tokens
     async with aclosing(outputs):
         async for output in outputs:
@@ -50,7 +51,9 @@ async def steps(
                 return
 
 
-def token_stream(writer: TokenWriter, prompt_ids: list[int], parameters: ExtendedParameters) -> TokenStream:
+def token_stream(
+    writer: TokenWriter, prompt_ids: list[int], parameters: ExtendedParameters, markers: tuple[str, ...] = ()
+) -> TokenStream:
     return writer.sequence(
         prompt_ids,
         stop_sequences=parameters.stop_sequences or (),
@@ -59,6 +62,7 @@ def token_stream(writer: TokenWriter, prompt_ids: list[int], parameters: Extende
         skip_special_tokens=parameters.skip_special_tokens,
         spaces_between_special_tokens=parameters.spaces_between_special_tokens,
         show_end=parameters.ignore_eos_token,
+        markers=markers,
     )
 
 

@@ -97,7 +97,8 @@ class VllmService:
             async with aclosing(self._engine.generate(_prompt(request, ids), asked, adapter)) as outputs:
                 return await anext(outputs)
 
-        return BeamSearch(request.prompt_ids, parameters, self._writer, self._end_ids).steps(next_token)
+        search = BeamSearch(request.prompt_ids, parameters, self._writer, self._end_ids, request.markers)
+        return search.steps(next_token)
 
     def _sequence(
         self, request: ValidRequest, parameters: ExtendedParameters, index: int
@@ -110,7 +111,7 @@ class VllmService:
         outputs = self._engine.generate(_prompt(request, request.prompt_ids), sampling, adapter, gathers=gathers)
         if self._acceptance is not None:
             outputs = self._acceptance.recorded(request.request_id, outputs)
-        return steps(outputs, request.prompt_ids, parameters, self._writer, index)
+        return steps(outputs, request.prompt_ids, parameters, self._writer, index, request.markers)
 
 
 def _prompt(request: ValidRequest, ids: list[int]) -> TokensInput | MultiModalInput:

@@ -50,13 +50,13 @@ PAGED = ("llama", "qwen2", "qwen3", "mistral", "gpt2", "gemma2", "gpt_oss")
 BY_ROW = ("gptj", "bloom", "mamba")
 
 
-def save_tokenizer(directory: Path) -> None:
+def save_tokenizer(directory: Path, vocabulary: int = VOCABULARY) -> None:
     """A byte-level one: any text can be written with it, and characters span tokens."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=VOCABULARY,
+        vocab_size=vocabulary,
         special_tokens=["<s>", "</s>"],
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,

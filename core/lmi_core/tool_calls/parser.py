@@ -1,6 +1,7 @@
 """Tool calls in what a model writes, found while it is written."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 
 
@@ -15,6 +16,7 @@ class Content:
 class CallBegun:
     index: int
     name: str
+    id: str | None = None  # where the model's chat template asks for one of a certain form
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +26,8 @@ class CallArguments:
     index: int
     text: str
 
+
+CallId = Callable[[str, int], str]  # of the call of a function, by its name and the call's index
 
 Piece = Content | CallBegun | CallArguments
 
@@ -69,6 +73,25 @@ class FirstCall(ToolCallParser):
     @staticmethod
     def _first(pieces: list[Piece]) -> list[Piece]:
         return [piece for piece in pieces if isinstance(piece, Content) or piece.index == 0]
+
+
+class IdentifiedCalls(ToolCallParser):
+    """Gives the calls ids of the form that a model's chat template takes, where the model wrote none."""
+
+    def __init__(self, parser: ToolCallParser, call_id: CallId) -> None:
+        self._parser = parser
+        self._call_id = call_id
+
+    def push(self, text: str) -> list[Piece]:
+        return [self._identified(piece) for piece in self._parser.push(text)]
+
+    def finish(self) -> list[Piece]:
+        return [self._identified(piece) for piece in self._parser.finish()]
+
+    def _identified(self, piece: Piece) -> Piece:
+        if not isinstance(piece, CallBegun) or piece.id is not None:
+            return piece
+        return CallBegun(piece.index, piece.name, self._call_id(piece.name, piece.index))
 
 
 def coalesced(pieces: list[Piece]) -> list[Piece]:

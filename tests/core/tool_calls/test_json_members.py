@@ -1,6 +1,6 @@
 import pytest
 
-from lmi_core.json_members import JsonMembers
+from lmi_core.tool_calls.json_members import JsonMembers
 
 
 def read(text: str) -> tuple[JsonMembers, dict[str, str]]:

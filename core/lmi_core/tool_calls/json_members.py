@@ -4,6 +4,8 @@ from typing import Any
 
 import orjson
 
+ENDS_OF_A_VALUE = ('"', "}", "]")
+
 
 class JsonMembers:
     """Tells the characters of each member's value from those around them."""
@@ -16,7 +18,14 @@ class JsonMembers:
         self._depth = 0
         self._in_string = False
         self._escaped = False
-        self._part = ""  # of a name or a value
+        self._part: list[str] = []  # the characters of a name or a value, as far as it is written
+
+    @property
+    def container_ended(self) -> bool:
+        """Whether a member's value is an object or a list that has just been closed."""
+        return (
+            self._depth == 1 and not self._in_string and self.member is not None and self._part[-1:] in (["}"], ["]"])
+        )
 
     def push(self, character: str) -> str:
         """The character where it belongs to a value, else ""."""
@@ -27,9 +36,11 @@ class JsonMembers:
             if self._depth == 1 and (character in ":,}" or character.isspace()):
                 self._end_part(character)
                 return ""
+            if self._depth == 1 and self._part and self._part[-1] in ENDS_OF_A_VALUE:
+                self.broken = True
             self._depth += (character in "{[") - (character in "}]")
         self._follow_string(character)
-        self._part += character
+        self._part.append(character)
         self.broken |= self._depth == 0
         return character if self.member is not None else ""
 
@@ -65,7 +76,7 @@ class JsonMembers:
             self.broken = True
 
     def _value(self) -> Any:
-        part, self._part = self._part, ""
+        part, self._part = "".join(self._part), []
         try:
             return orjson.loads(part)
         except orjson.JSONDecodeError:

@@ -1,5 +1,5 @@
-from lmi_core.tagged_calls import TaggedCalls
 from lmi_core.tool_calls import CallArguments, CallBegun, Content, FirstCall, NamedCall, Piece, coalesced
+from lmi_core.tool_calls.marked_json import MarkedJson
 
 
 def test_named_call() -> None:
@@ -16,7 +16,7 @@ def test_named_call_without_a_text() -> None:
 
 def test_first_call() -> None:
     call = '<tool_call>{"name": "f"}</tool_call>'
-    parser = FirstCall(TaggedCalls())
+    parser = FirstCall(MarkedJson({}, ["<tool_call>"], ends=["</tool_call>"]))
     pieces = coalesced(parser.push(f"a{call}b{call}c<"))
     assert pieces == [Content("a"), CallBegun(0, "f"), CallArguments(0, "{}"), Content("bc")]
     assert parser.finish() == [Content("<")]

@@ -1,0 +1,133 @@
+"""Values that a model wrote as bare text, in the types that a function's JSON schema asks for."""
+
+import ast
+import json
+import math
+import re
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+INTEGER = re.compile(r"[+-]?\d+")
+BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
+KINDS: dict[type, str] = {type(None): "null", bool: "boolean", int: "integer", float: "number", str: "string"}
+MAX_REFERENCES = 8  # that lead to each other
+
+
+def parameter_schema(schema: Mapping[str, Any], name: str) -> Any:
+    """Return the schema of one of a function's parameters; None if it says nothing of it."""
+    properties = schema.get("properties")
+    found = properties.get(name) if isinstance(properties, Mapping) else None
+    for _ in range(MAX_REFERENCES):
+        reference = found.get("$ref") if isinstance(found, Mapping) else None
+        if not isinstance(reference, str):
+            break
+        found = _referred(schema, reference)
+    return found
+
+
+def types_of(schema: Any) -> set[str]:
+    """Return the names of the JSON types that values of the schema may have."""
+    if not isinstance(schema, Mapping):
+        return set()
+    given = schema.get("type")
+    types = {given} if isinstance(given, str) else set(given or ())
+    if not types:
+        types = {KINDS.get(type(value), "object") for value in [*schema.get("enum", ()), *_constant(schema)]}
+    for choice in (*schema.get("anyOf", ()), *schema.get("oneOf", ()), *schema.get("allOf", ())):
+        types |= types_of(choice)
+    return types
+
+
+def typed_value(text: str, types: set[str]) -> Any:
+    """Return the value that the text stands for; the text itself where it stands for none of these types."""
+    for name, read in READERS.items():
+        if name in types:
+            with suppress(ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
+                return read(text.strip())
+    return text
+
+
+def json_value(text: str) -> Any:
+    """Return the value of JSON text; the text itself where it is none."""
+    with suppress(ValueError, RecursionError):
+        return _json(text)
+    return text
+
+
+def json_text(value: Any) -> str:
+    """Return the value as JSON; half of a character, which is no text, stays spelled out."""
+    text = json.dumps(value, ensure_ascii=False)
+    return json.dumps(value) if LONE_SURROGATE.search(text) else text
+
+
+def _constant(schema: Mapping[str, Any]) -> list[Any]:
+    return [schema["const"]] if "const" in schema else []
+
+
+def _referred(schema: Mapping[str, Any], reference: str) -> Any:
+    found: Any = schema
+    for part in reference.removeprefix("#/").split("/"):
+        found = found.get(part) if isinstance(found, Mapping) else None
+    return found
+
+
+def _null(text: str) -> None:
+    if text.lower() not in ("null", "none"):
+        raise ValueError
+
+
+def _integer(text: str) -> int:
+    if INTEGER.fullmatch(text):
+        return int(text)
+    number = float(text)
+    if not number.is_integer():
+        raise ValueError
+    return int(number)
+
+
+def _number(text: str) -> float | int:
+    if INTEGER.fullmatch(text):
+        return int(text)
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError
+    return number
+
+
+def _boolean(text: str) -> bool:
+    if text.lower() not in BOOLEANS:
+        raise ValueError
+    return BOOLEANS[text.lower()]
+
+
+def _container(kind: type, text: str) -> Any:
+    try:
+        value = _json(text)
+    except ValueError:
+        value = ast.literal_eval(text)  # as Python writes it: {'a': True}
+        json.dumps(value, allow_nan=False)
+    if not isinstance(value, kind):
+        raise ValueError
+    return value
+
+
+def _json(text: str) -> Any:
+    return json.loads(text, parse_constant=_no_constant, parse_float=_number)
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(name)
+
+
+# In this order: what can be read as a number is one, where the schema lets it be a text too.
+READERS: dict[str, Callable[[str], Any]] = {
+    "null": _null,
+    "integer": _integer,
+    "number": _number,
+    "boolean": _boolean,
+    "object": partial(_container, dict),
+    "array": partial(_container, list),
+}
