@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Annotated, ClassVar, TypeVar
 
 import orjson
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
 
 from lmi_core.dispatcher import Dispatcher
 from lmi_core.errors import Forbidden, InvalidPayload, LmiError
@@ -35,6 +35,15 @@ MAX_NAME_LENGTH = 255  # as that of a folder, the name of an adapter that is the
 P = TypeVar("P", bound=BaseModel)
 
 
+def _no_path(name: str) -> str:
+    if not name.isprintable() or name != name.strip() or name in (".", "..") or set(name) & set("/\\"):
+        raise ValueError("must be printable, without / and \\ and blanks around it, and neither . nor .. alone")
+    return name
+
+
+Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME_LENGTH), AfterValidator(_no_path)]
+
+
 class AdapterSource(BaseModel):
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"src": "adapters/french"}]})
 
@@ -57,16 +66,7 @@ class AdapterSource(BaseModel):
 class NewAdapter(AdapterSource):
     model_config = ConfigDict(json_schema_extra={"examples": [{"name": "french", "src": "adapters/french"}]})
 
-    name: Annotated[str, Field(min_length=1, max_length=MAX_NAME_LENGTH)] = Field(
-        description="What requests are to call it: printable, without / and \\, and neither . nor .. alone."
-    )
-
-    @field_validator("name")
-    @classmethod
-    def _no_path(cls, name: str) -> str:
-        if not name.isprintable() or name != name.strip() or name in (".", "..") or set(name) & set("/\\"):
-            raise ValueError("must be printable, without / and \\ and blanks around it, and neither . nor .. alone")
-        return name
+    name: Name = Field(description="What requests are to call it.")
 
 
 async def list_adapters(call: Call, dispatcher: Dispatcher) -> Answer:
