@@ -12,10 +12,10 @@ from lmi_core.options_document import example, markdown
 from lmi_core.plugins import Plugins, load_plugins
 from lmi_core.properties import HandlerProperties, ModelProperties, Properties, ServerProperties
 from lmi_core.registry import origin
-from lmi_handlers.coming_from_djl import document
 from lmi_handlers.container.declarations import Fate
 from lmi_handlers.container.launch import Launch, read_launch
 from lmi_handlers.container.search import Arguments
+from lmi_handlers.djl.document import document
 from lmi_handlers.serving import launch_plans, refuse_warnings
 
 PIPED_WIDTH = 200  # characters; a table that goes to a file or a pipe is not folded to a terminal

@@ -12,8 +12,10 @@ from lmi_core.extended_parameters import ExtendedParameters
 from lmi_core.options_document import example, markdown
 from lmi_core.plugins import Plugins, load_plugins
 from lmi_core.tool_calls.formats import ALIASES, FORMATS
-from lmi_handlers import coming_from_djl, openai_tolerance, triton_payload
+from lmi_handlers import openai_tolerance, triton_payload
 from lmi_handlers.chat_request import ChatRequest
+from lmi_handlers.djl.document import document
+from lmi_handlers.djl.names import DJL_KEYS
 from lmi_handlers.happy_vllm_payload import HappyVllmPayload
 from lmi_handlers.openai_completions import CompletionRequest
 from lmi_handlers.report import option_types
@@ -31,11 +33,11 @@ def plugins() -> Plugins:
 def test_options_are_as_declared(plugins: Plugins) -> None:
     assert DOCUMENTS["options.md"] == markdown(option_types(plugins)), "run `make docs`"
     assert (ROOT / "serving.properties.example").read_text() == example(option_types(plugins)), "run `make docs`"
-    assert DOCUMENTS["coming_from_djl.md"] == coming_from_djl.document(plugins), "run `make docs`"
+    assert DOCUMENTS["coming_from_djl.md"] == document(plugins), "run `make docs`"
 
 
 def test_every_option_that_is_named_exists(plugins: Plugins) -> None:
-    keys = set(re.findall(r"option\.\w+", markdown(option_types(plugins)))) | set(coming_from_djl.DJL_KEYS)
+    keys = set(re.findall(r"option\.\w+", markdown(option_types(plugins)))) | set(DJL_KEYS)
     named = {key for text in DOCUMENTS.values() for key in re.findall(r"option\.\w+", text)}
     assert named <= keys
 
@@ -72,8 +74,8 @@ def test_names_of_parameters_in_other_dialects_are_documented() -> None:
         "happy_vllm.md": HappyVllmPayload.model_fields.keys(),
         "tgi.md": TgiParameters.model_fields.keys(),
     }
-    for document, names in named.items():
-        assert {name for name in names if f"`{name}`" not in DOCUMENTS[document]} == set()
+    for page, names in named.items():
+        assert {name for name in names if f"`{name}`" not in DOCUMENTS[page]} == set()
 
 
 def test_every_formatter_and_backend_is_documented(plugins: Plugins) -> None:

@@ -11,7 +11,7 @@ from lmi_core.errors import ConfigurationError
 from lmi_core.model import Model, read_plan
 from lmi_core.plugins import Plugins, load_plugins
 from lmi_core.properties import HandlerProperties, ServerProperties
-from lmi_handlers.coming_from_djl import DJL_KEYS
+from lmi_handlers.djl.names import DJL_KEYS
 from lmi_plugins.backends import vllm as vllm_backend
 from lmi_plugins.vllm_engine import lmcache
 from tests.conftest import ModelDirectory

@@ -1,4 +1,4 @@
-"""What becomes of DJLServing's keys, as a page made of the declarations."""
+"""What becomes of DJLServing's names, as a page that is made of the declarations."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -7,39 +7,9 @@ from lmi_core.backend import Backend
 from lmi_core.keys_without_effect import KEYS_WITHOUT_EFFECT
 from lmi_core.plugins import Plugins
 from lmi_core.properties import OPTION_PREFIX, DeclaredKey, HandlerProperties, ServerProperties, declared
-
-# As its pages of 0.27 and newer, its suite and its containers name them.
-_NAMES = """
-engine job_queue_size batch_size max_dynamic_batch_size max_batch_delay max_idle_time load_on_devices minWorkers
-maxWorkers gpu.minWorkers gpu.maxWorkers cpu.minWorkers cpu.maxWorkers log_request_metric metrics_aggregation
-retry_threshold required_memory_mb gpu.required_memory_mb reserved_memory_mb gpu.reserved_memory_mb translatorFactory
-application option.model_id option.revision option.trust_remote_code option.rolling_batch
-option.max_rolling_batch_size option.dtype option.tensor_parallel_degree option.pipeline_parallel_degree
-option.entryPoint option.handler option.parallel_loading option.model_loading_timeout option.predict_timeout
-option.output_formatter option.tgi_compat option.enable_streaming option.async_mode option.mpi_mode option.task
-option.device_map option.low_cpu_mem_usage option.load_in_8bit option.load_in_4bit option.quantize
-option.max_rolling_batch_prefill_tokens option.max_model_len option.load_format option.enforce_eager
-option.gpu_memory_utilization option.enable_chunked_prefill option.enable_prefix_caching option.cpu_offload_gb_per_gpu
-option.disable_sliding_window option.tokenizer_mode option.limit_mm_per_prompt option.speculative_draft_model
-option.draft_model_tp_size option.speculative_length option.record_acceptance_rate option.speculative_model
-option.num_speculative_tokens option.speculative_config option.use_v2_block_manager option.enable_lora option.adapters
-option.max_loras option.max_lora_rank option.lora_extra_vocab_size option.max_cpu_loras option.fully_sharded_loras
-option.lora_dtype option.long_lora_scaling_factors option.tool_call_parser option.reasoning_parser
-option.chat_template option.lmcache_config_file option.kv_transfer_config option.max_output_size option.enable_venv
-option.pythonExecutable option.modelName option.max_new_tokens option.add_output_formatter option.waiting_steps
-option.max_input_len option.max_output_len option.max_num_tokens option.max_num_sequences option.max_beam_width
-option.max_draft_len option.kv_cache_free_gpu_mem_fraction option.enable_kv_cache_reuse option.enable_trt_overlap
-option.use_custom_all_reduce option.tokens_per_block option.batch_scheduler_policy option.multi_block_mode
-option.use_fused_mlp option.rotary_base option.rotary_dim option.rotary_scaling_type option.rotary_scaling_factor
-option.load_by_shard option.baichuan_model_version option.chatglm_model_version option.gpt_model_version
-option.smoothquant_alpha option.smoothquant_per_token option.smoothquant_per_channel option.multi_query_mode
-option.q_format option.calib_size option.calib_batch_size option.awq_format option.awq_calib_size
-option.awq_block_size option.logits_dtype option.use_fp8_context_fmha option.fp8_scheme option.fp8_activation_scheme
-option.n_positions option.unroll option.neuron_optimize_level option.context_length_estimate option.load_split_model
-option.compiled_graph_path option.draft_model_compiled_path option.group_query_attention
-option.enable_mixed_precision_accumulation option.model_loader option.save_mp_checkpoint_path
-"""
-DJL_KEYS = _NAMES.split()
+from lmi_core.script.djl_python_names import MISSING_MODULES, MISSING_PACKAGES, PRESENT_MODULES
+from lmi_handlers.container.document import tables
+from lmi_handlers.djl.names import ANSWERED_ROUTES, DJL_KEYS, OTHER_ROUTES
 
 _HEADING = """\
 # Coming from DJLServing
@@ -60,7 +30,7 @@ class Reader(NamedTuple):
 
 def document(plugins: Plugins) -> str:
     """Return docs/coming_from_djl.md."""
-    return "\n".join([_HEADING, *_keys(plugins)])
+    return "\n".join([_HEADING, *_keys(plugins), *_variables(), *_routes(plugins), *_imports()])
 
 
 def _keys(plugins: Plugins) -> Iterator[str]:
@@ -70,6 +40,40 @@ def _keys(plugins: Plugins) -> Iterator[str]:
     yield "| key | what becomes of it |\n|---|---|"
     for key in DJL_KEYS:
         yield _row(f"`{key}`", what_becomes_of(key, readers))
+    yield ""
+
+
+def _variables() -> Iterator[str]:
+    found = tables()
+    yield "## Variables of containers\n"
+    yield "`OPTION_<KEY>` is `option.<key>`, and `SERVING_<KEY>` is `<key>`; [options.md](options.md) has the short names"
+    yield "of single keys too, such as `HF_MODEL_ID`. [container.md](container.md) says how a container starts.\n"
+    yield found["variables"]
+    yield "## Keys of `config.properties`\n"
+    yield found["keys"]
+
+
+def _routes(plugins: Plugins) -> Iterator[str]:
+    summaries = {f"{route.method} {route.path}": route.summary for each in plugins.handlers for route in each.routes}
+    yield "## Routes\n"
+    yield "[api.md](api.md) has requests and answers, and every other route.\n"
+    yield "| route | what becomes of it |\n|---|---|"
+    yield _row("`GET /ping`", "200 while every model takes requests, 503 while one loads or is unhealthy.")
+    for route in ANSWERED_ROUTES[1:]:
+        yield _row(f"`{route}`", f"{summaries[route]}.")
+    for route, reason in OTHER_ROUTES.items():
+        yield _row(f"`{route}`", f"404: {reason}.")
+    yield ""
+
+
+def _imports() -> Iterator[str]:
+    yield "## Imports of `model.py`\n"
+    yield "An import that is not there stops the start, with its line and the reason: [djl_python.md](djl_python.md).\n"
+    yield "| module | what becomes of it |\n|---|---|"
+    for module, meaning in PRESENT_MODULES.items():
+        yield _row(f"`{module}`", f"Here: {meaning}.")
+    for module, reason in {**MISSING_MODULES, **MISSING_PACKAGES}.items():
+        yield _row(f"`{module}`", f"Not here: {reason}.")
     yield ""
 
 
