@@ -46,8 +46,8 @@ def _keys(plugins: Plugins) -> Iterator[str]:
 def _variables() -> Iterator[str]:
     found = tables()
     yield "## Variables of containers\n"
-    yield "`OPTION_<KEY>` is `option.<key>`, and `SERVING_<KEY>` is `<key>`; [options.md](options.md) has the short names"
-    yield "of single keys too, such as `HF_MODEL_ID`. [container.md](container.md) says how a container starts.\n"
+    yield "`OPTION_<KEY>` is `option.<key>`, and `SERVING_<KEY>` is `<key>`; [options.md](options.md) has the short"
+    yield "names of single keys too, such as `HF_MODEL_ID`. [container.md](container.md) says how a container starts.\n"
     yield found["variables"]
     yield "## Keys of `config.properties`\n"
     yield found["keys"]
