@@ -24,6 +24,7 @@ from lmi_core.handler import Call
 from lmi_core.merge import merge_prompts
 from lmi_core.plugins import Plugins
 from lmi_core.properties import OPTION_PREFIX, HandlerProperties, ServerProperties
+from lmi_core.remote.fetching import fetch_all
 from lmi_core.request import GenerationRequest, ValidRequest
 from lmi_core.request_metrics import logged
 from lmi_core.running import RunningCall, RunningCalls
@@ -129,6 +130,7 @@ class Model:
         limit = self.plan.options.model_loading_timeout
         try:
             async with asyncio.timeout(limit) as deadline:
+                await self._download()
                 await self.backend.start()
         except TimeoutError:
             if not deadline.expired():  # the backend's own
@@ -137,6 +139,21 @@ class Model:
                 f"model {self.name} did not load within option.model_loading_timeout={limit} seconds"
             ) from None
         self.ready = True
+
+    async def _download(self) -> None:
+        """Copy what lies elsewhere to this host, and take a backend that is created from the copies."""
+        downloads = self.plan.backend.downloads(self.plan.setup)
+        if not downloads:
+            return
+        folders = await fetch_all(downloads)
+        try:
+            self.backend = self.plan.backend(self.plan.setup.with_folders(folders))
+        except ConfigurationError as error:
+            sources = ", ".join(str(model) for model in downloads.values())
+            raise ConfigurationError(f"{sources}: {error.message}") from error
+        self.adapters = ModelAdapters(self.backend, self.plan.code, self.plan.directory)
+        if "model_id" in folders:
+            self.configs.model_id_or_path = str(folders["model_id"])
 
     async def stop(self) -> None:
         self.ready = False

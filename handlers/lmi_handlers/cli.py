@@ -53,10 +53,11 @@ class NewKind(StrEnum):
 
 
 Directory = Annotated[
-    Path,
+    str,
     typer.Argument(
         metavar="DIR",
-        help="A model directory (serving.properties and/or the model's own files), or a folder of several.",
+        help="A model directory (serving.properties and/or the model's own files), or a folder of several; or the"
+        " s3:// URL of one.",
         show_default=False,
     ),
 ]
@@ -95,10 +96,13 @@ def serve(
     GET /ping answers 200 once the model is loaded. Exit status 2 and one line say what is wrong with DIR; exit status 1
     that an engine crashed again and again (retry_threshold).
     """
+    from lmi_core.logs import configure_logging
+    from lmi_core.remote.fetching import local_directory
     from lmi_handlers.serving import run
 
     with _one_line_errors():
-        run(directory, host, port, plugins_directory, drain_seconds, log_level.value)
+        configure_logging(log_level.value)
+        run(local_directory(directory), host, port, plugins_directory, drain_seconds, log_level.value)
 
 
 @app.command()
@@ -107,10 +111,11 @@ def check(directory: Directory, plugins_directory: PluginsDirectory = None) -> N
 
     Shows the backend and why it was chosen, the output formatters, and every option: its value and where it came from.
     """
+    from lmi_core.remote.fetching import cached_directory
     from lmi_handlers.report import print_check
 
     with _one_line_errors():
-        print_check(directory, plugins_directory, os.environ)
+        print_check(cached_directory(directory), plugins_directory, os.environ)
 
 
 @app.command("try")
@@ -129,11 +134,12 @@ def try_(
 
     Runs DIR's own formatters and its handle function. In place of the model, the scripted backend answers.
     """
+    from lmi_core.remote.fetching import local_directory
     from lmi_handlers.try_command import Trial, run_trial
     from lmi_handlers.try_command import watch as watch_trial
 
-    trial = Trial(directory, plugins_directory, prompt, body, stream, route, say, real)
     with _one_line_errors():
+        trial = Trial(local_directory(directory), plugins_directory, prompt, body, stream, route, say, real)
         if watch:
             watch_trial(trial)
         if not run_trial(trial):

@@ -1,5 +1,6 @@
 """What `lmi check`, `lmi plugins` and `lmi options` print."""
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from lmi_core.options_document import example, markdown
 from lmi_core.plugins import Plugins, load_plugins
 from lmi_core.properties import HandlerProperties, ModelProperties, Properties, ServerProperties
 from lmi_core.registry import origin
+from lmi_core.remote.forecast import forecast
 from lmi_handlers.serving import read_plans
 
 PIPED_WIDTH = 200  # characters; a table that goes to a file or a pipe is not folded to a terminal
@@ -68,6 +70,8 @@ def _print_plan(console: Console, plan: ModelPlan) -> None:
     console.print(f"  output formatter: {plan.formatters.whole}; {plan.formatters.stream} for streams")
     for line in plan.code.descriptions():
         console.print(f"  {line}")
+    for option, model in plan.backend.downloads(plan.setup).items():
+        console.print(f"  option.{option}: {forecast(model, os.environ)}")
     for warning in [*plan.configuration.warnings, *plan.code.warnings()]:
         console.print(f"  warning: {warning}")
     table = _table("option", "value", "from")

@@ -126,7 +126,12 @@ async def test_adapter_comes_changes_and_goes(server: RunningServer, directory: 
         (ADAPTERS, {"name": "a"}, 400, "`src` is required"),
         (ADAPTERS, {"src": "one"}, 400, "`name` is required"),
         (ADAPTERS, {"name": "a/b", "src": "one"}, 400, "`name` must match pattern"),
-        (ADAPTERS, {"name": "a", "src": "none"}, 400, "`src` must be a folder on the server's host. Given: 'none'"),
+        (
+            ADAPTERS,
+            {"name": "a", "src": "none"},
+            400,
+            "`src` must be a folder on the server's host, or an s3:// URL. Given: 'none'",
+        ),
         (ADAPTERS, {"name": "a", "src": "\0"}, 400, "`src` must be a folder"),
         (ADAPTERS, {"name": "a", "src": "o" * 5000}, 400, "`src` must be a folder"),
         (ADAPTERS, {"name": "a", "src": "one", "pin": True}, 400, "`pin` must be false: no adapter is pinned"),

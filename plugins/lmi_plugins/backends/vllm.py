@@ -2,7 +2,7 @@
 
 import asyncio
 import importlib
-from collections.abc import AsyncGenerator, Callable, Collection, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,9 +18,10 @@ from lmi_core.generation import GenerationStep
 from lmi_core.hookspecs import hookimpl
 from lmi_core.huggingface_tokenizer import HuggingFaceTokenizer
 from lmi_core.images import Image, ImagePrompt
+from lmi_core.remote.location import RemoteModel
 from lmi_core.request import ValidRequest
 from lmi_plugins.backends.engine_properties import adapter_folders
-from lmi_plugins.backends.vllm_properties import NOT_PASSED_THROUGH, VllmProperties, vllm_arguments
+from lmi_plugins.backends.vllm_properties import NOT_PASSED_THROUGH, VllmProperties, vllm_arguments, vllm_downloads
 
 if TYPE_CHECKING:
     from lmi_plugins.vllm_engine.service import VllmService
@@ -63,6 +64,10 @@ class VllmBackend(Backend[VllmProperties]):
     def engine_arguments(cls) -> Collection[str]:
         names: frozenset[str] = _import("arguments").argument_names()
         return names - NOT_PASSED_THROUGH
+
+    @classmethod
+    def downloads(cls, setup: BackendSetup[VllmProperties]) -> Mapping[str, RemoteModel]:
+        return vllm_downloads(setup)
 
     async def start(self) -> None:
         service = await asyncio.to_thread(_import, "service")

@@ -11,7 +11,8 @@ from lmi_core.backend import BackendSetup
 from lmi_core.errors import ConfigurationError
 from lmi_core.model_source import model_source
 from lmi_core.properties import Names
-from lmi_plugins.backends.engine_properties import EngineProperties, adapter_folders, draft_model
+from lmi_core.remote.location import RemoteModel, is_s3
+from lmi_plugins.backends.engine_properties import EngineProperties, adapter_folders, draft_model, engine_downloads
 
 DataType = Literal["auto", "fp32", "fp16", "bf16", "float32", "float16", "bfloat16", "half", "float"]
 DATA_TYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
@@ -19,6 +20,11 @@ MAX = "max"  # as `option.tensor_parallel_degree`: every device
 
 # What these arguments hold follows from the declared options, or from the model directory.
 NOT_PASSED_THROUGH = frozenset({"model"})
+
+
+# With these vLLM is to download from the hub itself: elsewhere, with a token of its own, or no weights at all.
+OWN_DOWNLOADS = frozenset({"download_dir", "hf_token"})
+OWN_LOAD_FORMATS = frozenset({"dummy", "runai_streamer", "runai_streamer_sharded", "tensorizer"})
 
 
 class VllmProperties(EngineProperties):
@@ -66,6 +72,15 @@ def vllm_arguments(setup: BackendSetup[Any], passed: Mapping[str, str]) -> dict[
     }
     given = {name: _as_text(value) for name, value in arguments.items() if value is not None}
     return given | dict(passed)
+
+
+def vllm_downloads(setup: BackendSetup[Any]) -> dict[str, RemoteModel]:
+    """Return what is copied to this host before vLLM starts, by option."""
+    passed = setup.engine_arguments
+    own = bool(OWN_DOWNLOADS & passed.keys()) or passed.get("load_format") in OWN_LOAD_FORMATS
+    tokenizer = passed.get("tokenizer", "")
+    tokenizers = {"tokenizer": RemoteModel(tokenizer)} if is_s3(tokenizer) else {}
+    return engine_downloads(setup, from_hub=not own) | tokenizers
 
 
 def lora_enabled(directory: Path, properties: VllmProperties) -> bool:
