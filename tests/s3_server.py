@@ -28,14 +28,16 @@ Fault = Callable[[Environ, Body], Body]  # gets a GET's request and its answer's
 
 
 class S3Server:
-    """One bucket, `models`. Whoever holds `released` back holds back every object."""
+    """One bucket, `models`, and what it is to do wrong."""
 
     def __init__(self, url: str) -> None:
         self.url = url
         self.environment = {**KEYS, "AWS_ENDPOINT_URL": url}
         self.gets: list[str] = []  # the path and range of each object that was asked for
         self.fault: Fault | None = None
+        self.listed: Callable[[Body], Body] = _as_it_is  # gets the bodies of the other answers
         self.refusal: tuple[str, bytes] | None = None  # status and body of every answer
+        self.denied: bytes | None = None  # the body with which every object is refused
         self.client: S3Client = boto3.client(
             "s3",
             endpoint_url=url,
@@ -52,21 +54,26 @@ class S3Server:
         return f"s3://models/{folder}/"
 
     def reset(self) -> None:
-        self.fault = self.refusal = None
+        self.fault = self.refusal = self.denied = None
+        self.listed = _as_it_is
         self.gets.clear()
 
     def answer(self, application: Any, environ: Environ, start: Any) -> Body:
-        if self.refusal is not None:
-            start(self.refusal[0], [("Content-Type", "application/xml")])
-            return [self.refusal[1]]
+        refusal = self.refusal
+        if self.denied is not None and "HTTP_RANGE" in environ:
+            refusal = "403 Forbidden", self.denied
+        if refusal is not None:
+            start(refusal[0], [("Content-Type", "application/xml"), ("Content-Length", str(len(refusal[1])))])
+            return [refusal[1]]
         body: Body = application(environ, start)
-        if environ["REQUEST_METHOD"] != "GET" or "list-type" in environ["QUERY_STRING"]:
-            return self._listing(environ, body)
+        if environ["REQUEST_METHOD"] != "GET" or "HTTP_RANGE" not in environ:
+            return self.listed(body)
         self.gets.append(f"{environ['PATH_INFO']} {environ.get('HTTP_RANGE')}")
         return self.fault(environ, body) if self.fault is not None else body
 
-    def _listing(self, environ: Environ, body: Body) -> Body:
-        return body
+
+def _as_it_is(body: Body) -> Body:
+    return body
 
 
 class _Quiet(WSGIRequestHandler):

@@ -29,9 +29,8 @@ class PartialFile:
         """`path` is the name that the whole file gets."""
         path.parent.mkdir(parents=True, exist_ok=True)
         self._path = path
-        self._partial_path = path.with_name(f"{path.name}.partial")
-        self._parts_path = path.with_name(f"{path.name}.parts-of-{part_size}")
-        self._parts = self._all_parts(size, part_size)
+        self._partial_path, self._parts_path = _paths(path, part_size)
+        self._parts = _parts(size, part_size)
         if not self._partial_path.exists():
             self._parts_path.unlink(missing_ok=True)
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
@@ -50,8 +49,7 @@ class PartialFile:
 
     def missing(self) -> list[Part]:
         """Return the parts that are not on the disk yet."""
-        record = os.pread(self._record, len(self._parts), 0)
-        return [part for part in self._parts if record[part.index : part.index + 1] != DONE]
+        return _not_in(os.pread(self._record, len(self._parts), 0), self._parts)
 
     def write(self, data: bytes, offset: int) -> None:
         while data:
@@ -68,7 +66,22 @@ class PartialFile:
         self._partial_path.replace(self._path)
         self._parts_path.unlink(missing_ok=True)
 
-    @staticmethod
-    def _all_parts(size: int, part_size: int) -> list[Part]:
-        starts = range(0, size, part_size)
-        return [Part(i, start, min(start + part_size, size)) for i, start in enumerate(starts)]
+
+def missing_bytes(path: Path, size: int, part_size: int) -> int:
+    """Return how many bytes are not on the disk yet, without making a file."""
+    partial, record = _paths(path, part_size)
+    if not partial.exists() or not record.exists():
+        return size
+    return sum(part.size for part in _not_in(record.read_bytes(), _parts(size, part_size)))
+
+
+def _paths(path: Path, part_size: int) -> tuple[Path, Path]:
+    return path.with_name(f"{path.name}.partial"), path.with_name(f"{path.name}.parts-of-{part_size}")
+
+
+def _parts(size: int, part_size: int) -> list[Part]:
+    return [Part(i, start, min(start + part_size, size)) for i, start in enumerate(range(0, size, part_size))]
+
+
+def _not_in(record: bytes, parts: list[Part]) -> list[Part]:
+    return [part for part in parts if record[part.index : part.index + 1] != DONE]

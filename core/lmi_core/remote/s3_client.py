@@ -46,7 +46,7 @@ def create_client(connections: int) -> "S3Client":
         retries={"total_max_attempts": ATTEMPTS, "mode": "standard"},
         max_pool_connections=connections,
     )
-    return boto3.client("s3", config=config)
+    return boto3.Session().client("s3", config=config)
 
 
 @contextmanager

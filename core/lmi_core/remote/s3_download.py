@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from lmi_core.errors import ConfigurationError
 from lmi_core.remote.errors import Cancelled, ChangedMeanwhile
 from lmi_core.remote.objects import StoredObject
-from lmi_core.remote.partial_file import Part, PartialFile
+from lmi_core.remote.partial_file import Part, PartialFile, missing_bytes
 from lmi_core.remote.s3_client import is_temporary
 
 if TYPE_CHECKING:
@@ -40,11 +40,7 @@ def open_partial(folder: Path, each: StoredObject) -> PartialFile:
 
 def bytes_missing(folder: Path, objects: Sequence[StoredObject]) -> int:
     """Return how many bytes of the objects are not on the disk."""
-    total = 0
-    for each in objects:
-        with open_partial(folder, each) as file:
-            total += sum(part.size for part in file.missing())
-    return total
+    return sum(missing_bytes(folder / each.identity, each.size, PART_SIZE) for each in objects)
 
 
 class Download:

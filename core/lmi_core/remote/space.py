@@ -6,7 +6,7 @@ from pathlib import Path
 from lmi_core.cache import CACHE_VARIABLE
 from lmi_core.errors import ConfigurationError
 
-UNITS = ("B", "kB", "MB", "GB", "TB")
+UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 THOUSAND = 1000
 REMEDY = "free some, or set {} to a folder on another disk"
 

@@ -44,7 +44,7 @@ def main(job: str) -> None:
     except ConfigurationError as error:
         report.write(Failed(error.message))
     except OSError as error:
-        report.write(Failed(_explained(error, wanted)))
+        report.write(Failed(explained(error, wanted)))
     else:
         report.write(Finished(str(folder)))
     os._exit(0)  # without waiting for the threads of a download that failed
@@ -54,7 +54,7 @@ def _copy(model: RemoteModel, downloads: Path, report: Report) -> Path:
     return copy_from_s3(model, downloads, report) if model.in_s3 else copy_from_hub(model, report)
 
 
-def _explained(error: OSError, job: Job) -> str:
+def explained(error: OSError, job: Job) -> str:
     source = job.model.source
     variable = "HF_HOME" if not job.model.in_s3 else _variable()
     if error.errno in (errno.ENOSPC, errno.EDQUOT):

@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from lmi_core.remote.partial_file import Part, PartialFile
+from lmi_core.remote.partial_file import Part, PartialFile, missing_bytes
 
 
 def test_parts(tmp_path: Path) -> None:
@@ -42,3 +42,11 @@ def test_empty_file(tmp_path: Path) -> None:
         assert file.missing() == []
         file.complete()
     assert (tmp_path / "file").read_bytes() == b""
+
+
+def test_missing_bytes_without_making_a_file(tmp_path: Path) -> None:
+    assert missing_bytes(tmp_path / "file", 10, 4) == 10
+    assert list(tmp_path.iterdir()) == []
+    with PartialFile(tmp_path / "file", 10, 4) as file:
+        file.finish(Part(1, 4, 8))
+    assert missing_bytes(tmp_path / "file", 10, 4) == 6
