@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import boto3
 from botocore.config import Config
-from moto.server import DomainDispatcherApplication, create_backend_app
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import WSGIRequestHandler, make_server
 
 if TYPE_CHECKING:
@@ -91,7 +91,6 @@ def s3_server() -> Iterator[S3Server]:
         return server.answer(application, environ, start)
 
     listening = make_server("127.0.0.1", 0, answer, threaded=True, request_handler=_Quiet)
-    listening.daemon_threads = True
     server = S3Server(f"http://127.0.0.1:{listening.server_port}")
     thread = threading.Thread(target=listening.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
     thread.start()

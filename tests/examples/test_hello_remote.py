@@ -5,14 +5,16 @@ import signal
 import subprocess
 import threading
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
+import aiohttp
 import pytest
 
 from lmi_core.dispatcher import Dispatcher
+from lmi_core.errors import ConfigurationError
 from lmi_core.model import Model
-from lmi_core.plugins import load_plugins
+from lmi_core.plugins import Plugins, load_plugins
+from lmi_handlers.server import Server
 from lmi_handlers.serving import read_plans
 from tests.conftest import SCRIPTED, ModelDirectory, RunningServer, Serve
 from tests.core.remote.fake_hub import fake_hub
@@ -96,14 +98,24 @@ async def test_ping_while_it_downloads(s3: S3Server, model_dir: ModelDirectory) 
         return body
 
     s3.fault = hold
-    properties = "option.rolling_batch=torch\noption.model_id=s3://models/hello\noption.model_loading_timeout=2\n"
-    async with lmi_serve(model_dir({"serving.properties": properties}), "--port", 0) as server:
-        await server.line_with("downloading s3://models/hello")
-        assert await asyncio.to_thread(begun.wait, 30)
-        await server.line_with("did not load within option.model_loading_timeout=2 seconds")
-        async with asyncio.timeout(5):
-            assert await server.process.wait() == 2
+    properties = "option.rolling_batch=torch\noption.model_id=s3://models/hello\noption.model_loading_timeout=8\n"
+    dispatcher, plugins = dispatcher_of(model_dir({"serving.properties": properties}))
+    server = Server(dispatcher, plugins, "127.0.0.1", 0)
+    await server.listen()
+    starting = asyncio.create_task(dispatcher.start())
+    assert await asyncio.to_thread(begun.wait, 30)
+    async with aiohttp.ClientSession(server.url) as client, client.get("/ping") as ping:
+        assert ping.status == 503
+    with pytest.raises(ConfigurationError, match=r"did not load within option.model_loading_timeout=8 seconds"):
+        await starting
     released.set()
+    await server.stop()
+
+
+def dispatcher_of(directory: Path) -> tuple[Dispatcher, Plugins]:
+    plugins = load_plugins()
+    (plan,) = read_plans(directory, {}, plugins)
+    return Dispatcher({plan.name: Model(plan, plugins)}), plugins
 
 
 async def test_ctrl_c_ends_a_download_at_once(s3: S3Server) -> None:
@@ -167,10 +179,7 @@ async def test_adapter_in_s3(s3: S3Server, model_dir: ModelDirectory, serve: Ser
 async def test_folder_without_a_model(s3: S3Server, model_dir: ModelDirectory) -> None:
     url = s3.put("nothing-to-load", {"notes.txt": b""})
     directory = model_dir({"serving.properties": f"option.rolling_batch=torch\noption.model_id={url}\n"})
-    plugins = load_plugins()
-    (plan,) = read_plans(directory, {}, plugins)
-    dispatcher = Dispatcher({plan.name: Model(plan, plugins)})
-    with pytest.raises(Exception, match=r"^s3://models/nothing-to-load/: .*there is no config.json in that folder"):
+    dispatcher, _ = dispatcher_of(directory)
+    with pytest.raises(ConfigurationError, match=r"^s3://models/nothing-to-load/: .*there is no config.json in"):
         await dispatcher.start()
-    with suppress(Exception):
-        await dispatcher.stop()
+    await dispatcher.stop()

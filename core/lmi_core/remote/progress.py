@@ -76,7 +76,7 @@ class _Bars:
 
     def update(self, task: "TaskID", done: int) -> None:
         assert self._progress is not None
-        self._progress.update(task, completed=done)
+        self._progress.update(task, completed=done, refresh=True)
 
     def remove(self, task: "TaskID") -> None:
         assert self._progress is not None
