@@ -98,7 +98,7 @@ async def test_ping_while_it_downloads(s3: S3Server, model_dir: ModelDirectory) 
         return body
 
     s3.fault = hold
-    properties = "option.rolling_batch=torch\noption.model_id=s3://models/hello\noption.model_loading_timeout=8\n"
+    properties = "option.rolling_batch=torch\noption.model_id=s3://models/hello\n"
     dispatcher, plugins = dispatcher_of(model_dir({"serving.properties": properties}))
     server = Server(dispatcher, plugins, "127.0.0.1", 0)
     await server.listen()
@@ -106,8 +106,8 @@ async def test_ping_while_it_downloads(s3: S3Server, model_dir: ModelDirectory) 
     assert await asyncio.to_thread(begun.wait, 30)
     async with aiohttp.ClientSession(server.url) as client, client.get("/ping") as ping:
         assert ping.status == 503
-    with pytest.raises(ConfigurationError, match=r"did not load within option.model_loading_timeout=8 seconds"):
-        await starting
+    starting.cancel()
+    await asyncio.gather(starting, return_exceptions=True)
     released.set()
     await server.stop()
 

@@ -8,6 +8,8 @@ from typing import Self
 
 DONE = b"\1"
 
+_sync = getattr(os, "fdatasync", os.fsync)  # macOS has no fdatasync
+
 
 @dataclass(frozen=True, slots=True)
 class Part:
@@ -58,7 +60,7 @@ class PartialFile:
 
     def finish(self, part: Part) -> None:
         """Note that the part is there, once the disk has it: a power failure leaves no part that is not."""
-        os.fdatasync(self._file)
+        _sync(self._file)
         os.pwrite(self._record, DONE, part.index)
 
     def complete(self) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from lmi_core.errors import ConfigurationError
+from lmi_core.remote import locks
 from lmi_core.remote.fetching import cached_directory, fetch, local_directory
 from lmi_core.remote.location import RemoteModel
 from lmi_core.remote.s3_client import create_client, explained
@@ -155,6 +156,7 @@ async def test_interrupted_download_is_whole_or_absent_and_gone_on_with(s3: S3Se
         async with FetchingProcess(url) as process:
             await parts_done(cache, 3)  # two of the weights', and the configuration
             await process.kill()
+        await asyncio.to_thread(wait_for_lock, cache)  # the process that downloads ends with the one that waits for it
     else:
         task = asyncio.create_task(fetch(RemoteModel(url)))
         await parts_done(cache, 3)
@@ -172,6 +174,11 @@ async def test_interrupted_download_is_whole_or_absent_and_gone_on_with(s3: S3Se
         2 * PART_SIZE,
         3 * PART_SIZE,
     ]
+
+
+def wait_for_lock(cache: Path) -> None:
+    with locks.exclusive(next(cache.rglob("lock")), lambda: None):
+        pass
 
 
 async def parts_done(cache: Path, count: int) -> None:
