@@ -94,7 +94,7 @@ async def _follow(process: asyncio.subprocess.Process, model: RemoteModel) -> Pa
             elif isinstance(message, Progress):
                 display.update(message.done)
             elif isinstance(message, Note):
-                logger.warning("%s", message.text)
+                logger.log(message.level, "%s", message.text)
             elif isinstance(message, Failed):
                 raise ConfigurationError(message.message)
             else:

@@ -1,5 +1,6 @@
 """What the process that downloads tells the one that waits for it: one JSON object on each line."""
 
+import logging
 import sys
 import time
 from pathlib import Path
@@ -26,9 +27,10 @@ class Progress(msgspec.Struct, tag="progress", frozen=True):
 
 
 class Note(msgspec.Struct, tag="note", frozen=True):
-    """Something for the log."""
+    """Something for the log, at a level of `logging`."""
 
     text: str
+    level: int
 
 
 class Finished(msgspec.Struct, tag="finished", frozen=True):
@@ -62,8 +64,8 @@ class Report:
             self._last = now
             self.write(Progress(done))
 
-    def note(self, text: str) -> None:
-        self.write(Note(text))
+    def note(self, text: str, level: int = logging.WARNING) -> None:
+        self.write(Note(text, level))
 
     def write(self, message: Message) -> None:
         self._stream.write(msgspec.json.encode(message).decode() + "\n")

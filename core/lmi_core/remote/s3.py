@@ -1,5 +1,6 @@
 """Makes a copy of an S3 location; runs in a process of its own."""
 
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,7 +25,8 @@ MOST_ATTEMPTS = 3  # where objects change while they are downloaded
 def copy_from_s3(model: RemoteModel, downloads: Path, report: Report) -> Path:
     """Return the folder of a whole copy, downloaded as far as it is not there. Raises ConfigurationError, OSError."""
     copies = Copies(model, downloads)
-    with locks.exclusive(copies.lock, lambda: report.note(f"another process downloads {model}: waiting for it")):
+    waiting = f"{model} is being downloaded already: waiting for that"
+    with locks.exclusive(copies.lock, lambda: report.note(waiting, logging.INFO)):
         try:
             with explained(model.source):
                 return _update(create_client(THREADS), model, copies, report)

@@ -221,7 +221,10 @@ async def test_two_at_once_download_it_once(s3: S3Server) -> None:
 
     s3.fault = hold
     async with FetchingProcess(url) as first, FetchingProcess(url) as second:
-        waiting = [asyncio.create_task(each.logged("another process downloads")) for each in (first, second)]
+        waiting = [
+            asyncio.create_task(each.logged("is being downloaded already: waiting for that"))
+            for each in (first, second)
+        ]
         done, pending = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         released.set()
         for task in pending:
