@@ -12,10 +12,10 @@ import msgspec
 
 from lmi_core.cache import download_folder
 from lmi_core.errors import ConfigurationError
-from lmi_core.remote.copies import Copies
 from lmi_core.remote.location import RemoteModel, is_s3
 from lmi_core.remote.progress import ProgressDisplay
 from lmi_core.remote.report import Begin, Failed, Note, Progress, read
+from lmi_core.remote.s3.copies import Copies
 from lmi_core.remote.space import in_words
 from lmi_core.remote.worker import Job
 

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from lmi_core.cache import download_folder
-from lmi_core.remote.copies import Copies
 from lmi_core.remote.location import RemoteModel
+from lmi_core.remote.s3.copies import Copies
 from lmi_core.remote.space import in_words
 
 

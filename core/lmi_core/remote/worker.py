@@ -15,7 +15,7 @@ from lmi_core.logs import LOG_LEVEL_VARIABLE, configure_logging
 from lmi_core.remote.hub import copy_from_hub
 from lmi_core.remote.location import RemoteModel
 from lmi_core.remote.report import Failed, Finished, Report
-from lmi_core.remote.s3 import copy_from_s3
+from lmi_core.remote.s3.copying import copy_from_s3
 from lmi_core.remote.space import REMEDY
 
 CHATTY = ("botocore", "boto3", "urllib3", "httpx", "httpx2")  # tell at level INFO what they do

@@ -1,7 +1,7 @@
 import pytest
 
 from lmi_core.errors import ConfigurationError
-from lmi_core.remote.objects import Listing, StoredObject, check_paths, file_path
+from lmi_core.remote.s3.objects import Listing, StoredObject, check_paths, file_path
 
 
 def stored(path: str, size: int = 1, etag: str = "e", modified: str = "now") -> StoredObject:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from lmi_core.errors import ConfigurationError
 from lmi_core.remote.errors import Cancelled, ChangedMeanwhile
-from lmi_core.remote.objects import StoredObject
-from lmi_core.remote.partial_file import Part, PartialFile, missing_bytes
-from lmi_core.remote.s3_client import is_temporary
+from lmi_core.remote.s3.client import is_temporary
+from lmi_core.remote.s3.objects import StoredObject
+from lmi_core.remote.s3.partial_file import Part, PartialFile, missing_bytes
 
 if TYPE_CHECKING:
     from types_boto3_s3.client import S3Client

@@ -5,15 +5,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lmi_core.errors import ConfigurationError
-from lmi_core.remote import locks
-from lmi_core.remote.copies import Copies, is_whole
 from lmi_core.remote.errors import ChangedMeanwhile, Unreachable
 from lmi_core.remote.location import RemoteModel
-from lmi_core.remote.objects import Listing
 from lmi_core.remote.report import Report
-from lmi_core.remote.s3_client import create_client, explained
-from lmi_core.remote.s3_download import THREADS, Download, bytes_missing
-from lmi_core.remote.s3_listing import list_objects
+from lmi_core.remote.s3 import locks
+from lmi_core.remote.s3.client import create_client, explained
+from lmi_core.remote.s3.copies import Copies, is_whole
+from lmi_core.remote.s3.download import THREADS, Download, bytes_missing
+from lmi_core.remote.s3.listing import list_objects
+from lmi_core.remote.s3.objects import Listing
 from lmi_core.remote.space import check_space
 
 if TYPE_CHECKING:

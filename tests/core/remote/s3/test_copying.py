@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from lmi_core.errors import ConfigurationError
-from lmi_core.remote import locks
 from lmi_core.remote.fetching import cached_directory, fetch, local_directory
 from lmi_core.remote.location import RemoteModel
-from lmi_core.remote.s3_client import create_client, explained
-from lmi_core.remote.s3_download import PART_SIZE
-from lmi_core.remote.s3_listing import list_objects
+from lmi_core.remote.s3 import locks
+from lmi_core.remote.s3.client import create_client, explained
+from lmi_core.remote.s3.download import PART_SIZE
+from lmi_core.remote.s3.listing import list_objects
 from tests.core.remote.fetching_process import FetchingProcess
 from tests.s3_server import Body, Environ, S3Server, range_start
 

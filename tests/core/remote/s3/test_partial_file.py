@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from lmi_core.remote.partial_file import Part, PartialFile, missing_bytes
+from lmi_core.remote.s3.partial_file import Part, PartialFile, missing_bytes
 
 
 def test_parts(tmp_path: Path) -> None:

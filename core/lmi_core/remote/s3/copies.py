@@ -16,9 +16,9 @@ from pathlib import Path
 
 import msgspec
 
-from lmi_core.remote import locks
 from lmi_core.remote.location import RemoteModel, S3Location
-from lmi_core.remote.objects import Listing, StoredObject
+from lmi_core.remote.s3 import locks
+from lmi_core.remote.s3.objects import Listing, StoredObject
 
 CURRENT = "current.json"
 
