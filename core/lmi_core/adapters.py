@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from lmi_core.backend import Backend
-from lmi_core.errors import AdapterExists, AdapterNotFound, InvalidAdapter
+from lmi_core.errors import AdapterExists, AdapterNotFound, ConfigurationError, InvalidAdapter
 from lmi_core.payload import shown
 from lmi_core.registry import did_you_mean
+from lmi_core.remote.fetching import fetch
+from lmi_core.remote.location import RemoteModel, is_s3
 from lmi_core.script.handler_backend import HandlerBackend
 from lmi_core.script.model_code import ADAPTER_WEIGHTS, ModelCode
 from lmi_core.script.model_script import SCRIPT
@@ -46,7 +48,9 @@ class ModelAdapters:
         return folders[name]
 
     async def add(self, name: str, source: str, fields: Mapping[str, str] | None = None) -> None:
-        """`source` is a folder. Raises AdapterExists, InvalidAdapter, or ConfigurationError for a wrong script.
+        """Load the adapter in a folder or below an `s3://` URL.
+
+        Raises AdapterExists, InvalidAdapter, or ConfigurationError for a wrong script.
 
         A `handle` function's `register_adapter` gets it as it is, with the request's further `fields`.
         """
@@ -68,21 +72,28 @@ class ModelAdapters:
         await asyncio.shield(task)
 
     async def _add(self, name: str, source: str, fields: Mapping[str, str]) -> None:
-        async with self._lock:
-            if name in self.folders:
-                raise AdapterExists(f"there is an adapter `{name}` already: update or delete it")
-            if isinstance(self._backend, HandlerBackend):
+        self._check_new(name)
+        if isinstance(self._backend, HandlerBackend):
+            async with self._lock:
+                self._check_new(name)
                 await self._backend.register_adapter(name, source, fields)
-            else:
-                await self._load(name, self._existing(source))
+            return
+        folder = await self._folder(source)  # which may take minutes, in which others can change
+        async with self._lock:
+            self._check_new(name)
+            await self._load(name, folder)
 
     async def _replace(self, name: str, source: str | None, fields: Mapping[str, str]) -> None:
-        async with self._lock:
-            before = self.folder(name)
-            if isinstance(self._backend, HandlerBackend):
+        before = self.folder(name)
+        if isinstance(self._backend, HandlerBackend):
+            async with self._lock:
+                self.folder(name)
                 await self._backend.update_adapter(name, source, fields)
-            else:
-                await self._load(name, self._existing(str(before) if source is None else source))
+            return
+        folder = await self._folder(str(before) if source is None else source)
+        async with self._lock:
+            self.folder(name)
+            await self._load(name, folder)
 
     async def _remove(self, name: str) -> None:
         async with self._lock:
@@ -91,6 +102,10 @@ class ModelAdapters:
                 await self._backend.unload_adapter(name)
             self._code.unload_adapter(name)
             self._loaded_from.pop(name, None)
+
+    def _check_new(self, name: str) -> None:
+        if name in self.folders:
+            raise AdapterExists(f"there is an adapter `{name}` already: update or delete it")
 
     async def _load(self, name: str, folder: Path) -> None:
         has_weights, has_script = self._contents(folder)
@@ -116,6 +131,15 @@ class ModelAdapters:
             raise InvalidAdapter(f"{folder} has neither {ADAPTER_WEIGHTS} nor {SCRIPT}")
         return has_weights, has_script
 
+    async def _folder(self, source: str) -> Path:
+        """Raises InvalidAdapter."""
+        if not is_s3(source):
+            return self._existing(source)
+        try:
+            return await fetch(RemoteModel(source, everything=True))
+        except ConfigurationError as error:
+            raise InvalidAdapter(f"`src` cannot be downloaded: {error.message}") from error
+
     def _existing(self, source: str) -> Path:
         """Relative to the model directory."""
         try:
@@ -124,4 +148,4 @@ class ModelAdapters:
                 return folder
         except (OSError, RuntimeError, ValueError):  # too long, links in a circle, a null byte
             pass
-        raise InvalidAdapter(f"`src` must be a folder on the server's host. Given: {shown(source)}")
+        raise InvalidAdapter(f"`src` must be a folder on the server's host, or an s3:// URL. Given: {shown(source)}")

@@ -3,15 +3,16 @@
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from lmi_core.errors import AdapterNotFound, InvalidAdapter, InvalidParameter
 from lmi_core.generation import GenerationStep
 from lmi_core.images import Image, ImagePrompt
 from lmi_core.parameters import GenerationParameters
 from lmi_core.properties import ModelProperties
+from lmi_core.remote.location import RemoteModel, is_s3
 from lmi_core.request import ValidRequest
 from lmi_core.tokenizer import Tokenizer
 
@@ -26,6 +27,15 @@ class BackendSetup(Generic[P]):
     properties: P
     engine_arguments: Mapping[str, str]  # the undeclared `option.*` keys that the engine takes, as written
     retry_threshold: int  # how often a crashed engine is started again
+
+    def with_folders(self, folders: Mapping[str, Path]) -> Self:
+        """Return the setup with folders in place of what those options named; undeclared ones are engine arguments."""
+        values = {option: str(folder) for option, folder in folders.items()}
+        declared = {name: value for name, value in values.items() if name in type(self.properties).model_fields}
+        passed = {name: value for name, value in values.items() if name not in declared}
+        properties = self.properties.model_copy(update=declared)
+        changes: dict[str, Any] = {"properties": properties, "engine_arguments": {**self.engine_arguments, **passed}}
+        return replace(self, **changes)
 
 
 class Backend(ABC, Generic[P]):
@@ -70,6 +80,15 @@ class Backend(ABC, Generic[P]):
     def unavailable(cls) -> str | None:
         """Why `option.rolling_batch=auto` cannot choose this backend here; None if it can. Imports no engine."""
         return None
+
+    @classmethod
+    def downloads(cls, setup: BackendSetup[P]) -> Mapping[str, RemoteModel]:
+        """What is copied to this host before `start`, by the option that names it, without its prefix.
+
+        The backend that is started is created from the setup with the copies' folders in their place.
+        """
+        model_id = setup.properties.model_id
+        return {"model_id": RemoteModel(model_id)} if model_id is not None and is_s3(model_id) else {}
 
     @classmethod
     def engine_arguments(cls) -> Collection[str]:

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from lmi_core import java_properties
+from lmi_core.cache import DOWNLOAD_VARIABLE
 from lmi_core.errors import ConfigurationError
 from lmi_core.properties import OPTION_PREFIX, DeclaredKey, Properties, declared, environment_variable
 
@@ -44,7 +45,9 @@ class Configuration:
         self.errors: list[str] = []
         self.warnings: list[str] = []
         self._file = self._last_of_each(file)
-        self._environment = {_folded(each.name): each for each in environment if each.value}
+        given = {_folded(each.name): each for each in environment if each.value}
+        # This one is no property: it is read before any model's are, for all of them.
+        self._environment = {name: each for name, each in given.items() if name != DOWNLOAD_VARIABLE}
         self._common = self._last_of_each(common)
         self._keys: dict[str, str] = {}  # every known spelling of a key, and the key that it means
         self._variables: dict[str, str] = {}  # likewise every known environment variable

@@ -25,6 +25,7 @@ from lmi_core.handler import Call, Generation
 from lmi_core.merge import merge_prompts
 from lmi_core.plugins import Plugins
 from lmi_core.properties import OPTION_PREFIX, HandlerProperties, ServerProperties
+from lmi_core.remote.fetching import fetch_all
 from lmi_core.request import GenerationRequest, ValidRequest
 from lmi_core.request_metrics import logged
 from lmi_core.running import RunningCall, RunningCalls
@@ -173,8 +174,7 @@ class Model:
         self.formatters = plan.formatters
         self.configs = plan.configs
         self.backend: Backend[Any] = plan.backend(plan.setup)
-        own_adapters = plan.directory / plan.setup.properties.adapters
-        self.adapters = ModelAdapters(self.backend, plan.code, plan.directory, own_adapters)
+        self.adapters = self._model_adapters()
         self.ready = False
         self.created = int(time.time())
         self.running = RunningCalls()
@@ -197,6 +197,7 @@ class Model:
         limit = self.plan.options.model_loading_timeout
         try:
             async with asyncio.timeout(limit) as deadline:
+                await self._download()
                 await self.backend.start()
         except TimeoutError:
             if not deadline.expired():  # the backend's own
@@ -205,6 +206,25 @@ class Model:
                 f"model {self.name} did not load within option.model_loading_timeout={limit} seconds"
             ) from None
         self.ready = True
+
+    async def _download(self) -> None:
+        """Copy what lies elsewhere to this host, and take a backend that is created from the copies."""
+        downloads = self.plan.backend.downloads(self.plan.setup)
+        if not downloads:
+            return
+        folders = await fetch_all(downloads)
+        try:
+            self.backend = self.plan.backend(self.plan.setup.with_folders(folders))
+        except ConfigurationError as error:
+            sources = ", ".join(str(model) for model in downloads.values())
+            raise ConfigurationError(f"{sources}: {error.message}") from error
+        self.adapters = self._model_adapters()
+        if "model_id" in folders:
+            self.configs.model_id_or_path = str(folders["model_id"])
+
+    def _model_adapters(self) -> ModelAdapters:
+        own = self.plan.directory / self.plan.setup.properties.adapters
+        return ModelAdapters(self.backend, self.plan.code, self.plan.directory, own)
 
     async def stop(self) -> None:
         self.ready = False

@@ -458,9 +458,10 @@ def _text_generation(task: str | None) -> str | None:
 class ModelProperties(Properties):
     """The model that a backend loads; a backend adds its own keys in a subclass."""
 
-    model_id: Annotated[str | None, Names(environment=("HF_MODEL_ID",))] = Field(
+    model_id: Annotated[str | None, Names(aliases=("s3url",), environment=("HF_MODEL_ID",))] = Field(
         default=None,
-        description="A folder or a Hugging Face hub id with the weights; the model directory when not given.",
+        description="A folder, an s3:// URL or a Hugging Face hub id with the weights; the model directory when not"
+        " given.",
     )
     revision: Annotated[str | None, Names(environment=("HF_REVISION",))] = Field(
         default=None, description="Branch, tag or commit of the model on the hub."

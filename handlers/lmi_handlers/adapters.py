@@ -49,7 +49,7 @@ class AdapterSource(BaseModel):
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"src": "adapters/french"}]})
 
     src: Annotated[str, Field(min_length=1)] = Field(
-        description="The adapter's folder on the server's host, absolute or in the model directory."
+        description="The adapter's folder on the server's host, absolute or in the model directory, or an s3:// URL."
     )
     preload: bool = Field(
         default=True, description="With either value it is loaded before the answer, which tells what is wrong with it."

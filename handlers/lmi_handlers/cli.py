@@ -54,10 +54,11 @@ class NewKind(StrEnum):
 
 
 Directory = Annotated[
-    Path,
+    str,
     typer.Argument(
         metavar="DIR",
-        help="A model directory (serving.properties and/or the model's own files), or a folder of several.",
+        help="A model directory (serving.properties and/or the model's own files), or a folder of several; or the"
+        " s3:// URL of one.",
         show_default=False,
     ),
 ]
@@ -65,8 +66,8 @@ Models = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[NAME=]DIR",
-        help="Model directories, each with or without a name, or a folder of several. Without any, those that the"
-        " environment or config.properties name, or /opt/ml/model.",
+        help="Model directories, each with or without a name, or a folder of several; or their s3:// URLs. Without"
+        " any, those that the environment or config.properties name, or /opt/ml/model.",
         show_default=False,
     ),
 ]
@@ -225,11 +226,12 @@ def try_(
 
     Runs DIR's own formatters and its handle function. In place of the model, the scripted backend answers.
     """
+    from lmi_core.remote.fetching import local_directory
     from lmi_handlers.try_command import Trial, run_trial
     from lmi_handlers.try_command import watch as watch_trial
 
-    trial = Trial(directory, plugins_directory, prompt, body, stream, route, say, real)
     with _one_line_errors():
+        trial = Trial(local_directory(directory), plugins_directory, prompt, body, stream, route, say, real)
         if watch:
             watch_trial(trial)
         if not run_trial(trial):

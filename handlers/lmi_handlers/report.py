@@ -1,5 +1,6 @@
 """What `lmi check`, `lmi plugins` and `lmi options` print."""
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ from lmi_core.options_document import example, markdown
 from lmi_core.plugins import Plugins, load_plugins
 from lmi_core.properties import HandlerProperties, ModelProperties, Properties, ServerProperties
 from lmi_core.registry import origin
+from lmi_core.remote.fetching import cached_directory
+from lmi_core.remote.forecast import forecast
 from lmi_handlers.container.declarations import Fate
 from lmi_handlers.container.launch import Launch, read_launch
 from lmi_handlers.container.search import Arguments
@@ -27,7 +30,7 @@ def print_check(
     """Raises ConfigurationError for whatever would keep `lmi serve` from starting, short of loading the weights."""
     plugins = load_plugins(plugins_directory)
     console = _console()
-    launch = read_launch(arguments, environment)
+    launch = read_launch(arguments, environment, fetch=cached_directory)
     _print_launch(console, launch)
     models = [Model(plan, plugins) for plan in launch_plans(launch, environment, plugins)]
     for model in models:
@@ -102,6 +105,8 @@ def _print_model(console: Console, model: Model) -> None:
     console.print(f"  output formatter: {plan.formatters.whole}; {plan.formatters.stream} for streams")
     for line in plan.code.descriptions():
         console.print(f"  {line}")
+    for option, remote in plan.backend.downloads(plan.setup).items():
+        console.print(f"  option.{option}: {forecast(remote, os.environ)}")
     for warning in model.warnings:
         console.print(f"  warning: {warning}")
     table = _table("option", "value", "from")

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from lmi_core.errors import ConfigurationError
-from lmi_core.model_source import model_source
+from lmi_core.model_source import is_on_hub, model_source
 from lmi_core.properties import ModelProperties
 
 
@@ -64,9 +64,25 @@ def test_hub_id(directory: Path, model_id: str) -> None:
     assert source(directory, model_id) == model_id
 
 
-@pytest.mark.parametrize("model_id", ["s3://bucket/model", "https://host/model"])
-def test_url(directory: Path, model_id: str) -> None:
-    assert error_of(directory, model_id).startswith(f"option.model_id={model_id} is a URL: download the model")
+def test_s3_url(directory: Path) -> None:
+    assert source(directory, "s3://bucket/model/") == "s3://bucket/model/"
+
+
+def test_wrong_s3_url(directory: Path) -> None:
+    assert error_of(directory, "s3:///model") == "s3:///model is no S3 URL: give s3://bucket/folder/"
+
+
+@pytest.mark.parametrize("model_id", ["https://host/model", "djl://ai.djl/model", "S3://bucket/model"])
+def test_other_url(directory: Path, model_id: str) -> None:
+    assert error_of(directory, model_id) == (
+        f"option.model_id={model_id} is no URL that can be downloaded: give s3://bucket/folder/, the path of a folder,"
+        " or a hub id"
+    )
+
+
+@pytest.mark.parametrize(("model", "expected"), [("gpt2", True), ("org/name", True), ("near", False), ("./x", False)])
+def test_what_can_only_be_a_hub_id(directory: Path, model: str, expected: bool) -> None:
+    assert is_on_hub(model) is expected
 
 
 @pytest.mark.parametrize("model_id", ["empty", "./nowhere", "../nowhere", "/no/where", "~/model"])

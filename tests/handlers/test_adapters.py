@@ -131,7 +131,12 @@ async def test_adapter_comes_changes_and_goes(server: RunningServer, directory: 
             (ADAPTERS, {"name": name, "src": "one"}, 400, f"`name` must be printable, without / and {BACKSLASH}")
             for name in ("a/b", f"a{BACKSLASH}b", ".", "..", "a\n", "\0", " a", "a ", " ", "\u202ea")
         ),
-        (ADAPTERS, {"name": "a", "src": "none"}, 400, "`src` must be a folder on the server's host. Given: 'none'"),
+        (
+            ADAPTERS,
+            {"name": "a", "src": "none"},
+            400,
+            "`src` must be a folder on the server's host, or an s3:// URL. Given: 'none'",
+        ),
         (ADAPTERS, {"name": "a", "src": "\0"}, 400, "`src` must be a folder"),
         (ADAPTERS, {"name": "a", "src": "o" * 5000}, 400, "`src` must be a folder"),
         (ADAPTERS, {"name": "a", "src": "one", "pin": True}, 400, "`pin` must be false: no adapter is pinned"),

@@ -156,7 +156,7 @@ def test_script_that_is_not_there(model_dir: ModelDirectory, properties: str, me
             "option.rolling_batch=disable\noption.tgi_compat=true\n",
             "option.tgi_compat=true needs rolling batch: remove it, or option.rolling_batch=disable",
         ),
-        ("option.model_id=s3://bucket/model\n", "option.model_id=s3://bucket/model is a URL"),
+        ("option.model_id=s3://b/model\n", "s3://b/model is no S3 URL: give s3://bucket/folder/"),
         ("option.model_id=./missing\n", "option.model_id=./missing: there is no config.json in that folder"),
     ],
 )

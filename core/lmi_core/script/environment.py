@@ -9,10 +9,10 @@ import venv
 from dataclasses import dataclass
 from pathlib import Path
 
+from lmi_core.cache import cache_folder
 from lmi_core.errors import ConfigurationError
 from lmi_core.script.requirements import REQUIREMENTS
 
-CACHE_VARIABLE = "LMI_CACHE"
 LINES_OF_PIP = 20  # its last ones tell why it failed
 
 
@@ -37,7 +37,7 @@ def model_environment(directory: Path, enabled: bool) -> Environment | None:
     requirements = directory / REQUIREMENTS
     if not enabled or not requirements.is_file():
         return None
-    environment = Environment(_cache() / _digest(requirements))
+    environment = Environment(cache_folder(os.environ) / "environments" / _digest(requirements))
     complete = environment.directory / "complete"
     if not complete.exists():
         venv.create(environment.directory, clear=True)
@@ -64,11 +64,6 @@ def _install(requirements: Path, environment: Environment) -> None:
 def _server_paths() -> list[str]:
     library = {sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")}
     return [path for path in sys.path if Path(path).is_dir() and path not in library and "lib-dynload" not in path]
-
-
-def _cache() -> Path:
-    folder = os.environ.get(CACHE_VARIABLE)
-    return Path(folder) if folder else Path.home() / ".cache" / "lmi" / "environments"
 
 
 def _digest(requirements: Path) -> str:

@@ -3,9 +3,11 @@
 import ast
 from collections.abc import AsyncGenerator, Collection, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Self
 
+import msgspec
 from pydantic import Field
 
 from lmi_core.backend import Backend, BackendSetup
@@ -15,6 +17,7 @@ from lmi_core.errors import ConfigurationError, FormatterFailed, GenerationFaile
 from lmi_core.generation import GenerationStep
 from lmi_core.handler import Call
 from lmi_core.properties import OPTION_PREFIX, HandlerProperties, ModelProperties, ServerProperties
+from lmi_core.remote.location import RemoteModel, is_s3
 from lmi_core.request import ValidRequest
 from lmi_core.script.call_properties import call_properties
 from lmi_core.script.environment import model_environment
@@ -53,6 +56,12 @@ class HandlerSetup(BackendSetup[HandlerModelProperties]):
     pool: PoolSettings = field(kw_only=True)
     max_output_size: int = field(kw_only=True)
 
+    def with_folders(self, folders: Mapping[str, Path]) -> Self:
+        """As every setup; the function's own properties have the folders too."""
+        values = {option: str(folder) for option, folder in folders.items()}
+        load = msgspec.structs.replace(self.load, properties={**self.load.properties, **values})
+        return replace(super(HandlerSetup, self).with_folders(folders), load=load)
+
 
 class HandlerBackend(Backend[HandlerModelProperties]):
     """Answers whole requests in worker processes; `generate` has nothing to do here."""
@@ -67,6 +76,12 @@ class HandlerBackend(Backend[HandlerModelProperties]):
         self._load = setup.load
         self._max_output_size = setup.max_output_size
         self.pool = HandlerPool(setup.load, setup.pool)
+
+    @classmethod
+    def downloads(cls, setup: BackendSetup[HandlerModelProperties]) -> Mapping[str, RemoteModel]:
+        """With files of every format, as only the function's author knows which it reads."""
+        model_id = setup.properties.model_id
+        return {"model_id": RemoteModel(model_id, everything=True)} if model_id is not None and is_s3(model_id) else {}
 
     async def start(self) -> None:
         await self.pool.start()

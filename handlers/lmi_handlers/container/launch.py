@@ -4,7 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from lmi_core.remote.fetching import local_directory
 from lmi_handlers.container.address import Address, choose_address
+from lmi_handlers.container.locations import Fetch
 from lmi_handlers.container.search import Arguments, PlacedModel, Search, by_one_name
 from lmi_handlers.container.settings import FILE_NAME, Settings, read_file
 from lmi_handlers.container.variables import BASE_DIRECTORY, MODEL_SERVER_HOME
@@ -25,9 +27,16 @@ class Launch:
 
 
 def read_launch(
-    arguments: Arguments, environment: Mapping[str, str], base: Path = BASE, default_home: Path = HOME
+    arguments: Arguments,
+    environment: Mapping[str, str],
+    base: Path = BASE,
+    default_home: Path = HOME,
+    fetch: Fetch = local_directory,
 ) -> Launch:
-    """Read everything that says what to serve, and find the models. Raises ConfigurationError."""
+    """Read everything that says what to serve, and find the models. Raises ConfigurationError.
+
+    `fetch` gives the folder of an `s3://` URL; by default it downloads.
+    """
     home = Path(environment.get(MODEL_SERVER_HOME) or default_home)
     file = arguments.config_file or _config_file(home)
     settings = Settings(environment, read_file(file) if file else ())
@@ -35,7 +44,7 @@ def read_launch(
         settings.warnings.append(f"environment {MODEL_SERVER_HOME} has no effect: {home} does not exist")
     base_directory = settings.get(BASE_DIRECTORY)
     default = Path(base_directory.value if base_directory else base) / "model"
-    search = Search(arguments, environment, settings, home, default)
+    search = Search(arguments, environment, settings, home, default, fetch)
     models = search.models()
     sign = str(default) if default.is_dir() and not search.by_command_line else None
     address = choose_address(arguments.host, arguments.port, settings, sign)

@@ -1,10 +1,12 @@
 """Where the URL of a model becomes a directory of this host."""
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from lmi_core.errors import ConfigurationError
+from lmi_core.remote.location import S3Location, is_s3
 from lmi_handlers.container.declarations import begins
 
 ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
@@ -13,11 +15,16 @@ _HUB_ID = re.compile(r"[\w-][\w.-]*/[\w.-]+", re.ASCII)
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]+:", re.I)  # two letters at least
 
 
-def local_directory(url: str, source: str) -> Path:
-    """Return the directory that a path or a `file:` URL names. Raises ConfigurationError.
+Fetch = Callable[[str], Path]  # gives the folder of what an `s3://` URL names; raises ConfigurationError
+
+
+def local_directory(url: str, source: str, fetch: Fetch) -> Path:
+    """Return the directory that a path, a `file:` or an `s3:` URL names. Raises ConfigurationError.
 
     Further kinds of URL are to be read here, and nowhere else.
     """
+    if is_s3(url):
+        return fetch(url)
     path = _path(url, source)
     if path.is_dir():
         return path
@@ -31,6 +38,8 @@ def local_directory(url: str, source: str) -> Path:
 
 def inferred_name(url: str, directory: Path) -> str:
     """Return the name of a model that was given none: the last part of its URL, or the folder's name."""
+    if is_s3(url):
+        return S3Location.parse(url).name
     parts = [part for part in unquote(urlsplit(url).path).split("/") if part]
     return parts[-1] if _SCHEME.match(url) and not Path(url).exists() and parts else directory.resolve().name
 
@@ -42,7 +51,7 @@ def _path(url: str, source: str) -> Path:
     if parts.scheme != "file" or parts.netloc not in ("", "localhost"):
         raise ConfigurationError(
             f"{begins(source)}{url}: models are not fetched from {parts.scheme}://: give a directory of this host, as a"
-            " path or as file:///path"
+            " path or as file:///path, or one in S3, s3://bucket/folder/"
         )
     if parts.query:
         raise ConfigurationError(

@@ -10,7 +10,7 @@ from lmi_core.configuration import Given
 from lmi_core.errors import ConfigurationError
 from lmi_core.model_directory import find_model_directories, is_model_directory, model_variable
 from lmi_handlers.container.declarations import COMMAND_LINE, begins
-from lmi_handlers.container.locations import ARCHIVES, inferred_name, local_directory
+from lmi_handlers.container.locations import ARCHIVES, Fetch, inferred_name, local_directory
 from lmi_handlers.container.model_items import ALL, NONE, ModelItem, parse_item, parse_items
 from lmi_handlers.container.server_keys import LOAD_MODELS, MODEL_STORE
 from lmi_handlers.container.settings import Settings
@@ -48,7 +48,13 @@ class Search:
     """Finds the models: those of the command line, else those of the environment or the file, else the default's."""
 
     def __init__(
-        self, arguments: Arguments, environment: Mapping[str, str], settings: Settings, home: Path, default: Path
+        self,
+        arguments: Arguments,
+        environment: Mapping[str, str],
+        settings: Settings,
+        home: Path,
+        default: Path,
+        fetch: Fetch,
     ) -> None:
         self.warnings: list[str] = []
         self.by_command_line = False
@@ -57,6 +63,7 @@ class Search:
         self._settings = settings
         self._home = home
         self._default = default
+        self._fetch = fetch
 
     def models(self) -> list[PlacedModel]:
         store = self._arguments.model_store
@@ -100,7 +107,7 @@ class Search:
         return [model for item in items for model in self._find(item)]
 
     def _find(self, item: ModelItem) -> list[PlacedModel]:
-        directory = local_directory(item.url, item.source)
+        directory = local_directory(item.url, item.source, self._fetch)
         found = find_model_directories(directory, self._environment)
         self._warn_of_skipped(directory, found)
         alone = list(found.values()) == [directory]
@@ -136,7 +143,7 @@ class Search:
         raise ConfigurationError(message)
 
     def _in_store(self, url: str, source: str) -> list[PlacedModel]:
-        store = local_directory(url, source)
+        store = local_directory(url, source, self._fetch)
         found = find_model_directories(store, self._environment)
         if list(found.values()) == [store] and not is_model_directory(store):
             return [self._named_by_environment(store)]
@@ -146,6 +153,8 @@ class Search:
             self.warnings.append(
                 f"environment {variable}: every model of {store} that has no option.model_id of its own loads {given}"
             )
+        if store in found.values():
+            return [PlacedModel(inferred_name(url, store), store, source)]
         return [PlacedModel(name, path, source) for name, path in found.items()]
 
     def _named_by_environment(self, directory: Path) -> PlacedModel:

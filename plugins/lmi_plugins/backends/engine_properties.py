@@ -1,12 +1,17 @@
 """What the engines of Hugging Face's models are told alike, and the folders that a model directory has for them."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveInt
 
+from lmi_core.backend import BackendSetup
+from lmi_core.model_source import is_on_hub, model_source
 from lmi_core.properties import ModelProperties, Names
+from lmi_core.remote.location import RemoteModel, S3Location, is_s3
 from lmi_core.script.model_code import ADAPTER_WEIGHTS
+
+NGRAM = "[ngram]"  # vLLM's former way of asking for drafts that the prompt itself gives
 
 
 class EngineProperties(ModelProperties):
@@ -30,8 +35,8 @@ class EngineProperties(ModelProperties):
     )
     speculative_draft_model: Annotated[str | None, Names(aliases=("speculative_model",))] = Field(
         None,
-        description="A folder or a Hugging Face hub id with a smaller model of the same vocabulary, whose guesses the"
-        " model checks several at a time.",
+        description="A folder, an s3:// URL or a Hugging Face hub id with a smaller model of the same vocabulary, whose"
+        " guesses the model checks several at a time.",
     )
     speculative_length: Annotated[PositiveInt, Names(aliases=("num_speculative_tokens",))] = Field(
         5, description="Tokens that the draft model guesses at a time."
@@ -58,11 +63,30 @@ def adapter_folders(directory: Path, properties: ModelProperties) -> dict[str, P
 
 
 def draft_model(directory: Path, properties: EngineProperties) -> str | None:
-    """A folder may be named from within the model directory."""
+    """Return a folder, which may be named from within the model directory, an `s3://` URL or a hub id.
+
+    Raises ConfigurationError.
+    """
     name = properties.speculative_draft_model
+    if name is not None and is_s3(name):
+        S3Location.parse(name)
     return str(directory / name) if name is not None and (directory / name).is_dir() else name
 
 
 def int8_warnings(dtype: str) -> list[str]:
     """LMI-Dist once quantized the weights where the type was int8."""
     return ["option.dtype=int8: nothing is quantized, the weights keep their own type"] if dtype == "int8" else []
+
+
+def engine_downloads(setup: BackendSetup[Any], *, from_hub: bool = True) -> dict[str, RemoteModel]:
+    """Return the model and the draft model where they lie elsewhere, by option."""
+    properties: EngineProperties = setup.properties
+    models = {"model_id": RemoteModel(model_source(setup.directory, properties), properties.revision)}
+    draft = draft_model(setup.directory, properties)
+    if draft not in (None, NGRAM):
+        models["speculative_draft_model"] = RemoteModel(str(draft))
+    return {
+        option: model
+        for option, model in models.items()
+        if is_s3(model.source) or (from_hub and is_on_hub(model.source))
+    }

@@ -3,7 +3,7 @@
 import asyncio
 import re
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +18,7 @@ from lmi_core.extended_parameters import ExtendedParameters
 from lmi_core.generation import FinishReason, GenerationStep, Token
 from lmi_core.hookspecs import hookimpl
 from lmi_core.properties import ModelProperties
+from lmi_core.remote.location import RemoteModel
 from lmi_core.request import ValidRequest
 from lmi_core.token_stream import TokenStream
 from lmi_core.tokenizer import Detokenizer, Tokenizer
@@ -116,6 +117,11 @@ class ScriptedBackend(Backend[ScriptedProperties]):
     name = "scripted"
     properties_type = ScriptedProperties
     parameters_type = ExtendedParameters  # all are kept in `history`; those about length, stops, n and logprobs count
+
+    @classmethod
+    def downloads(cls, setup: BackendSetup[ScriptedProperties]) -> Mapping[str, RemoteModel]:
+        """None: it has no use for a model."""
+        return {}
 
     def __init__(self, setup: BackendSetup[ScriptedProperties]) -> None:
         super().__init__(setup)

@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Callable, Collection, Coroutine
+from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
@@ -15,8 +15,15 @@ from lmi_core.hookspecs import hookimpl
 from lmi_core.huggingface_tokenizer import HuggingFaceTokenizer
 from lmi_core.model_source import model_source
 from lmi_core.properties import ModelProperties, Names, NoEffect
+from lmi_core.remote.location import RemoteModel
 from lmi_core.request import ValidRequest
-from lmi_plugins.backends.engine_properties import EngineProperties, adapter_folders, draft_model, int8_warnings
+from lmi_plugins.backends.engine_properties import (
+    EngineProperties,
+    adapter_folders,
+    draft_model,
+    engine_downloads,
+    int8_warnings,
+)
 from lmi_plugins.backends.torch_parameters import sampling_parameters
 from lmi_plugins.torch_engine.client import EngineClient
 from lmi_plugins.torch_engine.messages import DataType, EngineOptions
@@ -92,6 +99,10 @@ class TorchBackend(Backend[TorchProperties]):
         self.warnings = setup.properties.warnings
         self.options = engine_options(setup.directory, setup.properties)
         self.engine = EngineClient(self.options, setup.retry_threshold, setup.properties.max_stream_delay / 1000)
+
+    @classmethod
+    def downloads(cls, setup: BackendSetup[TorchProperties]) -> Mapping[str, RemoteModel]:
+        return engine_downloads(setup)
 
     async def start(self) -> None:
         try:

@@ -9,9 +9,11 @@ import msgspec
 from lmi_core.backend import Backend, BackendSetup
 from lmi_core.generation import GenerationStep
 from lmi_core.hookspecs import hookimpl
+from lmi_core.remote.location import RemoteModel
 from lmi_core.request import ValidRequest
 from lmi_core.tensors import Tensor, TensorBackend
 from lmi_core.token_writer import TokenWriter
+from lmi_plugins.backends.engine_properties import engine_downloads
 from lmi_plugins.backends.torch import engine_options, with_tokenizer
 from lmi_plugins.backends.trtllm_properties import TrtllmProperties
 from lmi_plugins.torch_engine.messages import EngineOptions
@@ -41,6 +43,10 @@ class TrtllmBackend(Backend[TrtllmProperties], TensorBackend):
         self.max_input_length, self.max_output_length = limits.longest_input, limits.max_output_len
         self.manager = ManagerClient(self.options, limits, setup.retry_threshold)
         self._running: dict[str, set[int]] = {}  # the manager's ids of requests for text, by the client's
+
+    @classmethod
+    def downloads(cls, setup: BackendSetup[TrtllmProperties]) -> Mapping[str, RemoteModel]:
+        return engine_downloads(setup)
 
     async def start(self) -> None:
         try:

@@ -2,7 +2,7 @@
 
 import asyncio
 import importlib
-from collections.abc import AsyncGenerator, Callable, Collection, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,6 +19,7 @@ from lmi_core.generation import GenerationStep
 from lmi_core.hookspecs import hookimpl
 from lmi_core.huggingface_tokenizer import HuggingFaceTokenizer
 from lmi_core.images import Image, ImagePrompt
+from lmi_core.remote.location import RemoteModel
 from lmi_core.request import ValidRequest
 from lmi_plugins.backends.engine_properties import adapter_folders
 from lmi_plugins.backends.parallel_degrees import parallel_degrees
@@ -26,6 +27,7 @@ from lmi_plugins.backends.vllm_properties import (
     NOT_PASSED_THROUGH,
     VllmProperties,
     vllm_arguments,
+    vllm_downloads,
     vllm_warnings,
 )
 from lmi_plugins.vllm_engine.argument_names import ENGINE_ARGUMENTS
@@ -91,6 +93,10 @@ class VllmBackend(Backend[VllmProperties]):
             return given
         replaced = with_replacements(given.arguments, _import("arguments").argument_names())
         return Passed(replaced.arguments, [*given.warnings, *replaced.warnings])
+
+    @classmethod
+    def downloads(cls, setup: BackendSetup[VllmProperties]) -> Mapping[str, RemoteModel]:
+        return vllm_downloads(setup)
 
     async def start(self) -> None:
         use_lmcache(self.setup.directory, self.setup.properties.lmcache_config_file)

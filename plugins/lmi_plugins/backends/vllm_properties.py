@@ -11,19 +11,31 @@ from lmi_core.backend import BackendSetup
 from lmi_core.errors import ConfigurationError
 from lmi_core.model_source import model_source
 from lmi_core.properties import Names
-from lmi_plugins.backends.engine_properties import EngineProperties, adapter_folders, draft_model, int8_warnings
+from lmi_core.remote.location import RemoteModel, is_s3
+from lmi_plugins.backends.engine_properties import (
+    NGRAM,
+    EngineProperties,
+    adapter_folders,
+    draft_model,
+    engine_downloads,
+    int8_warnings,
+)
 from lmi_plugins.backends.parallel_degrees import MAX, ParallelDegrees
 
 DataType = Literal["auto", "fp32", "fp16", "bf16", "float32", "float16", "bfloat16", "half", "float", "int8"]
 DATA_TYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "int8": "auto"}
 
-NGRAM = "[ngram]"  # vLLM's former way of asking for drafts that the prompt itself gives
 VLLM_METHODS = {"bitsandbytes4": "bitsandbytes", "bitsandbytes8": "bitsandbytes"}
 # Those of other containers, and one that vLLM finds in the model today.
 METHODS_OF_OTHERS = ("marlin", "smoothquant", "static_int8")
 
 # What these arguments hold follows from the declared options, or from the model directory.
 NOT_PASSED_THROUGH = frozenset({"model"})
+
+
+# With these vLLM is to download from the hub itself: elsewhere, with a token of its own, or no weights at all.
+OWN_DOWNLOADS = frozenset({"download_dir", "hf_token"})
+OWN_LOAD_FORMATS = frozenset({"dummy", "runai_streamer", "runai_streamer_sharded", "tensorizer"})
 
 
 class VllmProperties(EngineProperties):
@@ -85,6 +97,15 @@ def vllm_arguments(setup: BackendSetup[Any], passed: Mapping[str, str], degrees:
     }
     given = {name: _as_text(value) for name, value in arguments.items() if value is not None}
     return given | dict(passed) | _speculative_arguments(setup, passed)
+
+
+def vllm_downloads(setup: BackendSetup[Any]) -> dict[str, RemoteModel]:
+    """Return what is copied to this host before vLLM starts, by option."""
+    passed = setup.engine_arguments
+    own = bool(OWN_DOWNLOADS & passed.keys()) or passed.get("load_format") in OWN_LOAD_FORMATS
+    tokenizer = passed.get("tokenizer", "")
+    tokenizers = {"tokenizer": RemoteModel(tokenizer)} if is_s3(tokenizer) else {}
+    return engine_downloads(setup, from_hub=not own) | tokenizers
 
 
 def lora_enabled(directory: Path, properties: VllmProperties) -> bool:

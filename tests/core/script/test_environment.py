@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from lmi_core.cache import CACHE_VARIABLE
 from lmi_core.errors import ConfigurationError
-from lmi_core.script.environment import CACHE_VARIABLE, model_environment
+from lmi_core.script.environment import model_environment
 from tests.conftest import SCRIPTED, ModelDirectory, Serve
 
 ENABLED = SCRIPTED + "option.enable_venv=true\n"

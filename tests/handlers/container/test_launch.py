@@ -191,9 +191,9 @@ def test_a_url_names_its_model(container: Container, store: Path) -> None:
 
 
 def test_stores_that_are_no_folders_of_this_host(container: Container) -> None:
-    message = "s3://bucket/models: models are not fetched from s3://"
-    assert container.error(model_store="s3://bucket/models").startswith(f"-s: {message}")
-    environment = {"SERVING_MODEL_STORE": "s3://bucket/models"}
+    message = "https://bucket/models: models are not fetched from https://"
+    assert container.error(model_store="https://bucket/models").startswith(f"-s: {message}")
+    environment = {"SERVING_MODEL_STORE": "https://bucket/models"}
     assert container.error(environment=environment).startswith(f"environment SERVING_MODEL_STORE: {message}")
 
 

@@ -4,7 +4,16 @@ import pytest
 
 from lmi_core.errors import ConfigurationError
 from lmi_handlers.container.declarations import COMMAND_LINE
-from lmi_handlers.container.locations import local_directory
+from lmi_handlers.container.locations import inferred_name
+from lmi_handlers.container.locations import local_directory as find_directory
+
+
+def no_fetch(url: str) -> Path:
+    raise AssertionError(f"{url} is to be fetched")
+
+
+def local_directory(url: str, source: str) -> Path:
+    return find_directory(url, source, no_fetch)
 
 
 @pytest.mark.parametrize("form", ["{}", "file:{}", "file://{}", "file://localhost{}", "FILE:{}/"])
@@ -25,13 +34,13 @@ def test_a_folder_that_looks_like_a_url(tmp_path: Path, monkeypatch: pytest.Monk
     assert local_directory("s3:models", "-m") == Path("s3:models")
 
 
-@pytest.mark.parametrize("scheme", ["s3", "https", "http", "djl", "hdfs"])
+@pytest.mark.parametrize("scheme", ["https", "http", "djl", "hdfs"])
 def test_other_schemes_are_refused_by_name(scheme: str) -> None:
     with pytest.raises(ConfigurationError) as raised:
         local_directory(f"{scheme}://host/model", "environment SERVING_LOAD_MODELS")
     assert raised.value.message == (
         f"environment SERVING_LOAD_MODELS: {scheme}://host/model: models are not fetched from {scheme}://: give a"
-        " directory of this host, as a path or as file:///path"
+        " directory of this host, as a path or as file:///path, or one in S3, s3://bucket/folder/"
     )
 
 
@@ -56,3 +65,19 @@ def test_files(tmp_path: Path) -> None:
         with pytest.raises(ConfigurationError) as raised:
             local_directory(str(tmp_path / name), COMMAND_LINE)
         assert raised.value.message.startswith(f"{tmp_path / name} {message}")
+
+
+@pytest.mark.parametrize(
+    ("url", "name"),
+    [("s3://bucket/models/mine/", "mine"), ("s3://bucket/models/mine", "mine"), ("s3://bucket", "bucket")],
+)
+def test_in_s3(tmp_path: Path, url: str, name: str) -> None:
+    fetched: list[str] = []
+
+    def fetch(url: str) -> Path:
+        fetched.append(url)
+        return tmp_path
+
+    assert find_directory(url, "-m", fetch) == tmp_path
+    assert fetched == [url]
+    assert inferred_name(url, tmp_path) == name

@@ -252,8 +252,8 @@ def test_every_documented_key_is_known(model_dir: ModelDirectory, plugins: Plugi
 async def test_lmcache_that_is_not_there(
     model_dir: ModelDirectory, plugins: Plugins, files: dict[str, str], message: str
 ) -> None:
-    text = properties("vllm", "option.lmcache_config_file=lmcache.yaml")
-    plan = read_plan("model", model_dir({"serving.properties": text, **files}), {}, plugins)
+    text = properties("vllm", "option.model_id=.\noption.lmcache_config_file=lmcache.yaml")
+    plan = read_plan("model", model_dir({"serving.properties": text, "config.json": "{}", **files}), {}, plugins)
     with pytest.raises(ConfigurationError, match=message):
         await Model(plan, plugins).start()
 

@@ -15,6 +15,7 @@ from lmi_core.backend import BackendSetup
 from lmi_core.errors import BackendUnhealthy, ConfigurationError
 from lmi_core.model import read_plan
 from lmi_core.plugins import load_plugins
+from lmi_core.remote.location import RemoteModel
 from lmi_plugins.backends import vllm as module
 from lmi_plugins.backends.vllm import VllmBackend
 from lmi_plugins.backends.vllm_properties import VllmProperties
@@ -175,3 +176,34 @@ def test_another_version_warns(caplog: pytest.LogCaptureFixture, installed: str 
 
 def test_the_installed_version_is_known() -> None:
     assert library.installed_version() == importlib.import_module("vllm").__version__.partition("+")[0]
+
+
+@pytest.mark.parametrize(
+    ("passed", "expected"),
+    [
+        ({}, {"model_id": RemoteModel("org/name", "v1"), "speculative_draft_model": RemoteModel("s3://bucket/draft")}),
+        ({"load_format": "dummy"}, {"speculative_draft_model": RemoteModel("s3://bucket/draft")}),
+        ({"download_dir": "/data"}, {"speculative_draft_model": RemoteModel("s3://bucket/draft")}),
+        (
+            {"download_dir": "/data", "tokenizer": "s3://bucket/tokenizer"},
+            {
+                "speculative_draft_model": RemoteModel("s3://bucket/draft"),
+                "tokenizer": RemoteModel("s3://bucket/tokenizer"),
+            },
+        ),
+    ],
+)
+def test_downloads(tmp_path: Path, passed: dict[str, str], expected: dict[str, RemoteModel]) -> None:
+    properties = VllmProperties(model_id="org/name", revision="v1", speculative_draft_model="s3://bucket/draft")
+    setup = BackendSetup(tmp_path, properties, passed, retry_threshold=0)
+    assert VllmBackend.downloads(setup) == expected
+
+
+def test_arguments_name_the_folders_of_copies(tmp_path: Path) -> None:
+    (tmp_path / "config.json").touch()
+    properties = VllmProperties(model_id="s3://bucket/model", speculative_draft_model="s3://bucket/draft")
+    setup = BackendSetup(tmp_path, properties, {"tokenizer": "s3://bucket/tokenizer"}, retry_threshold=0)
+    options = ("model_id", "speculative_draft_model", "tokenizer")
+    arguments = VllmBackend(setup.with_folders(dict.fromkeys(options, tmp_path))).arguments
+    assert (arguments["model"], arguments["tokenizer"]) == (str(tmp_path), str(tmp_path))
+    assert json.loads(arguments["speculative_config"])["model"] == str(tmp_path)

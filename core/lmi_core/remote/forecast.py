@@ -1,0 +1,35 @@
+"""What `lmi check` says of a remote model, without asking anyone over the network."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from lmi_core.cache import download_folder
+from lmi_core.remote.location import RemoteModel
+from lmi_core.remote.s3.copies import Copies
+from lmi_core.remote.space import in_words
+
+
+def forecast(model: RemoteModel, environment: Mapping[str, str]) -> str:
+    """Return where the model will be copied to, or what is there already."""
+    if not model.in_s3:
+        return _hub_forecast(model)
+    copies = Copies(model, download_folder(environment))
+    current = copies.current()
+    if current is None:
+        return f"{model} will be downloaded, to {copies.folder}"
+    folder, listing = current
+    return f"{model} is in {folder} ({in_words(listing.size)}); what has changed since will be downloaded"
+
+
+def _hub_forecast(model: RemoteModel) -> str:
+    from huggingface_hub.constants import HF_HUB_CACHE, HF_HUB_OFFLINE
+
+    from lmi_core.remote.hub_cache import cached_snapshot
+
+    folder = cached_snapshot(model)
+    if folder is not None:
+        newer = "" if HF_HUB_OFFLINE else "; a newer revision will be downloaded"
+        return f"{model} is in {folder}{newer}"
+    if HF_HUB_OFFLINE:
+        return f"{model} is not in {Path(HF_HUB_CACHE)}, and HF_HUB_OFFLINE is set"
+    return f"{model} will be downloaded from the Hugging Face hub, to {Path(HF_HUB_CACHE)}"

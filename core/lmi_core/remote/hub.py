@@ -1,0 +1,146 @@
+"""Makes a snapshot of a model on the Hugging Face hub, in the hub's own cache; runs in a process of its own."""
+
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lmi_core.errors import ConfigurationError
+from lmi_core.remote.errors import Unreachable
+from lmi_core.remote.hub_cache import RepositoryFile, bytes_there, cached_snapshot
+from lmi_core.remote.location import RemoteModel
+from lmi_core.remote.report import REPORT_SECONDS, Report
+from lmi_core.remote.selection import useless
+from lmi_core.remote.space import check_space
+
+if TYPE_CHECKING:
+    from huggingface_hub.hf_api import ModelInfo
+
+SECONDS = 5.0  # for the first answer
+THREADS = 8
+SPACE_VARIABLE = "HF_HOME"
+LOG_IN = "set HF_TOKEN to a token that may read it"
+
+
+def copy_from_hub(model: RemoteModel, report: Report) -> Path:
+    """Return the snapshot's folder. Raises ConfigurationError, OSError."""
+    from huggingface_hub.constants import HF_HUB_OFFLINE
+
+    if HF_HUB_OFFLINE:
+        return _cached(model, "HF_HUB_OFFLINE is set")
+    try:
+        info = _ask(model)
+    except Unreachable as error:
+        folder = _cached(model, error.message)
+        report.note(f"{error.message}. The snapshot of before is served: {folder}")
+        return folder
+    return _download(model, info, report)
+
+
+def _cached(model: RemoteModel, why: str) -> Path:
+    folder = cached_snapshot(model)
+    if folder is None:
+        raise ConfigurationError(f"{model} is no folder here, it is not whole in the hub's cache, and {why}")
+    return folder
+
+
+def _ask(model: RemoteModel) -> "ModelInfo":
+    from huggingface_hub import HfApi, constants, errors
+
+    try:
+        return HfApi().model_info(model.source, revision=model.revision, files_metadata=True, timeout=SECONDS)
+    except errors.GatedRepoError as error:
+        raise ConfigurationError(f"{model}: the hub gives it to those who were granted access: {LOG_IN}") from error
+    except errors.RevisionNotFoundError as error:
+        raise ConfigurationError(f"{model}: the hub has the model, and no such revision") from error
+    except errors.RepositoryNotFoundError as error:
+        raise ConfigurationError(
+            f"{model} is no folder here, and the hub has no such public model: check the name, or {LOG_IN}"
+        ) from error
+    except errors.HFValidationError as error:
+        raise ConfigurationError(f"{model} is no folder here and no model id of the hub") from error
+    except errors.HfHubHTTPError as error:
+        status = error.response.status_code if error.response is not None else "an error"
+        raise Unreachable(f"the hub at {constants.ENDPOINT} answers with {status}") from error
+    except Exception as error:  # of the HTTP library, which is another one in each version of huggingface_hub
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise Unreachable(f"the hub at {constants.ENDPOINT} cannot be reached ({reason})") from error
+
+
+def _download(model: RemoteModel, info: "ModelInfo", report: Report) -> Path:
+    from huggingface_hub.constants import HF_HUB_CACHE
+
+    files = _files(info)
+    skipped = set() if model.everything else useless(each.path for each in files)
+    wanted = [each for each in files if each.path not in skipped]
+    repository = Path(HF_HUB_CACHE) / f"models--{model.source.replace('/', '--')}"
+    snapshot = repository / "snapshots" / str(info.sha)
+    total = sum(each.size for each in wanted)
+    done = bytes_there(repository, snapshot, wanted)
+    if done < total or not all((snapshot / each.path).exists() for each in wanted):
+        repository.mkdir(parents=True, exist_ok=True)
+        check_space(model.source, repository, total - done, SPACE_VARIABLE)
+        report.begin(total, done, sum(each.size for each in files if each.path in skipped), snapshot)
+    fetching = _Fetching(model, info, [each.path for each in wanted])
+    while not fetching.wait(REPORT_SECONDS):
+        report.progress(bytes_there(repository, snapshot, wanted))
+    return fetching.result()
+
+
+def _files(info: "ModelInfo") -> list[RepositoryFile]:
+    return [
+        RepositoryFile(each.rfilename, each.size or 0, (each.lfs.sha256 if each.lfs else each.blob_id) or "")
+        for each in info.siblings or []
+    ]
+
+
+class _Fetching(threading.Thread):
+    """huggingface_hub at work, which says how far it is only to a terminal."""
+
+    def __init__(self, model: RemoteModel, info: "ModelInfo", paths: list[str]) -> None:
+        super().__init__(daemon=True)
+        self._model = model
+        self._info = info
+        self._patterns = [_as_pattern(path) for path in paths]
+        self._result: str | BaseException | None = None
+        self.start()
+
+    def run(self) -> None:
+        from huggingface_hub import snapshot_download
+
+        revision = self._model.revision
+        try:
+            self._result = snapshot_download(
+                self._model.source, revision=self._info.sha, allow_patterns=self._patterns, max_workers=THREADS
+            )
+            _remember(Path(self._result), revision or "main")
+        except BaseException as error:
+            self._result = error
+
+    def wait(self, seconds: float) -> bool:
+        self.join(seconds)
+        return not self.is_alive()
+
+    def result(self) -> Path:
+        """Raises ConfigurationError."""
+        if isinstance(self._result, OSError) and self._result.errno is not None:  # a full disk
+            raise self._result
+        if isinstance(self._result, BaseException):
+            reason = (str(self._result).strip() or type(self._result).__name__).splitlines()[0]
+            raise ConfigurationError(f"{self._model} cannot be downloaded from the hub: {reason}") from self._result
+        return Path(str(self._result))
+
+
+def _as_pattern(path: str) -> str:
+    """The path for a matcher of patterns, which knows `*`, `?` and `[...]`."""
+    return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in path)
+
+
+def _remember(snapshot: Path, revision: str) -> None:
+    """Note which commit a branch or tag was, as huggingface_hub does for a revision that it is given."""
+    if revision == snapshot.name:
+        return
+    reference = snapshot.parents[1] / "refs" / revision
+    reference.parent.mkdir(parents=True, exist_ok=True)
+    written = reference.with_name(f".{reference.name}.lmi")
+    written.write_text(snapshot.name)
+    written.replace(reference)

@@ -1,0 +1,63 @@
+"""What the hub's cache on this host has of a model."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from lmi_core.remote.location import RemoteModel
+
+WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.gguf")
+INDEXES = ("*.safetensors.index.json", "*.bin.index.json")
+
+
+class RepositoryFile(NamedTuple):
+    """A file of a repository; its content lies in the cache by the name `blob`."""
+
+    path: str
+    size: int
+    blob: str
+
+
+def bytes_there(repository: Path, snapshot: Path, files: Sequence[RepositoryFile]) -> int:
+    """Return how many bytes of the files are in the cache, also of those that are being downloaded."""
+    unfinished: dict[str, int] = {}
+    for path in (repository / "blobs").glob("*.incomplete"):
+        name = path.name.partition(".")[0]
+        unfinished[name] = max(unfinished.get(name, 0), _size(path))
+    blobs = repository / "blobs"
+    whole = {each.path for each in files if (snapshot / each.path).exists() or (blobs / each.blob).is_file()}
+    return sum(each.size if each.path in whole else min(unfinished.get(each.blob, 0), each.size) for each in files)
+
+
+def cached_snapshot(model: RemoteModel) -> Path | None:
+    """Return the folder of a snapshot that has all of its weights, without asking the hub."""
+    from huggingface_hub import try_to_load_from_cache
+
+    found = try_to_load_from_cache(model.source, "config.json", revision=model.revision)
+    if not isinstance(found, str):
+        return None
+    folder = Path(found).parent
+    return folder if has_weights(folder) else None
+
+
+def has_weights(folder: Path) -> bool:
+    """Whether the folder has every file that an index names, or where there is no index, any weights."""
+    indexes = [path for pattern in INDEXES for path in folder.glob(pattern)]
+    if indexes:
+        return any(all((folder / name).exists() for name in _indexed(index)) for index in indexes)
+    return any(True for pattern in WEIGHTS for _ in folder.glob(pattern))
+
+
+def _indexed(index: Path) -> set[str]:
+    try:
+        return set(json.loads(index.read_text())["weight_map"].values())
+    except (OSError, ValueError, KeyError, AttributeError):
+        return set()
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:  # finished meanwhile
+        return 0

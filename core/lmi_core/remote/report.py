@@ -1,0 +1,78 @@
+"""What the process that downloads tells the one that waits for it: one JSON object on each line."""
+
+import logging
+import sys
+import time
+from pathlib import Path
+from typing import TextIO
+
+import msgspec
+
+REPORT_SECONDS = 0.2
+
+
+class Begin(msgspec.Struct, tag="begin", frozen=True):
+    """A download begins. `skipped`: bytes of formats that are not needed."""
+
+    total: int
+    done: int
+    skipped: int
+    folder: str
+
+
+class Progress(msgspec.Struct, tag="progress", frozen=True):
+    """So many bytes are there."""
+
+    done: int
+
+
+class Note(msgspec.Struct, tag="note", frozen=True):
+    """Something for the log, at a level of `logging`."""
+
+    text: str
+    level: int
+
+
+class Finished(msgspec.Struct, tag="finished", frozen=True):
+    """The copy is whole."""
+
+    folder: str
+
+
+class Failed(msgspec.Struct, tag="failed", frozen=True):
+    """There is no copy, for a reason that a person can read."""
+
+    message: str
+
+
+Message = Begin | Progress | Note | Finished | Failed
+
+
+class Report:
+    """Writes messages; progress no more often than it can be seen."""
+
+    def __init__(self, stream: TextIO = sys.stdout) -> None:
+        self._stream = stream
+        self._last = 0.0
+
+    def begin(self, total: int, done: int, skipped: int, folder: Path) -> None:
+        self.write(Begin(total, done, skipped, str(folder)))
+
+    def progress(self, done: int) -> None:
+        now = time.monotonic()
+        if now - self._last >= REPORT_SECONDS:
+            self._last = now
+            self.write(Progress(done))
+
+    def note(self, text: str, level: int = logging.WARNING) -> None:
+        self.write(Note(text, level))
+
+    def write(self, message: Message) -> None:
+        self._stream.write(msgspec.json.encode(message).decode() + "\n")
+        self._stream.flush()
+
+
+def read(line: bytes) -> Message:
+    """Return the message on a line."""
+    message: Message = msgspec.json.decode(line, type=Message)
+    return message

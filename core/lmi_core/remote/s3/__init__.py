@@ -1,0 +1,1 @@
+"""Copies of S3 locations, whole or absent."""

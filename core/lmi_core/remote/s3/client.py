@@ -1,0 +1,92 @@
+"""boto3's client of S3, and what its errors mean to the person who named the URL. Imports boto3 when it is created."""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from lmi_core.errors import ConfigurationError
+from lmi_core.remote.errors import Unreachable
+
+if TYPE_CHECKING:
+    from types_boto3_s3.client import S3Client
+
+CONNECT_SECONDS = 4
+READ_SECONDS = 10  # without a byte
+ATTEMPTS = 2
+SERVER_ERRORS = 500
+QUERY = re.compile(r'\?[^\s"]*')
+
+INSTALL = "models in S3 need boto3: run: pip install 'lmi-handlers[s3]'"
+CREDENTIALS = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY or AWS_PROFILE, or give this host a role"
+DENIED = "they need s3:ListBucket on the bucket and s3:GetObject on the folder"
+
+REFUSALS = {
+    "NoSuchBucket": "there is no such bucket",
+    "AccessDenied": f"S3 denies access with these credentials: {DENIED}",
+    "403": f"S3 denies access with these credentials: {DENIED}",
+    "AllAccessDisabled": "all access to the bucket is disabled",
+    "InvalidAccessKeyId": f"S3 does not know the access key: {CREDENTIALS}",
+    "SignatureDoesNotMatch": "S3 refuses the secret access key: set the AWS_SECRET_ACCESS_KEY of AWS_ACCESS_KEY_ID",
+    "ExpiredToken": "the credentials have expired: renew them",
+    "InvalidToken": "S3 refuses the session token: renew AWS_SESSION_TOKEN, or unset it",
+    "RequestTimeTooSkewed": "this host's clock is wrong: set it",
+    "InvalidObjectState": "an object is archived: restore it, or move it to a storage class that can be read",
+}
+
+
+def create_client(connections: int) -> "S3Client":
+    """Credentials, region, profile and endpoint are boto3's own affair. Call it within `explained`."""
+    import boto3
+    from botocore.config import Config
+
+    config = Config(
+        connect_timeout=CONNECT_SECONDS,
+        read_timeout=READ_SECONDS,
+        retries={"total_max_attempts": ATTEMPTS, "mode": "standard"},
+        max_pool_connections=connections,
+    )
+    return boto3.Session().client("s3", config=config)
+
+
+@contextmanager
+def explained(url: str) -> Iterator[None]:
+    """Turn what boto3 raises into a ConfigurationError of one sentence, or Unreachable, about the URL."""
+    try:
+        import boto3  # noqa: F401
+        from botocore import exceptions
+    except ModuleNotFoundError as error:
+        raise ConfigurationError(INSTALL) from error
+    try:
+        yield
+    except exceptions.ClientError as error:
+        kind = Unreachable if is_temporary(error) else ConfigurationError
+        raise kind(f"{url}: {_refusal(error.response)}") from error
+    except (exceptions.NoCredentialsError, exceptions.PartialCredentialsError) as error:
+        raise ConfigurationError(f"{url}: there are no AWS credentials: {CREDENTIALS}") from error
+    except (exceptions.ConnectionError, exceptions.HTTPClientError) as error:
+        reason = QUERY.sub("", _first_line(error))
+        raise Unreachable(
+            f"{url}: S3 cannot be reached ({reason}): check the network, the region and AWS_ENDPOINT_URL"
+        ) from error
+    except (exceptions.BotoCoreError, ValueError) as error:  # a profile, a region or an endpoint that is wrong
+        raise ConfigurationError(f"{url}: {_first_line(error)}") from error
+
+
+def is_temporary(error: BaseException) -> bool:
+    """Whether S3 might do in a moment what it could not do now, or the connection to it broke."""
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    if isinstance(error, ClientError):
+        return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)) >= SERVER_ERRORS
+    return isinstance(error, BotoCoreError)
+
+
+def _refusal(response: object) -> str:
+    details = response.get("Error", {}) if isinstance(response, dict) else {}
+    code, message = str(details.get("Code", "")), str(details.get("Message", ""))
+    return REFUSALS.get(code) or f"S3 answered {code}: {' '.join(message.split())}"
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]

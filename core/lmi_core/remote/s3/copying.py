@@ -1,0 +1,66 @@
+"""Makes a copy of an S3 location; runs in a process of its own."""
+
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lmi_core.errors import ConfigurationError
+from lmi_core.remote.errors import ChangedMeanwhile, Unreachable
+from lmi_core.remote.location import RemoteModel
+from lmi_core.remote.report import Report
+from lmi_core.remote.s3 import locks
+from lmi_core.remote.s3.client import create_client, explained
+from lmi_core.remote.s3.copies import Copies, is_whole
+from lmi_core.remote.s3.download import THREADS, Download, bytes_missing
+from lmi_core.remote.s3.listing import list_objects
+from lmi_core.remote.s3.objects import Listing
+from lmi_core.remote.space import check_space
+
+if TYPE_CHECKING:
+    from types_boto3_s3.client import S3Client
+
+MOST_ATTEMPTS = 3  # where objects change while they are downloaded
+
+
+def copy_from_s3(model: RemoteModel, downloads: Path, report: Report) -> Path:
+    """Return the folder of a whole copy, downloaded as far as it is not there. Raises ConfigurationError, OSError."""
+    copies = Copies(model, downloads)
+    waiting = f"{model} is being downloaded already: waiting for that"
+    with locks.exclusive(copies.lock, lambda: report.note(waiting, logging.INFO)):
+        try:
+            with explained(model.source):
+                return _update(create_client(THREADS), model, copies, report)
+        except Unreachable as error:
+            current = copies.current()
+            if current is None:
+                raise
+            report.note(f"{error.message}. What was downloaded before is served, changed or not")
+            return current[0]
+
+
+def _update(client: "S3Client", model: RemoteModel, copies: Copies, report: Report) -> Path:
+    for _ in range(MOST_ATTEMPTS):
+        listing, skipped = list_objects(client, model)
+        current = copies.current()
+        if current is not None and current[1].version == listing.version:
+            return current[0]
+        try:
+            return _download(client, copies, listing, report, skipped)
+        except ChangedMeanwhile:
+            report.note(f"{model} changed while it was downloaded: beginning again with what is new")
+    raise ConfigurationError(f"{model} changes all the time: start again once the upload is finished")
+
+
+def _download(client: "S3Client", copies: Copies, listing: Listing, report: Report, skipped: int) -> Path:
+    copy = copies.copy(listing.version)
+    if is_whole(copy, listing):  # a process ended just before it said so
+        copies.set_current(listing)
+        return copy
+    missing = copies.missing(listing)
+    copies.remove_stale(listing)
+    needed = bytes_missing(copies.partial, missing)
+    check_space(copies.source, copies.folder, needed)
+    report.begin(listing.size, listing.size - needed, skipped, copy)
+    download = Download(client, copies.location.bucket, copies.partial)
+    download.run(missing, lambda done: report.progress(listing.size - needed + done))
+    return copies.install(listing)

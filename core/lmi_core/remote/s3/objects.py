@@ -1,0 +1,71 @@
+"""The objects below an S3 location, and the files that they become."""
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+import msgspec
+
+from lmi_core.errors import ConfigurationError
+
+LONGEST_NAME = 255  # bytes, on the file systems that there are
+
+
+class StoredObject(msgspec.Struct, array_like=True, frozen=True):
+    """An object as it was listed. `path` is that of its file, below the copy's folder."""
+
+    path: str
+    key: str
+    size: int
+    etag: str
+    modified: str
+
+    @property
+    def identity(self) -> str:
+        """A name for this content: another one once the object is changed."""
+        return _digest([self.key, str(self.size), self.etag, self.modified])
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The objects that a copy holds, by path."""
+
+    objects: Sequence[StoredObject]
+
+    @property
+    def version(self) -> str:
+        """A name for all of it: another one once an object is added, removed or changed."""
+        return _digest(f"{each.path}\n{each.identity}" for each in self.objects)
+
+    @property
+    def size(self) -> int:
+        return sum(each.size for each in self.objects)
+
+
+def file_path(key: str, folder: str) -> str:
+    """Return the path below the copy's folder for a key. Raises ConfigurationError where it would lie outside."""
+    path = key.removeprefix(folder)
+    parts = path.split("/")
+    if any(part in ("", ".", "..") or "\0" in part for part in parts):
+        raise ConfigurationError(
+            f"the key {key!r} is no path of a file within the folder: rename or delete that object"
+        )
+    if any(len(part.encode()) > LONGEST_NAME for part in parts):
+        raise ConfigurationError(f"the key {key!r} is too long for a file's name: rename or delete that object")
+    return path
+
+
+def check_paths(objects: Iterable[StoredObject]) -> None:
+    """Raise ConfigurationError where one object's path is the folder of another's."""
+    paths = {each.path for each in objects}
+    for path in paths:
+        for parent in PurePosixPath(path).parents:
+            if str(parent) in paths:
+                raise ConfigurationError(
+                    f"{parent} is an object and the folder of {path}, which files cannot be: rename or delete one"
+                )
+
+
+def _digest(parts: Iterable[str]) -> str:
+    return hashlib.sha256("\n".join(parts).encode(errors="surrogatepass")).hexdigest()[:32]

@@ -1,0 +1,37 @@
+"""Which of a model's files no backend reads, and are not downloaded."""
+
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
+from pathlib import PurePosixPath
+
+# The weights once more, in formats that are not read where there are safetensors. By what writes them they have these
+# names; anything else may be what a model's own code wants.
+OTHER_FORMATS = (
+    "pytorch_model*.bin",
+    "pytorch_model*.bin.index.json",
+    "consolidated.*.pth",
+    "tf_model*.h5",
+    "tf_model*.h5.index.json",
+    "flax_model*.msgpack",
+    "flax_model*.msgpack.index.json",
+    "rust_model.ot",
+    "*.onnx",
+    "*.onnx_data",
+    "*.gguf",
+)
+OTHER_FOLDERS = ("original", "onnx", "openvino", "coreml", "metal")  # as model repositories on the hub have them
+SAFETENSORS = ".safetensors"
+
+
+def useless(paths: Iterable[str]) -> set[str]:
+    """Return the paths, relative to the model's folder, that repeat the weights that are there as safetensors."""
+    known = [PurePosixPath(path) for path in paths]
+    beside = {path.parent for path in known if path.suffix == SAFETENSORS}
+    model = PurePosixPath() in beside and PurePosixPath("config.json") in known
+    return {str(path) for path in known if _repeats(path, beside, model)}
+
+
+def _repeats(path: PurePosixPath, beside: set[PurePosixPath], model: bool) -> bool:
+    if model and len(path.parts) > 1 and path.parts[0] in OTHER_FOLDERS:
+        return True
+    return path.parent in beside and any(fnmatchcase(path.name, pattern) for pattern in OTHER_FORMATS)

@@ -1,0 +1,77 @@
+"""The process that downloads. One of its own, as it can be ended at any time, whatever its threads wait for."""
+
+import errno
+import logging
+import os
+import sys
+import threading
+from pathlib import Path
+
+import msgspec
+
+from lmi_core.cache import CACHE_VARIABLE, DOWNLOAD_VARIABLE
+from lmi_core.errors import ConfigurationError
+from lmi_core.logs import LOG_LEVEL_VARIABLE, configure_logging
+from lmi_core.remote.hub import copy_from_hub
+from lmi_core.remote.location import RemoteModel
+from lmi_core.remote.report import Failed, Finished, Report
+from lmi_core.remote.s3.copying import copy_from_s3
+from lmi_core.remote.space import REMEDY
+
+CHATTY = ("botocore", "boto3", "urllib3", "httpx", "httpx2")  # tell at level INFO what they do
+PROGRESS_VARIABLE = "HF_HUB_DISABLE_PROGRESS_BARS"
+
+
+class Job(msgspec.Struct, frozen=True):
+    """The copy that is to be made."""
+
+    model: RemoteModel
+    downloads: str
+
+
+def main(job: str) -> None:
+    """Make the copy; its messages go to standard output, and what libraries log to standard error."""
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
+    configure_logging(os.environ.get(LOG_LEVEL_VARIABLE, "warning"))
+    for name in CHATTY:
+        logging.getLogger(name).setLevel(max(logging.WARNING, logging.getLogger().level))
+    os.environ[PROGRESS_VARIABLE] = "1"
+    report = Report(os.fdopen(os.dup(sys.stdout.fileno()), "w"))
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what else is printed is no message
+    wanted = msgspec.json.decode(job, type=Job)
+    try:
+        folder = _copy(wanted.model, Path(wanted.downloads), report)
+    except ConfigurationError as error:
+        report.write(Failed(error.message))
+    except OSError as error:
+        report.write(Failed(explained(error, wanted)))
+    else:
+        report.write(Finished(str(folder)))
+    os._exit(0)  # without waiting for the threads of a download that failed
+
+
+def _copy(model: RemoteModel, downloads: Path, report: Report) -> Path:
+    return copy_from_s3(model, downloads, report) if model.in_s3 else copy_from_hub(model, report)
+
+
+def explained(error: OSError, job: Job) -> str:
+    source = job.model.source
+    variable = "HF_HOME" if not job.model.in_s3 else _variable()
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return f"{source}: the disk of {error.filename or job.downloads} is full: {REMEDY.format(variable)}"
+    where = error.filename or job.downloads
+    return f"{source} cannot be written to {where}: {error.strerror or error}: set {variable} to another folder"
+
+
+def _variable() -> str:
+    return DOWNLOAD_VARIABLE if os.environ.get(DOWNLOAD_VARIABLE) else CACHE_VARIABLE
+
+
+def _exit_with_parent() -> None:
+    while os.read(0, 1024):
+        pass
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,49 @@
+import pytest
+
+from lmi_core.errors import ConfigurationError
+from lmi_core.remote.s3.objects import Listing, StoredObject, check_paths, file_path
+
+
+def stored(path: str, size: int = 1, etag: str = "e", modified: str = "now") -> StoredObject:
+    return StoredObject(path, f"folder/{path}", size, etag, modified)
+
+
+def test_path_below_the_folder() -> None:
+    assert file_path("a/b/c/d.json", "a/b/") == "c/d.json"
+
+
+@pytest.mark.parametrize("key", ["f/../x", "f/a/../../x", "f/..", "f//etc/passwd", "f/./x", "f/a//b", "f/a\0b"])
+def test_key_that_leaves_the_folder(key: str) -> None:
+    with pytest.raises(
+        ConfigurationError, match="is no path of a file within the folder: rename or delete that object"
+    ):
+        file_path(key, "f/")
+
+
+def test_key_that_no_file_system_takes() -> None:
+    with pytest.raises(ConfigurationError, match="is too long for a file's name"):
+        file_path("f/" + "ä" * 128, "f/")
+
+
+def test_object_that_is_a_folder_too() -> None:
+    with pytest.raises(ConfigurationError, match="a is an object and the folder of a/b/c, which files cannot be"):
+        check_paths([stored("a/b/c"), stored("a")])
+
+
+def test_the_same_objects_are_the_same_version() -> None:
+    assert Listing([stored("a"), stored("b")]).version == Listing([stored("a"), stored("b")]).version
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        [stored("a", size=2)],
+        [stored("a", etag="f")],
+        [stored("a", modified="later")],
+        [stored("b")],
+        [],
+        [stored("a")] * 2,
+    ],
+)
+def test_any_change_is_another_version(changed: list[StoredObject]) -> None:
+    assert Listing(changed).version != Listing([stored("a")]).version
