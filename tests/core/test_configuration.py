@@ -1,62 +1,24 @@
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
 import pytest
 from pydantic import Field, PositiveInt, model_validator
 
-from lmi_core.configuration import Configuration, EffectiveValue, Given
+from lmi_core.configuration import EffectiveValue, Given
 from lmi_core.errors import ConfigurationError
 from lmi_core.properties import (
     NO_MPI,
     HandlerProperties,
     JsonObject,
     ModelProperties,
-    NoEffect,
     Properties,
     ServerProperties,
-    declared,
 )
+from tests.core.model_directories import Directory, error_of, load_all
 
 
 class BackendProperties(ModelProperties):
     tensor_parallel_degree: PositiveInt | Literal["max"] = Field(default=1, description="Devices for one model.")
     speculative_config: JsonObject | None = Field(default=None, description="The draft model.")
-
-
-class Directory:
-    """A model directory whose `serving.properties` a test writes."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def read(
-        self,
-        text: str | None = None,
-        environment: Mapping[str, str] | None = None,
-        common: Sequence[Given] = (),
-    ) -> Configuration:
-        if text is not None:
-            (self.path / "serving.properties").write_text(text, encoding="utf-8")
-        return Configuration.read(self.path, environment or {}, common)
-
-
-@pytest.fixture
-def directory(tmp_path: Path) -> Directory:
-    return Directory(tmp_path)
-
-
-def load_all(configuration: Configuration, *types: type[Properties]) -> None:
-    for properties_type in types:
-        configuration.load(properties_type)
-    configuration.explain_unread({})
-    configuration.raise_errors()
-
-
-def error_of(configuration: Configuration, *types: type[Properties]) -> str:
-    with pytest.raises(ConfigurationError) as raised:
-        load_all(configuration, *types)
-    return raised.value.message
 
 
 def test_everything_is_optional(directory: Directory) -> None:
@@ -92,53 +54,6 @@ job_queue_size: 20
     )
     configuration.explain_unread({})
     assert configuration.warnings == [f"serving.properties:1: engine has no effect: {NO_MPI}. Given: MPI"]
-
-
-class Explained(Properties):
-    wheels: Annotated[int, NoEffect("it has none")] = 4
-
-
-@pytest.mark.parametrize(
-    ("text", "environment", "warnings"),
-    [
-        ("", {}, []),
-        ("option.wheels=4", {}, []),
-        ("option.wheels=3", {}, ["serving.properties:1: option.wheels has no effect: it has none. Given: 3"]),
-        ("", {"OPTION_WHEELS": "3"}, ["environment OPTION_WHEELS: option.wheels has no effect: it has none. Given: 3"]),
-    ],
-)
-def test_what_has_no_effect_is_explained(
-    directory: Directory, text: str, environment: Mapping[str, str], warnings: list[str]
-) -> None:
-    configuration = directory.read(text, environment)
-    configuration.load(Explained)
-    assert configuration.warnings == warnings
-    assert declared(Explained)[0].help == "Accepted from LMI, without effect: it has none."
-
-
-@pytest.mark.parametrize(
-    ("text", "key"),
-    [
-        ("engine=MPI", "engine"),
-        ("option.mpi_mode=true", "option.mpi_mode"),
-        ("option.parallel_loading=true", "option.parallel_loading"),
-        ("load_on_devices=0;1", "load_on_devices"),
-        ("option.load_on_devices=*", "load_on_devices"),
-    ],
-)
-def test_keys_of_lmi_that_have_no_effect(directory: Directory, text: str, key: str) -> None:
-    configuration = directory.read(text)
-    load_all(configuration, ServerProperties, HandlerProperties)
-    (warning,) = configuration.warnings
-    assert warning.startswith(f"serving.properties:1: {key} has no effect: ")
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [("True", True), ("TRUE", True), ("1", True), ("yes", True), ("false", False), ("No", False), ("0", False)],
-)
-def test_booleans(directory: Directory, text: str, expected: bool) -> None:
-    assert directory.read(f"option.tgi_compat={text}").load(HandlerProperties).tgi_compat is expected
 
 
 @pytest.mark.parametrize("value", ["", "  ", "\\\n"])
@@ -245,45 +160,6 @@ def test_invalid_value(directory: Directory, line: str, demand: str) -> None:
     assert error_of(directory.read(f"# model\n\n{line}"), BackendProperties) == f"serving.properties:3: {key} {demand}"
 
 
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("engine=Pyton", "engine must be one of Python, MPI, DeepSpeed, FasterTransformer. Given: Pyton"),
-        (
-            "engine=Rust",
-            "engine must be one of Python, MPI, DeepSpeed, FasterTransformer: the other engines of DJLServing run"
-            " models of other kinds, which are not served here. Given: Rust",
-        ),
-        ("job_queue_size=0", "job_queue_size must be an integer greater than 0. Given: 0"),
-        ("max_batch_delay=-1", "max_batch_delay must be an integer no less than 0. Given: -1"),
-        (
-            "throttle_error_http_code=200",
-            "throttle_error_http_code must be an integer no less than 400 and no more than 599. Given: 200",
-        ),
-    ],
-)
-def test_invalid_server_value(directory: Directory, line: str, message: str) -> None:
-    assert error_of(directory.read(line), ServerProperties) == f"serving.properties:1: {message}"
-
-
-@pytest.mark.parametrize(
-    ("line", "script"),
-    [("option.entryPoint=serve.py", "serve.py"), ("option.entryPoint=djl_python.huggingface", None), ("", None)],
-)
-def test_script_that_the_entry_point_names(directory: Directory, line: str, script: str | None) -> None:
-    assert directory.read(line).load(HandlerProperties).script == script
-
-
-def test_unknown_entry_point_lists_the_known_ones(directory: Directory) -> None:
-    message = error_of(directory.read("option.entryPoint=djl_python.nonsense"), HandlerProperties)
-    assert "must be a Python file (model.py), or one of djl_python.huggingface, djl_python.tensorrt_llm, " in message
-
-
-def test_entry_point_of_another_kind_of_device(directory: Directory) -> None:
-    message = error_of(directory.read("option.entryPoint=djl_python.transformers_neuronx"), HandlerProperties)
-    assert "option.entryPoint runs models on AWS Inferentia and Trainium, which no backend here does" in message
-
-
 def test_invalid_value_of_the_environment_names_the_variable(directory: Directory) -> None:
     configuration = directory.read(None, {"MAX_BATCH_SIZE": "0"})
     assert error_of(configuration, ModelProperties) == (
@@ -340,70 +216,6 @@ def test_pass_through_prefers_the_file(directory: Directory) -> None:
     assert configuration.pass_through({"seed"}) == {"seed": "1"}
 
 
-def warnings_of(configuration: Configuration, *types: type[Properties]) -> list[str]:
-    load_all(configuration, *types)
-    return configuration.warnings
-
-
-@pytest.mark.parametrize(
-    ("line", "hint"),
-    [
-        ("option.max_rolling_batchsize=1", "; did you mean option.max_rolling_batch_size?"),
-        ("option.Model_ID=gpt2", "; did you mean option.model_id?"),
-        ("HF_MODEL_ID=gpt2", "; did you mean option.model_id?"),
-        ("option.max_model_length=1", "; did you mean option.max_model_len?"),
-        ("option.nonsense=1", ""),
-        ("SERVING_BATCH=1", "; did you mean batch_size?"),
-    ],
-)
-def test_an_unknown_key_is_a_warning(directory: Directory, line: str, hint: str) -> None:
-    configuration = directory.read(f"\n{line}")
-    configuration.pass_through(["max_model_len"])
-    warnings = warnings_of(configuration, ServerProperties, HandlerProperties, ModelProperties)
-    assert warnings == [f"serving.properties:2: {line.partition('=')[0]} is not a known key, and is ignored{hint}"]
-
-
-@pytest.mark.parametrize(
-    ("line", "key", "value"),
-    [
-        ("model_id=gpt2", "option.model_id", "gpt2"),
-        ("option.job_queue_size=7", "job_queue_size", "7"),
-        ("option.batch_size=4", "batch_size", "4"),
-        ("predict_timeout=9", "option.predict_timeout", "9"),
-    ],
-)
-def test_a_key_in_the_wrong_namespace_is_read_with_a_warning(
-    directory: Directory, line: str, key: str, value: str
-) -> None:
-    configuration = directory.read(line)
-    warnings = warnings_of(configuration, ServerProperties, HandlerProperties, ModelProperties)
-    assert warnings == [f"serving.properties:1: {line.partition('=')[0]} is read as {key}, which is its name"]
-    assert EffectiveValue(key, value, "serving.properties:1") in configuration.effective()
-
-
-def test_a_key_in_the_wrong_namespace_gives_way_to_the_right_one(directory: Directory) -> None:
-    configuration = directory.read("model_id=wrong\noption.model_id=right")
-    warnings = warnings_of(configuration, ModelProperties)
-    assert configuration.load(ModelProperties).model_id == "right"
-    assert warnings == [
-        "serving.properties:1: model_id is not a known key, and is ignored; did you mean option.model_id?"
-    ]
-
-
-def test_a_wrong_value_in_the_wrong_namespace_is_an_error(directory: Directory) -> None:
-    message = error_of(directory.read("option.job_queue_size=many"), ServerProperties)
-    assert message == "serving.properties:1: job_queue_size must be an integer greater than 0. Given: many"
-
-
-def test_a_known_key_that_means_nothing_is_explained(directory: Directory) -> None:
-    configuration = directory.read("option.n_positions=512", {"OPTION_UNROLL": "4"})
-    configuration.explain_unread({"option.n_positions": "it is for a compiler", "option.unroll": "so is this"})
-    assert configuration.warnings == [
-        "serving.properties:1: option.n_positions has no effect: it is for a compiler. Given: 512",
-        "environment OPTION_UNROLL: option.unroll has no effect: so is this. Given: 4",
-    ]
-
-
 def test_a_wrong_value_gives_way_to_the_default_until_all_errors_are_told(directory: Directory) -> None:
     configuration = directory.read("job_queue_size=0\nbatch_size=2\noption.predict_timeout=never")
     assert configuration.load(ServerProperties) == ServerProperties(batch_size=2)
@@ -412,49 +224,6 @@ def test_a_wrong_value_gives_way_to_the_default_until_all_errors_are_told(direct
         "serving.properties:1: job_queue_size",
         "serving.properties:3: option.predict_timeout",
     ]
-
-
-def test_unknown_variable(directory: Directory) -> None:
-    configuration = directory.read(None, {"OPTION_TRUST_REMOTE": "true", "OPTION_PLEASE": "1", "PATH": "/bin"})
-    assert warnings_of(configuration, ModelProperties) == [
-        "environment OPTION_TRUST_REMOTE sets no known key, and is ignored; did you mean OPTION_TRUST_REMOTE_CODE?",
-        "environment OPTION_PLEASE sets no known key, and is ignored",
-    ]
-
-
-def test_unknown_server_variable(directory: Directory) -> None:
-    configuration = directory.read(None, {"SERVING_FAIL_FAST": "true", "SERVING_BATCHSIZE": "2", "PATH": "/bin"})
-    assert warnings_of(configuration, ServerProperties) == [
-        "environment SERVING_FAIL_FAST sets no known key, and is ignored",
-        "environment SERVING_BATCHSIZE sets no known key, and is ignored; did you mean SERVING_BATCH_SIZE?",
-    ]
-
-
-@pytest.mark.parametrize(
-    ("gpus", "expected"),
-    [(0, (1, 4)), (2, (3, 3))],
-)
-def test_workers_of_each_kind_of_device(directory: Directory, gpus: int, expected: tuple[int, int]) -> None:
-    text = "minWorkers=0\ncpu.maxWorkers=4\ngpu.minWorkers=3\ngpu.maxWorkers=2"
-    assert directory.read(text).load(ServerProperties).workers(gpus) == expected
-
-
-@pytest.mark.parametrize("value", ["huggingface", "true", "True"])
-def test_ways_to_ask_for_streams(directory: Directory, value: str) -> None:
-    assert directory.read(f"option.enable_streaming={value}").load(HandlerProperties).enable_streaming
-
-
-@pytest.mark.parametrize(
-    ("task", "message"),
-    [
-        ("text-generation", None),
-        ("text_embedding", "option.task must be text-generation, the one task that is served here"),
-    ],
-)
-def test_tasks(directory: Directory, task: str, message: str | None) -> None:
-    configuration = directory.read(f"option.task={task}")
-    configuration.load(ModelProperties)
-    assert configuration.errors == ([] if message is None else [f"serving.properties:1: {message}. Given: {task}"])
 
 
 def test_effective_lists_every_declared_key_in_order(directory: Directory) -> None:

@@ -98,7 +98,7 @@ def test_environment_variable(key: str, variable: str) -> None:
 )
 def test_short_environment_names_come_last(key: str, variable: str) -> None:
     keys = {each.key: each for properties_type in CORE_TYPES for each in declared(properties_type)}
-    assert keys[key].environment == (environment_variable(key), variable)
+    assert (keys[key].environment[0], keys[key].environment[-1]) == (environment_variable(key), variable)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,123 @@
+"""How a key of `serving.properties` is declared, and what a person is told of it."""
+
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, NamedTuple
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict
+from pydantic.fields import FieldInfo
+
+OPTION_PREFIX = "option."
+NO_MPI = "option.rolling_batch chooses the engine, which starts the processes that it needs without MPI"
+
+_NOUNS = {
+    "boolean": "true or false",
+    "integer": "an integer",
+    "number": "a number",
+    "object": "a JSON object",
+    "string": "text",
+}
+_BOUNDS = {
+    "exclusiveMinimum": "greater than",
+    "minimum": "no less than",
+    "exclusiveMaximum": "less than",
+    "maximum": "no more than",
+}
+
+
+@dataclass(frozen=True)
+class Names:
+    """What a property is called besides its field's name: its key, other spellings, environment variables."""
+
+    key: str | None = None
+    aliases: tuple[str, ...] = ()
+    environment: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class NoEffect:
+    """Marks a property that is taken as LMI has it and changes nothing here. A value but the default is explained."""
+
+    reason: str
+
+
+class DeclaredKey(NamedTuple):
+    """A declared property in words for a person; keys are whole, environment variables in order of precedence."""
+
+    field: str
+    key: str
+    aliases: tuple[str, ...]
+    environment: tuple[str, ...]
+    type: str
+    default: str
+    help: str
+    no_effect: str | None = None  # why
+
+
+class Properties(BaseModel):
+    """Keys that share a prefix. A validator's `ValueError` ends the sentence that the key begins: "must be even"."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    prefix: ClassVar[str] = OPTION_PREFIX
+
+
+def declared(properties_type: type[Properties]) -> list[DeclaredKey]:
+    """Every key of the type, inherited ones first."""
+    schemas = properties_type.model_json_schema()["properties"]
+    return [
+        _declared_key(properties_type.prefix, name, field, _in_words(schemas[name]))
+        for name, field in properties_type.model_fields.items()
+    ]
+
+
+def environment_variable(key: str) -> str:
+    """`OPTION_X` for `option.x`, `SERVING_X` for `x`."""
+    if key.startswith(OPTION_PREFIX):
+        return "OPTION_" + key.removeprefix(OPTION_PREFIX).upper()
+    return "SERVING_" + key.upper()
+
+
+def _declared_key(prefix: str, name: str, field: FieldInfo, type_in_words: str) -> DeclaredKey:
+    names = next((each for each in field.metadata if isinstance(each, Names)), Names())
+    no_effect = next((each.reason for each in field.metadata if isinstance(each, NoEffect)), None)
+    key, *aliases = (prefix + spelling for spelling in (names.key or name, *names.aliases))
+    variables = [environment_variable(spelling) for spelling in (key, *aliases)]
+    return DeclaredKey(
+        field=name,
+        key=key,
+        aliases=tuple(aliases),
+        environment=tuple(dict.fromkeys([*variables, *names.environment])),
+        type=type_in_words,
+        default="" if field.is_required() else _as_text(field.default),
+        help=field.description or (f"Accepted from LMI, without effect: {no_effect}." if no_effect else ""),
+        no_effect=no_effect,
+    )
+
+
+def _as_text(default: object) -> str:
+    if default is None:
+        return ""
+    return default if isinstance(default, str) else json.dumps(default)
+
+
+def _in_words(schema: Mapping[str, Any]) -> str:
+    if "anyOf" in schema:
+        return " or ".join(_in_words(choice) for choice in schema["anyOf"] if choice.get("type") != "null")
+    if "enum" in schema:
+        return "one of " + ", ".join(str(choice) for choice in schema["enum"])
+    if "const" in schema:
+        return str(schema["const"])
+    bounds = [f"{words} {schema[bound]}" for bound, words in _BOUNDS.items() if bound in schema]
+    return f"{_NOUNS[schema['type']]} {' and '.join(bounds)}".rstrip()
+
+
+def _parsed(value: object) -> object:
+    if isinstance(value, str):
+        with suppress(ValueError):
+            return json.loads(value)
+    return value
+
+
+JsonObject = Annotated[dict[str, Any], BeforeValidator(_parsed)]

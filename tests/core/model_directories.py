@@ -1,0 +1,45 @@
+"""A model directory whose `serving.properties` a test writes, and what is said of it."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from lmi_core.configuration import Configuration, Given
+from lmi_core.errors import ConfigurationError
+from lmi_core.properties import Properties
+
+
+class Directory:
+    """A model directory whose `serving.properties` a test writes."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def read(
+        self,
+        text: str | None = None,
+        environment: Mapping[str, str] | None = None,
+        common: Sequence[Given] = (),
+    ) -> Configuration:
+        if text is not None:
+            (self.path / "serving.properties").write_text(text, encoding="utf-8")
+        return Configuration.read(self.path, environment or {}, common)
+
+
+def load_all(configuration: Configuration, *types: type[Properties]) -> None:
+    for properties_type in types:
+        configuration.load(properties_type)
+    configuration.explain_unread({})
+    configuration.raise_errors()
+
+
+def error_of(configuration: Configuration, *types: type[Properties]) -> str:
+    with pytest.raises(ConfigurationError) as raised:
+        load_all(configuration, *types)
+    return raised.value.message
+
+
+def warnings_of(configuration: Configuration, *types: type[Properties]) -> list[str]:
+    load_all(configuration, *types)
+    return configuration.warnings
