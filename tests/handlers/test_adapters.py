@@ -297,7 +297,8 @@ async def test_handle_function_gets_its_source_and_fields_as_they_are(serve: Ser
 
 
 @pytest.mark.parametrize(
-    ("body", "message"), [({"name": "fr"}, "`src` is required"), ({"name": "f/r", "src": SOURCE}, "`name` must be printable")]
+    ("body", "message"),
+    [({"name": "fr"}, "`src` is required"), ({"name": "f/r", "src": SOURCE}, "`name` must be printable")],
 )
 async def test_handle_functions_adapter_has_a_name_and_a_source(
     serve: Serve, model_dir: ModelDirectory, body: dict[str, str], message: str

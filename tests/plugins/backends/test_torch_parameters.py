@@ -28,6 +28,10 @@ BECOMES: list[tuple[Mapping[str, Any], Mapping[str, Any]]] = [
     ({"guided_choice": ["a", "b"]}, {"guide": Guide("choice", ["a", "b"])}),
     ({"guided_json": {"type": "null"}}, {"guide": Guide("json", '{"type":"null"}')}),
     ({"guided_regex": "a+"}, {"guide": Guide("regex", "a+")}),
+    (
+        {"guided_regex": "a+", "guided_reasoning": ["<think>", "</think>"]},
+        {"guide": Guide("regex", "a+", ["<think>", "</think>"])},
+    ),
     ({"guided_grammar": 'root ::= "a"'}, {"guide": Guide("grammar", 'root ::= "a"')}),
 ]
 SAME: dict[str, Any] = {

@@ -8,6 +8,7 @@ import pytest
 from lmi_core.errors import ConfigurationError
 from lmi_core.model import read_plan
 from lmi_core.plugins import load_plugins
+from lmi_plugins.backends import vllm as vllm_backend
 from lmi_plugins.backends.vllm import VllmBackend
 from lmi_plugins.vllm_engine import library
 from lmi_plugins.vllm_engine.arguments import engine_arguments
@@ -32,10 +33,16 @@ def arguments(model_dir: ModelDirectory) -> Any:
     return read
 
 
+@pytest.fixture
+def eight_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vllm_backend, "is_cpu_build", lambda: False)
+    monkeypatch.setattr(vllm_backend, "visible_gpus", lambda: 8)
+
+
 def test_defaults(arguments: Any) -> None:
     given = arguments()
     assert Path(given.model).name == "model1"
-    assert (given.dtype, given.max_num_seqs, given.tensor_parallel_size) == ("auto", 32, 1)
+    assert (given.dtype, given.max_num_seqs, given.tensor_parallel_size) == ("auto", 256, 1)
     assert (given.max_num_batched_tokens, given.max_model_len, given.quantization) == (None, None, None)
     assert (given.enable_lora, given.speculative_config, given.trust_remote_code) == (None, None, False)
 
@@ -74,6 +81,7 @@ def test_defaults(arguments: Any) -> None:
         ("max_logprobs=5", "max_logprobs", 5),
     ],
 )
+@pytest.mark.usefixtures("eight_gpus")
 def test_option(arguments: Any, line: str, name: str, value: object) -> None:
     assert getattr(arguments(f"option.{line}"), name) == value
 
@@ -116,19 +124,15 @@ def test_a_draft_model(arguments: Any) -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("option.enforce_eagre=true", "option.enforce_eagre is not a known key; did you mean option.enforce_eager?"),
-        ("option.gpu_memory_utilisation=1", "did you mean option.gpu_memory_utilization?"),
         ("option.enforce_eager=perhaps", "option.enforce_eager must be true or false. Given: perhaps"),
         ("option.seed=many", "option.seed: "),
         ("option.compilation_config={broken", "option.compilation_config: "),
         ("option.block_size=[1", "option.block_size: "),
         ("option.cudagraph_capture_sizes=[1", "option.cudagraph_capture_sizes must be a JSON array"),
-        ("option.load_format_=x", "did you mean option.load_format?"),
         ("option.dtype=fp17", "option.dtype must be one of"),
         ("option.tensor_parallel_degree=0", "option.tensor_parallel_degree must be"),
         ("option.max_rolling_batch_size=0", "option.max_rolling_batch_size must be"),
         ("option.kv_cache_dtype=fp17", "option.kv_cache_dtype: "),
-        ("option.model=other", "option.model is not a known key"),
     ],
 )
 def test_a_wrong_option_is_named(arguments: Any, line: str, message: str) -> None:
@@ -137,6 +141,22 @@ def test_a_wrong_option_is_named(arguments: Any, line: str, message: str) -> Non
     assert message in caught.value.message
 
 
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("option.enforce_eagre=true", "option.enforce_eagre is not a known key, and is ignored; did you mean"),
+        ("option.gpu_memory_utilisation=1", "did you mean option.gpu_memory_utilization?"),
+        ("option.load_format_=x", "did you mean option.load_format?"),
+        ("option.model=other", "option.model is not a known key, and is ignored; did you mean"),
+    ],
+)
+def test_an_unknown_option_is_warned_of(model_dir: ModelDirectory, line: str, message: str) -> None:
+    directory = model_dir({"serving.properties": PROPERTIES + line, "config.json": "{}"})
+    (warning,) = read_plan("model", directory, {}, load_plugins()).warnings
+    assert message in warning
+
+
+@pytest.mark.usefixtures("eight_gpus")
 def test_the_environment_passes_too(model_dir: ModelDirectory) -> None:
     directory = model_dir({"serving.properties": PROPERTIES, "config.json": "{}"})
     plan = read_plan(
