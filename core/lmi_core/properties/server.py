@@ -53,7 +53,7 @@ class ServerProperties(Properties):
         Names(
             key="maxWorkers",
             aliases=("max_workers", "maxworkers"),
-            environment=("SERVING_MAX_WORKERS", "SAGEMAKER_NUM_MODEL_WORKERS"),
+            environment=("SERVING_MAX_WORKERS",),
         ),
     ] = Field(default=1, description="Most such processes; more are started when all are busy. At least minWorkers.")
     gpu_min_workers: Annotated[NonNegativeInt | None, Names(key="gpu.minWorkers")] = Field(
