@@ -11,7 +11,8 @@ from tests.handlers.openai_chats import MESSAGES, PATH, serve_with
     [
         (
             "option.reasoning_parser=deepseek_r2\n",
-            r"option.reasoning_parser must be one of cohere_command3, .* Did you mean `deepseek_r1`\?. Given:",
+            r"option.reasoning_parser must be a known format of reasoning. Did you mean `deepseek_r1`\?"
+            r" Known: cohere_command3, .*step3p5. Given: deepseek_r2$",
         ),
         ("option.enable_reasoning=true\n", "option.enable_reasoning must come with option.reasoning_parser"),
     ],
