@@ -30,8 +30,10 @@ def model_source(directory: Path, properties: ModelProperties) -> str:
     for folder in (directory / model_id, Path(model_id)):
         if (folder / "config.json").is_file():
             return str(folder)
-    if model_id.startswith((".", "/", "~")) or (directory / model_id).exists():
+    if (directory / model_id).exists():
         raise ConfigurationError(f"option.model_id={model_id}: there is no config.json in that folder")
+    if model_id.startswith((".", "/", "~")):
+        raise ConfigurationError(f"option.model_id={model_id}: there is no such folder")
     return model_id
 
 
