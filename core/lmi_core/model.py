@@ -24,7 +24,7 @@ from lmi_core.generation import GenerationStep
 from lmi_core.handler import Call, Generation
 from lmi_core.merge import merge_prompts
 from lmi_core.plugins import Plugins
-from lmi_core.properties import OPTION_PREFIX, HandlerProperties, ServerProperties
+from lmi_core.properties import OPTION_PREFIX, HandlerProperties, ModelProperties, ServerProperties
 from lmi_core.remote.fetching import fetch_all
 from lmi_core.request import GenerationRequest, ValidRequest
 from lmi_core.request_metrics import logged
@@ -134,6 +134,7 @@ def _read_plan(
     for formatter in (chat_formatters.whole, chat_formatters.stream):
         plugins.formatters.get(formatter)
     configuration.warnings += import_warnings(directory / (options.script or SCRIPT), options.enable_venv)
+    configuration.warnings += adapters_warnings(directory, properties)
     setup: BackendSetup[Any] = BackendSetup(directory, properties, arguments, server.retry_threshold)
     if script is not None:
         setup = handler_setup(setup, script, configuration, server, options)
@@ -153,6 +154,14 @@ def _read_plan(
         code=code,
         version=version,
     )
+
+
+def adapters_warnings(directory: Path, properties: ModelProperties) -> list[str]:
+    """Return what to say of a folder of adapters that was named, and is not there."""
+    default = ModelProperties.model_fields["adapters"].default
+    if properties.adapters == default or (directory / properties.adapters).is_dir():
+        return []
+    return [f"option.adapters={properties.adapters}: there is no such folder in the model directory"]
 
 
 def one_copy_warnings(server: ServerProperties) -> list[str]:

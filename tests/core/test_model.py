@@ -140,6 +140,7 @@ def test_plan_passes_engine_arguments_on(plan: Plan) -> None:
             " and scripted has nothing like it. Given: 4",
         ),
         ("maxWorkers=3", "1 to 3 workers: the model is loaded once, and its engine batches all requests"),
+        ("option.adapters=lora", "option.adapters=lora: there is no such folder in the model directory"),
     ],
 )
 def test_plan_with_warnings(plan: Plan, properties: str, warning: str) -> None:
