@@ -41,7 +41,7 @@ def run(
         logger.warning("%s", warning)
     plans = launch_plans(launch, os.environ, plugins)
     host, port = launch.address
-    logger.info("listening on %s (%s), port %s (%s)", host.value, host.source, port.value, port.source)
+    logger.info("the address: %s (%s), port %s (%s)", host.value, host.source, port.value, port.source)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(plans, plugins, launch, drain_seconds, strict=strict))
 
@@ -61,14 +61,16 @@ def read_plans(directory: Path, environment: Mapping[str, str], plugins: Plugins
 def _read_plans(
     models: Sequence[PlacedModel], environment: Mapping[str, str], plugins: Plugins, common: Sequence[Given] = ()
 ) -> list[ModelPlan]:
-    plans, variables = [], for_models(environment)
+    plans, errors, variables = [], [], for_models(environment)
     for model in models:
         try:
             plans.append(read_plan(model.name, model.directory, variables, plugins, common, model.version))
         except ConfigurationError as error:
             if len(models) == 1:
                 raise
-            raise ConfigurationError(f"model {model.name}: {error.message}") from error
+            errors.append(f"model {model.name}: {error.message}")
+    if errors:
+        raise ConfigurationError("\n".join(errors))
     check_names(plans)
     return plans
 
@@ -107,8 +109,10 @@ def ready_message(server: Server) -> str:
 def refuse_warnings(warnings: Sequence[str]) -> None:
     """Raise ConfigurationError if there are any."""
     if warnings:
-        some = f"{len(warnings)} warnings" if len(warnings) > 1 else "a warning"
-        raise ConfigurationError(f"--strict: {some} above, and each is an error")
+        some = (
+            f"the {len(warnings)} warnings above are errors" if len(warnings) > 1 else "the warning above is an error"
+        )
+        raise ConfigurationError(f"--strict: {some}")
 
 
 def _log(model: Model) -> None:

@@ -138,7 +138,7 @@ async def test_model_directory_in_s3(s3: S3Server) -> None:
     url = s3.put("directories/shouting", {"serving.properties": SCRIPTED.encode(), "model.py": FORMATTER.encode()})
     unknown = subprocess.run([LMI, "check", url], capture_output=True, text=True, check=False, timeout=60)
     assert unknown.returncode == 2
-    assert unknown.stderr.startswith(f"lmi: {url} was not downloaded yet: `lmi serve {url}` would, to ")
+    assert unknown.stderr.startswith(f"lmi: {url} is not downloaded yet: `lmi serve {url}` would do so, to ")
     async with lmi_serve(url, "--port", 0) as server:
         line = await server.line_with("Ready")
         assert "Ready: shouting on http://" in line

@@ -157,7 +157,7 @@ def test_script_that_is_not_there(model_dir: ModelDirectory, properties: str, me
             "option.tgi_compat=true needs rolling batch: remove it, or option.rolling_batch=disable",
         ),
         ("option.model_id=s3://b/model\n", "s3://b/model is no S3 URL: give s3://bucket/folder/"),
-        ("option.model_id=./missing\n", "option.model_id=./missing: there is no config.json in that folder"),
+        ("option.model_id=./missing\n", "option.model_id=./missing: there is no such folder"),
     ],
 )
 @pytest.mark.parametrize("command", ["check", "serve"])
@@ -190,7 +190,7 @@ def test_check_lists_what_is_ignored(model_dir: ModelDirectory) -> None:
 def test_strict_makes_warnings_errors(model_dir: ModelDirectory, command: str) -> None:
     result = lmi(command, "--strict", model_dir({"serving.properties": UNKNOWN_AND_FOREIGN}))
     assert result.returncode == 2
-    assert result.stderr.splitlines()[-1] == "lmi: --strict: 3 warnings above, and each is an error"
+    assert result.stderr.splitlines()[-1] == "lmi: --strict: the 3 warnings above are errors"
     assert all(warning in result.stdout + result.stderr for warning in TOLD)
 
 

@@ -42,7 +42,9 @@ def cached_directory(source: str, environment: Mapping[str, str] = os.environ) -
     copies = Copies(RemoteModel(source, everything=True), download_folder(environment))
     current = copies.current()
     if current is None:
-        raise ConfigurationError(f"{source} was not downloaded yet: `lmi serve {source}` would, to {copies.folder}")
+        raise ConfigurationError(
+            f"{source} is not downloaded yet: `lmi serve {source}` would do so, to {copies.folder}"
+        )
     return current[0]
 
 

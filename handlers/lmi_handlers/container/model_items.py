@@ -38,6 +38,8 @@ def parse_item(text: str, source: str) -> ModelItem:
     """Read one item. A path that holds `=` needs a `/` before it, as no name does. Raises ConfigurationError."""
     endpoint, equals, url = text.strip().partition("=")
     endpoint = endpoint.removeprefix("[").removesuffix("]")
+    if not text.strip():
+        raise ConfigurationError(f"{begins(source)}an empty text names no directory: write NAME=DIR")
     if not equals or any(mark in endpoint for mark in "/?"):
         return ModelItem(text.strip(), source)
     if not url:

@@ -101,13 +101,30 @@ def test_keys_of_the_file_reach_the_models(model_dir: ModelDirectory, tmp_path: 
     assert (result.returncode, result.stderr) == (2, message)
 
 
+def test_every_model_that_is_wrong_is_told(model_dir: ModelDirectory) -> None:
+    first = model_dir({"serving.properties": SCRIPTED + "batch_size=no\n"}, "first")
+    second = model_dir({"serving.properties": SCRIPTED + "option.dtipe=a\njob_queue_size=no\n"}, "second")
+    result = lmi("check", first, second)
+    assert (result.returncode, result.stderr.splitlines()) == (
+        2,
+        [
+            "lmi: model first: serving.properties:2: batch_size must be an integer greater than 0. Given: no",
+            "model second: serving.properties:3: job_queue_size must be an integer greater than 0. Given: no",
+            "warning: serving.properties:2: option.dtipe is not a known key, and is ignored;"
+            " did you mean option.dtype?",
+        ],
+    )
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["check"], "lmi: nothing says what to serve. Give one of: a model directory (lmi serve DIR)"),
         (["serve"], "lmi: nothing says what to serve. Give one of: a model directory (lmi serve DIR)"),
-        (["serve", "-m", "x=s3://bucket/model"], "lmi: -m: s3://bucket/model: models are not fetched from s3://"),
-        (["check", "s3://bucket/model"], "lmi: s3://bucket/model: models are not fetched from s3://"),
+        (["serve", "-m", "x=gs://bucket/model"], "lmi: -m: gs://bucket/model: models are not fetched from gs://"),
+        (["check", "gs://bucket/model"], "lmi: gs://bucket/model: models are not fetched from gs://"),
+        (["serve", "-m", ""], "lmi: -m: an empty text names no directory: write NAME=DIR"),
+        (["check", " "], "lmi: an empty text names no directory: write NAME=DIR"),
         (["serve", "-w", "workflow.json"], "workflows are not served here"),
         (["check", "-i", "ai.djl.pytorch:pytorch-engine"], "it installs engines for Java"),
     ],

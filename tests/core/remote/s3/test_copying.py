@@ -163,7 +163,7 @@ async def test_interrupted_download_is_whole_or_absent_and_gone_on_with(s3: S3Se
         task.cancel()
         async with asyncio.timeout(2):
             await asyncio.gather(task, return_exceptions=True)
-    with pytest.raises(ConfigurationError, match="was not downloaded yet"):
+    with pytest.raises(ConfigurationError, match="is not downloaded yet"):
         cached_directory(url)
     assert versions(cache) == ["partial"]
     s3.reset()
