@@ -15,8 +15,8 @@ _MARKDOWN_HEADING = """\
 Every key that `serving.properties` may hold, and the environment variables that stand for it: the file wins over them.
 `lmi check DIR` shows each value in force and where it came from.
 
-A wrong value of a key below is an error. A key that is not below is none: a warning says that it is ignored and which
-key was probably meant, or why it means nothing here ([coming_from_djl.md](coming_from_djl.md) has those of
+A wrong value of a key below is an error. A key that is not below is unknown: a warning says that it is ignored and
+which key was probably meant, or why it means nothing here ([coming_from_djl.md](coming_from_djl.md) has those of
 DJLServing's). With `--strict`, `lmi serve` and `lmi check` make warnings errors.
 """
 

@@ -13,7 +13,10 @@ MULTI_MODEL = "SAGEMAKER_MULTI_MODEL"
 
 JVM = "there is no JVM"
 LOG_LEVEL = f"{JVM}; --log-level sets the least serious messages to log"
-CACHES = "models from the Hugging Face hub are kept where HF_HOME says, environments of models where LMI_CACHE says"
+CACHES = (
+    "models from the Hugging Face hub are kept where HF_HOME says, copies of models in S3 and environments of models"
+    " where LMI_CACHE says"
+)
 CACHED_ANSWERS = "answers are not kept for later requests"
 ONE_MACHINE = "a server runs on one machine"
 OTHER_TOOLKIT = (
@@ -68,7 +71,7 @@ VARIABLES: tuple[Declared, ...] = (
     ignored("DEFAULT_JVM_OPTS", LOG_LEVEL),
     noted("JAVA_OPTS", JVM),
     noted("JAVA_HOME", JVM),
-    ignored("SERVING_DOWNLOAD_DIR", CACHES),
+    honoured("SERVING_DOWNLOAD_DIR", "The folder of what is downloaded from S3; `default` leaves it as it is."),
     ignored("DJL_CACHE_DIR", CACHES),
     ignored("ENGINE_CACHE_DIR", CACHES),
     ignored("DJL_VENV_DIR", CACHES),

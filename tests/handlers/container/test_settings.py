@@ -4,6 +4,7 @@ import pytest
 
 from lmi_core.configuration import Given
 from lmi_core.errors import ConfigurationError
+from lmi_core.properties import HandlerProperties, ModelProperties, ServerProperties, declared
 from lmi_handlers.container.declarations import Declared, Fate
 from lmi_handlers.container.server_keys import SERVER_KEYS
 from lmi_handlers.container.settings import Settings, for_models, read_file
@@ -49,6 +50,8 @@ def check_said(declared: Declared, environment: dict[str, str], file: list[Given
 
 def test_a_name_is_declared_once() -> None:
     names = [each.name for each in VARIABLES] + [f"SERVING_{key.name.upper()}" for key in SERVER_KEYS]
+    for properties in (ServerProperties, HandlerProperties, ModelProperties):
+        names += [variable for key in declared(properties) for variable in key.environment]
     assert sorted(set(names)) == sorted(names)
 
 
@@ -114,6 +117,13 @@ def test_keys_for_every_model() -> None:
         "max_request_size": str(3 * 1024 * 1024),
         "option.model_loading_timeout": "60",
     }
+
+
+def test_the_folder_of_downloads_is_honoured() -> None:
+    settings = Settings({"SERVING_DOWNLOAD_DIR": "/downloads"})
+    assert settings.warnings == []
+    ((becomes, given),) = settings.shown
+    assert (becomes, given.value) == ("honoured", "/downloads")
 
 
 def test_no_bound_on_the_payload() -> None:
