@@ -16,6 +16,9 @@ from lmi_handlers.statuses import STATUSES
 
 INVALID_STATUS = 400
 FIELD = re.compile(r"`([\w.]+)`")  # that a message of ours begins with
+# What clients of TGI send in place of a name, as TGI serves one model and does not look: huggingface_hub's, and the
+# examples in TGI's documents for OpenAI's client.
+NO_NAME = frozenset({"dummy", "tgi"})
 JSON_LINES = "application/jsonlines"  # in `Accept`: the LMI schemas' streams are wanted
 
 
@@ -43,7 +46,7 @@ class OpenAiHandler(Handler):
 
 def check_model(name: str | None, call: Call, model: Model) -> None:
     """The only model takes calls without a name, but none for another. Raises ModelNotFound."""
-    if name not in (None, *model.names) and TARGET_MODEL_HEADER not in call.headers:
+    if name not in (None, *NO_NAME, *model.names) and TARGET_MODEL_HEADER not in call.headers:
         hint = did_you_mean(str(name), model.names)
         raise ModelNotFound(f"model `{name}` is not served.{hint} Served: {', '.join(model.names)}")
 
