@@ -69,11 +69,16 @@ def drop_unknown_fields(
 
 def never_dropped(name: str) -> str | None:
     """Return what to do instead of giving a field whose loss would change the answer; None for any other field."""
-    if _ADAPTER.search(name):
+    if seems_to_name_an_adapter(name):
         return _NAME_IT
     if name == "output_formatter":
         return "the model's option.output_formatter says how answers are written"
     return _NO_SESSIONS if name.lower() in _SESSION else None
+
+
+def seems_to_name_an_adapter(name: str) -> bool:
+    """Return whether a name may be meant for an adapter's."""
+    return _ADAPTER.search(name) is not None
 
 
 @cache

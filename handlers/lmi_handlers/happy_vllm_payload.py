@@ -58,6 +58,9 @@ class HappyVllmPayload(SamplingKeywords):
             raise ValueError("`response_pool` and `min_tokens` exclude each other")
         if self.response_pool is not None and self.json_format is not None:
             raise ValueError("`response_pool` and `json_format` exclude each other")
+        for text in self.stop or () if self.response_pool is not None else ():
+            if text and any(text in item for item in self.response_pool or ()):
+                raise ValueError(f"`stop` must hold no part of what `response_pool` offers. Given: {shown(text)}")
         return self
 
     def translated(self) -> tuple[dict[str, Any], dict[str, str]]:

@@ -2,20 +2,25 @@
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 
 import orjson
 
-from lmi_core.errors import LmiError, ModelNotFound, Overloaded
+from lmi_core.errors import InvalidPayload, LmiError, ModelNotFound, Overloaded
 from lmi_core.formatter import OutputFormatter
 from lmi_core.handler import Answer, Call, Handler
 from lmi_core.model import Model
-from lmi_core.payload import read_object
+from lmi_core.payload import read_object, shown
 from lmi_core.registry import did_you_mean
+from lmi_core.script.handler_backend import HandlerBackend
 from lmi_handlers.lmi import TARGET_MODEL_HEADER
 from lmi_handlers.statuses import STATUSES
 
 INVALID_STATUS = 400
 FIELD = re.compile(r"`([\w.]+)`")  # that a message of ours begins with
+# What clients of TGI send in place of a name, as TGI serves one model and does not look: huggingface_hub's, and the
+# examples in TGI's documents for OpenAI's client.
+NO_NAME = frozenset({"dummy", "tgi"})
 JSON_LINES = "application/jsonlines"  # in `Accept`: the LMI schemas' streams are wanted
 
 
@@ -26,6 +31,22 @@ class OpenAiHandler(Handler):
     def model_name_in_body(self, body: bytes) -> str | None:
         name = read_object(body).get("model")
         return name if isinstance(name, str) else None
+
+    def receive(self, call: Call, model: Model) -> Call:
+        """Take an adapter's name as `model` for the model with that adapter, as vLLM does."""
+        if isinstance(model.backend, HandlerBackend) or not (adapters := model.adapters.folders):
+            return call
+        payload = read_object(call.body)
+        name = payload.get("model")
+        if not isinstance(name, str) or name in model.names or name not in adapters:
+            return call
+        named = payload.get("adapters")
+        if named not in (None, [], name, [name]):
+            raise InvalidPayload(f"`model` and `adapters` name different adapters: {shown(name)} and {shown(named)}")
+        try:
+            return replace(call, body=orjson.dumps({**payload, "model": None, "adapters": name}))
+        except orjson.JSONEncodeError as error:  # it reads deeper nesting than it writes
+            raise InvalidPayload(f"the body cannot be taken: {error}") from None
 
     def error(self, error: LmiError, model: Model | None, formatter: OutputFormatter | None) -> Answer:
         status = STATUSES.get(error.kind, INVALID_STATUS)
@@ -43,7 +64,7 @@ class OpenAiHandler(Handler):
 
 def check_model(name: str | None, call: Call, model: Model) -> None:
     """The only model takes calls without a name, but none for another. Raises ModelNotFound."""
-    if name not in (None, *model.names) and TARGET_MODEL_HEADER not in call.headers:
+    if name not in (None, *NO_NAME, *model.names) and TARGET_MODEL_HEADER not in call.headers:
         hint = did_you_mean(str(name), model.names)
         raise ModelNotFound(f"model `{name}` is not served.{hint} Served: {', '.join(model.names)}")
 

@@ -55,6 +55,12 @@ async def detailed_stream(server: RunningServer, path: str, **parameters: Any) -
     return await ask(server, path, use)
 
 
+async def test_chat_without_a_model_s_name(server: RunningServer) -> None:
+    messages = [{"role": "user", "content": PROMPT}]
+    answer = await ask(server, "", lambda client: client.chat_completion(messages))
+    assert (answer.model, answer.choices[0].message.content) == ("model", TEXT)
+
+
 @pytest.mark.parametrize("path", [*TGI_ROUTES, "/invocations"])
 async def test_whole(server: RunningServer, path: str) -> None:
     assert await generate(server, path) == TEXT

@@ -94,6 +94,18 @@ async def test_places_that_differ(server: RunningServer) -> None:
     assert (answer.status, answer.json()) == (424, {"error": message, "code": 424})
 
 
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])
+async def test_adapter_as_the_model_s_name(server: RunningServer, path: str) -> None:
+    body = BODIES[path] | {"model": "french"}
+    assert (await server.post(path, body)).json()["by"] == "french"
+    assert (await server.post(path, body | {"adapters": ["french"]})).json()["by"] == "french"
+    differ = await server.post(path, body | {"adapters": "german"})
+    message = "`model` and `adapters` name different adapters: 'french' and 'german'"
+    assert (differ.status, differ.json()["error"]["message"]) == (400, message)
+    unknown = await server.post(path, body | {"model": "frensh"})
+    assert (unknown.status, unknown.json()["error"]["code"]) == (404, "model_not_found")
+
+
 async def test_inference_component_and_another_place(server: RunningServer) -> None:
     path, component = "/endpoints/any/invocations", {"X-Amzn-SageMaker-Inference-Component": "french"}
     assert (await server.post(path, INPUTS | {"adapters": "french"}, headers=component)).json() == {"by": "french"}

@@ -189,6 +189,10 @@ async def test_sampling_keywords_of_vllm(
             "`response_pool` and `min_tokens` exclude each other",
         ),
         (
+            {"prompt": "a", "response_pool": ["never", "b"], "stop": ["\n", "eve"]},
+            "`stop` must hold no part of what `response_pool` offers. Given: 'eve'",
+        ),
+        (
             {"prompt": "a", "response_pool": ["b"], "json_format": {"c": "string"}},
             "`response_pool` and `json_format` exclude each other",
         ),

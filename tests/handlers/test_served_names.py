@@ -27,7 +27,10 @@ async def test_list_of_models(server: RunningServer) -> None:
     assert (await server.get("/v1/models/mistral")).status == 404
 
 
-@pytest.mark.parametrize(("asked", "named"), [("llama", "llama"), ("model", "model"), (None, "org/llama")])
+NAMES = [("llama", "llama"), ("model", "model"), *((unnamed, "org/llama") for unnamed in (None, "dummy", "tgi"))]
+
+
+@pytest.mark.parametrize(("asked", "named"), NAMES)
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize(("path", "body"), [("/v1/chat/completions", CHAT), ("/v1/completions", {"prompt": "Hi"})])
 async def test_the_answer_has_the_name_that_was_asked_with(

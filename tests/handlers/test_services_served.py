@@ -61,6 +61,15 @@ async def test_stream_of_a_subclass(server: RunningServer) -> None:
     assert (answer.status, answer.content_type) == (200, "application/jsonlines")
     assert "".join(line["outputs"][0] for line in answer.json_lines()) == MY_NAME
     assert len(answer.json_lines()) > 3
+    form = {"Content-Type": "application/x-www-form-urlencoded"}  # curl's -d
+    assert (await server.post("/predictions/huggingface_stream", {"inputs": [NAME]}, headers=form)).body == answer.body
+
+
+@of_the_module
+async def test_service_s_adapter_in_the_query(server: RunningServer) -> None:
+    answer = await server.post("/predictions/huggingface_stream?adapter=french", {"inputs": [NAME]})
+    assert answer.status == 424
+    assert answer.json()["error"].endswith("Adapter french is not registered")
 
 
 @of_the_module

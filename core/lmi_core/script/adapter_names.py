@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from lmi_core.errors import InvalidPayload
 from lmi_core.handler import Call
 from lmi_core.payload import shown
+from lmi_core.tolerant_payload import seems_to_name_an_adapter
 
 ADAPTER_HEADER = "X-Amzn-SageMaker-Adapter-Identifier"
 ATTRIBUTES_HEADER = "X-Amzn-SageMaker-Custom-Attributes"
@@ -16,12 +17,22 @@ _SEPARATOR = re.compile(r";|,(?=[^;,=]+=)")
 
 
 def named_adapters(call: Call) -> list[tuple[str, str]]:
-    """Every place outside the body that names an adapter, and the name; the places in the order of precedence."""
+    """Every place outside the body that names an adapter, and the name; the places in the order of precedence.
+
+    Raises InvalidPayload where the query seems to name one in a way that is not taken.
+    """
+    _check_query(call.query)
     return [
         *((f"the header {ADAPTER_HEADER}", name) for name in _header(call.headers, ADAPTER_HEADER)),
         *((f"the query's `{KEY}`", value) for name, value in call.query.items() if name == KEY and value),
         *((f"`{KEY}` in {ATTRIBUTES_HEADER}", name) for name in _in_attributes(call.headers)),
     ]
+
+
+def _check_query(query: Mapping[str, str]) -> None:
+    for name, value in query.items():
+        if name != KEY and value and seems_to_name_an_adapter(name):
+            raise InvalidPayload(f"the query names an adapter as `{KEY}`. Given: {shown(name)}")
 
 
 def agreed_adapters(in_body: tuple[str | None, ...], elsewhere: Iterable[tuple[str, str]]) -> tuple[str | None, ...]:

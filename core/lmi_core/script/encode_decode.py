@@ -9,7 +9,7 @@ from lmi_core.script.outputs import Output
 
 
 def decode(inputs: Input, content_type: str | None, key: str | None = None, require_csv_headers: bool = True) -> Any:
-    """JSON as it is; every other type as `{"inputs": ...}`."""
+    """JSON as it is, also where curl's `-d` calls it a form; every other type as `{"inputs": ...}`."""
     kind = (content_type or "application/json").partition(";")[0].strip().lower()
     if kind == "application/json":
         return inputs.get_as_json(key) if inputs.get_as_bytes(key) else {"inputs": ""}
@@ -24,8 +24,16 @@ def decode(inputs: Input, content_type: str | None, key: str | None = None, requ
     if kind in ("tensor/ndlist", "application/x-npy"):
         return {"inputs": inputs.get_as_numpy(key)}
     if kind == "application/x-www-form-urlencoded":
-        return {"inputs": inputs.get_as_string(key)}
+        return _form(inputs, key)
     return {"inputs": inputs.get_as_bytes(key)}
+
+
+def _form(inputs: Input, key: str | None) -> Any:
+    """The JSON object in a body that is no form, whatever its content type says; otherwise the text."""
+    text = inputs.get_as_string(key)
+    if not text.lstrip().startswith("{"):
+        return {"inputs": text}
+    return inputs.get_as_json(key)
 
 
 def decode_csv(inputs: Input, require_headers: bool = True) -> Any:

@@ -82,6 +82,13 @@ def test_places_that_differ_are_refused(body: bytes, headers: Pairs, query: Pair
         adapters(body, headers, query)
 
 
+@pytest.mark.parametrize("name", ["adapters", "Adapter", "adapter_id", "lora"])
+def test_query_that_names_one_in_another_way_is_refused(name: str) -> None:
+    with pytest.raises(InvalidPayload, match=f"the query names an adapter as `adapter`. Given: '{name}'"):
+        adapters(query=[(name, "a")])
+    assert adapters(query=[(name, ""), ("exploration", "a")]) == ()
+
+
 def test_what_is_empty_names_nothing() -> None:
     assert adapters(headers=[(ADAPTER_HEADER, "")], query=[("adapter", "")]) == ()
     assert adapters(b'{"adapters": "a"}', [(ADAPTER_HEADER, "")], [("adapter", "")]) == ("a",)

@@ -54,6 +54,7 @@ ARRAY = numpy.array([[1, 2]])
         (b"question,context\nwho,me\n", "text/csv", {"inputs": [{"question": "who", "context": "me"}]}),
         (b"hello", "text/plain", {"inputs": ["hello"]}),
         (b"a=1", "application/x-www-form-urlencoded", {"inputs": "a=1"}),
+        (b' {"a": [1]}', "application/x-www-form-urlencoded", {"a": [1]}),  # as curl -d sends it
         (b"\x00\x01", "audio/wav", {"inputs": b"\x00\x01"}),
         (b"\x00\x01", "application/octet-stream", {"inputs": b"\x00\x01"}),
     ],

@@ -15,6 +15,7 @@ logger = logging.getLogger(__name__)
 
 FAILED = "Input Parsing failed. Ensure that the request payload is valid. "
 ADAPTER_KEYS = ("adapter", "X-Amzn-SageMaker-Adapter-Identifier")
+IN_QUERY = "adapter"
 
 
 class Request:
@@ -125,15 +126,29 @@ def add_server_maintained_params(request_input: RequestInput, input_item: Input,
 
 
 def parse_adapters(request_input: TextInput, input_item: Input, input_map: Any, **kwargs: Any) -> None:
-    """Take the adapters that the body or a header names. Raises ValueError for unknown ones."""
-    named = input_map.get("adapters") if isinstance(input_map, dict) else None
-    in_header = (input_item.get_property(key) for key in ADAPTER_KEYS)
-    named = next((value for value in in_header if value), None) or named
+    """Take the adapters that the body, a header or the query names.
+
+    Raises ValueError for one that is unknown, and where these differ.
+    """
+    in_body = input_map.get("adapters") if isinstance(input_map, dict) else None
+    elsewhere = _adapters_beside_the_body(input_item)
+    named = in_body if isinstance(in_body, list) else [] if in_body is None else [in_body]
     known = kwargs.get("adapter_registry") or {}
-    for name in named if isinstance(named, list) else [named]:
+    for name in [*elsewhere, *named]:
         if name and name not in known:
             raise ValueError(f"Adapter {name} is not registered")
-    request_input.adapters = named or None
+    different = list(dict.fromkeys([*named, *elsewhere]))
+    if elsewhere and len(different) > 1:
+        raise ValueError(f"one request names different adapters: {', '.join(map(repr, different))}")
+    request_input.adapters = in_body or (elsewhere[0] if elsewhere else None)
+
+
+def _adapters_beside_the_body(input_item: Input) -> list[str]:
+    """Names in headers, which are properties, and in the query, whose fields are contents."""
+    named = [input_item.get_property(key) for key in ADAPTER_KEYS]
+    if input_item.contains_key(IN_QUERY):
+        named.append(input_item.get_as_string(IN_QUERY))
+    return [name for name in named if name]
 
 
 def _words(error: Exception) -> str:

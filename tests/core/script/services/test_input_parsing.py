@@ -73,6 +73,24 @@ def test_seed_of_the_server_and_adapters() -> None:
     assert parsed.errors[0].endswith("Adapter y is not registered")
 
 
+@pytest.mark.parametrize("place", ["X-Amzn-SageMaker-Adapter-Identifier", "adapter", "the query"])
+def test_adapter_beside_the_body(place: str) -> None:
+    def parse(body: dict[str, Any], name: str = "x") -> Any:
+        item = create_json_request({"inputs": "a"} | body)
+        if place == "the query":
+            item.content.add("adapter", name.encode())
+        else:
+            item.properties[place] = name
+        return parse_input_with_formatter(item, configs=configs(), adapter_registry={"x": None, "y": None})
+
+    assert parse({}).requests[0].adapter == "x"
+    assert parse({"adapters": ["x"]}).requests[0].adapter == ["x"]
+    assert parse({}, "z").errors[0].endswith("Adapter z is not registered")
+    assert parse({"adapters": "y"}).errors[0].endswith("one request names different adapters: 'y', 'x'")
+    assert parse({"adapters": ""}).errors[0].endswith("one request names different adapters: '', 'x'")
+    assert parse({"adapters": "y"}, "").requests[0].adapter == "y"
+
+
 def test_tokens_of_a_request() -> None:
     (request,) = parse_input_with_formatter(create_json_request({"inputs": "a"}), configs=configs()).requests
     request.set_next_token("one")
