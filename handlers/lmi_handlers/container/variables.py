@@ -4,6 +4,7 @@ Three kinds are declared elsewhere: `OPTION_*` and the short names of options (`
 `SERVING_*` with the keys of config.properties (`server_keys.py`) and those of serving.properties.
 """
 
+from lmi_core.cache import DOWNLOAD_VARIABLE
 from lmi_handlers.container.declarations import Declared, honoured, ignored, noted, refused
 
 BIND_TO_PORT = "SAGEMAKER_BIND_TO_PORT"
@@ -68,7 +69,10 @@ VARIABLES: tuple[Declared, ...] = (
     ignored("DEFAULT_JVM_OPTS", LOG_LEVEL),
     noted("JAVA_OPTS", JVM),
     noted("JAVA_HOME", JVM),
-    ignored("SERVING_DOWNLOAD_DIR", CACHES),
+    honoured(
+        DOWNLOAD_VARIABLE,
+        "The folder that models in S3 are copied to, in place of the one of LMI_CACHE; `default` is as not given.",
+    ),
     ignored("DJL_CACHE_DIR", CACHES),
     ignored("ENGINE_CACHE_DIR", CACHES),
     ignored("DJL_VENV_DIR", CACHES),
