@@ -106,14 +106,17 @@ def test_keys_of_the_file_reach_the_models(model_dir: ModelDirectory, tmp_path: 
     [
         (["check"], "lmi: nothing says what to serve. Give one of: a model directory (lmi serve DIR)"),
         (["serve"], "lmi: nothing says what to serve. Give one of: a model directory (lmi serve DIR)"),
-        (["serve", "-m", "x=s3://bucket/model"], "lmi: -m: s3://bucket/model: models are not fetched from s3://"),
-        (["check", "s3://bucket/model"], "lmi: s3://bucket/model: models are not fetched from s3://"),
+        (["serve", "-m", "x=gs://bucket/model"], "lmi: -m: gs://bucket/model: models are not fetched from gs://"),
+        (
+            ["check", "s3://bucket/model"],
+            "lmi: s3://bucket/model was not downloaded yet: `lmi serve s3://bucket/model`",
+        ),
         (["serve", "-w", "workflow.json"], "workflows are not served here"),
         (["check", "-i", "ai.djl.pytorch:pytorch-engine"], "it installs engines for Java"),
     ],
 )
 def test_errors(arguments: list[str], message: str, tmp_path: Path) -> None:
-    result = lmi(*arguments, SAGEMAKER_BASE_DIR=str(tmp_path / "nowhere"), COLUMNS="200")
+    result = lmi(*arguments, SAGEMAKER_BASE_DIR=str(tmp_path / "nowhere"), LMI_CACHE=str(tmp_path), COLUMNS="200")
     assert result.returncode == 2
     assert message in result.stderr
     assert "Traceback" not in result.stderr
