@@ -175,13 +175,22 @@ async def test_answer_that_is_an_error_is_everyones(server: RunningServer) -> No
 
 
 async def test_answer_of_a_function_that_is_not_of_this_form(server: RunningServer) -> None:
-    answer = await ask(server, "one", wrong=True)
+    answer = await ask(server, "one", wrong="no JSON")
     assert answer.status == 424
     assert answer.json()["error"] == (
         "handle in model.py answered request 0 of a rolling batch with 'no JSON': each content must be JSON with `data`"
         " and `last`, or Output.binary_encode of these. A function that answers a request in one call needs"
         " option.rolling_batch=disable"
     )
+
+
+async def test_code_that_is_no_number(server: RunningServer) -> None:
+    answer = await ask(server, "one", wrong='{"data": "", "last": true, "code": "teapot"}')
+    assert (answer.status, answer.json()["error"]) == (
+        424,
+        "handle in model.py gave request 0 of a rolling batch a `code` that is no number: 'teapot'",
+    )
+    assert (await ask(server, "again")).body == b"again "
 
 
 async def test_client_that_leaves(server: RunningServer, tmp_path: Path) -> None:

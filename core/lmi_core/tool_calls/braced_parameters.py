@@ -72,7 +72,10 @@ class BracedCalls(MarkedParser):
 
     def _typed(self, key: str, text: str) -> Any:
         """Return the value in the type of its schema, if it has one; texts are what is quoted."""
-        value = BracedValue(text.strip(), self._quote).read()
+        try:
+            value = BracedValue(text.strip(), self._quote).read()
+        except RecursionError:
+            return text.strip()
         types = types_of(parameter_schema(self.tools.get(self._name, {}), key))
         return typed_value(value, types) if isinstance(value, str) and types else value
 

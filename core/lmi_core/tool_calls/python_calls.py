@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Sequence
+from math import isinf
 from typing import Any
 
 from lmi_core.tool_calls.incremental import MarkedParser, Tools
@@ -91,8 +92,7 @@ class PythonCalls(MarkedParser):
         reader = self.reader
         parts: list[str] = []
         depth = 0
-        while (yield from reader.more()):
-            character = reader.unread[0]
+        while character := (yield from reader.peek(1)):
             if depth == 0 and character in ",)":
                 reader.skip(1)
                 return "".join(parts), character
@@ -143,7 +143,7 @@ def python_value(text: str) -> Any:
 def _literal(node: ast.expr) -> Any:
     match node:
         case ast.Constant(value=str() | int() | float() | None):
-            return _finite(node.value)
+            return _writable(node.value)
         case ast.Name(id=name) if name in JSON_NAMES:
             return JSON_NAMES[name]
         case ast.List() | ast.Tuple() | ast.Set():
@@ -155,11 +155,14 @@ def _literal(node: ast.expr) -> Any:
                 if key is not None
             }
         case ast.UnaryOp(op=ast.USub() | ast.UAdd(), operand=ast.Constant(value=int() | float() as number)):
-            return -number if isinstance(node.op, ast.USub) else number
+            return _writable(-number if isinstance(node.op, ast.USub) else number)
     raise ValueError
 
 
-def _finite(value: object) -> object:
-    if isinstance(value, float) and value in (float("inf"), float("-inf")):
+def _writable(value: object) -> object:
+    """Return a value that JSON can hold. Raises ValueError for infinity, and for an integer of too many digits."""
+    if isinstance(value, float) and isinf(value):
         raise ValueError
+    if isinstance(value, int):
+        str(value)
     return value

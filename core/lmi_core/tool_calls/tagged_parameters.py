@@ -9,9 +9,10 @@ from lmi_core.tool_calls.json_calls import read_calls
 from lmi_core.tool_calls.text_reader import Waiting
 from lmi_core.tool_calls.typed_values import json_text, json_value, parameter_schema, typed_value, types_of
 
-ATTRIBUTE = re.compile(r"""(\w+)\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'>]+))""")
+# Bounded and anchored: a name that never ends would otherwise take the square of its length.
+ATTRIBUTE = re.compile(r"""\b(\w{1,64})\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'>]+))""")
 NAME_ATTRIBUTES = ("name", "key", "tool")
-TYPE_TAG = re.compile(r"arg_type>\s*([^<\s]+)\s*<")
+TYPE_TAG = re.compile(r"arg_type>\s*([^<\s]{1,64})\s*<")
 FUNCTION_NAME = re.compile(r"[^\s<>{}\"'=]+")
 
 

@@ -71,7 +71,10 @@ class TextReader:
 
     def one_of(self, *markers: str) -> Waiting[str]:
         """Read the marker that the text goes on with, the longest if there are several; "" if there is none."""
-        while not self.ended and any(_grows_into(self.unread, marker) for marker in markers):
+        longest = max(map(len, markers), default=0)
+        while not self.ended and len(self._text) - self._at < longest:
+            if not any(_grows_into(self.unread, marker) for marker in markers):
+                break
             yield
         found = max((marker for marker in markers if self._text.startswith(marker, self._at)), key=len, default="")
         self._at += len(found)

@@ -13,7 +13,9 @@ LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 INTEGER = re.compile(r"[+-]?\d+")
 BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 KINDS: dict[type, str] = {type(None): "null", bool: "boolean", int: "integer", float: "number", str: "string"}
+CHOICES = ("anyOf", "oneOf", "allOf")
 MAX_REFERENCES = 8  # that lead to each other
+MAX_CHOICES = 1000  # that are looked at for the types of one value
 
 
 def parameter_schema(schema: Mapping[str, Any], name: str) -> Any:
@@ -30,14 +32,15 @@ def parameter_schema(schema: Mapping[str, Any], name: str) -> Any:
 
 def types_of(schema: Any) -> set[str]:
     """Return the names of the JSON types that values of the schema may have."""
-    if not isinstance(schema, Mapping):
-        return set()
-    given = schema.get("type")
-    types = {given} if isinstance(given, str) else set(given or ())
-    if not types:
-        types = {KINDS.get(type(value), "object") for value in [*schema.get("enum", ()), *_constant(schema)]}
-    for choice in (*schema.get("anyOf", ()), *schema.get("oneOf", ()), *schema.get("allOf", ())):
-        types |= types_of(choice)
+    types: set[str] = set()
+    choices = [schema]
+    for _ in range(MAX_CHOICES):
+        if not choices:
+            break
+        choice = choices.pop()
+        if isinstance(choice, Mapping):
+            types |= _own_types(choice)
+            choices += (each for name in CHOICES for each in _listed(choice, name))
     return types
 
 
@@ -63,8 +66,18 @@ def json_text(value: Any) -> str:
     return json.dumps(value) if LONE_SURROGATE.search(text) else text
 
 
-def _constant(schema: Mapping[str, Any]) -> list[Any]:
-    return [schema["const"]] if "const" in schema else []
+def _own_types(schema: Mapping[str, Any]) -> set[str]:
+    """Return the types that a schema names itself, or those of the values that it lists."""
+    given = schema.get("type")
+    types = {name for name in ([given] if isinstance(given, str) else _listed(schema, "type")) if isinstance(name, str)}
+    constant = [schema["const"]] if "const" in schema else []
+    return types or {KINDS.get(type(value), "object") for value in [*_listed(schema, "enum"), *constant]}
+
+
+def _listed(schema: Mapping[str, Any], name: str) -> list[Any]:
+    """Return the list that a keyword holds. Nobody has checked the schema: anything else counts as nothing."""
+    found = schema.get(name)
+    return found if isinstance(found, list) else []
 
 
 def _referred(schema: Mapping[str, Any], reference: str) -> Any:

@@ -70,6 +70,7 @@ STRANGE: list[tuple[str, str, str, Calls]] = [
     ("pythonic", "[unknown(a=1)]", "[unknown(a=1)]", []),
     ("pythonic", "[weather(city='\\ud83d')]", "", [("weather", '{"city": "\\ud83d"}')]),
     ("pythonic", "[weather(city=here + there)]", "", [("weather", '{"city": "here + there"}')]),
+    ("pythonic", "[weather(days=-1e999)]", "", [("weather", '{"days": "-1e999"}')]),
     ("pythonic", '[weather(city="Paris", days=3', "", [("weather", '{"city": "Paris"')]),
     ("lfm2", "<|tool_call_start|>Well.<|tool_call_end|>", "Well.", []),
     ("functiongemma", "<start_function_call>Well.<end_function_call>", "Well.", []),
@@ -122,3 +123,21 @@ def test_too_much_that_is_read_again_turns_all_that_follows_into_content(monkeyp
     assert read_as("llama3_json", [nested, "]}" * 20, call]) == (nested + "]}" * 20, [CLOCK])
     monkeypatch.setattr(incremental, "MAX_REREAD", 100)
     assert read_as("llama3_json", [call, nested, "]}" * 20, call]) == (nested + "]}" * 20 + call, [CLOCK])
+
+
+@pytest.mark.parametrize(
+    ("name", "begin", "value", "end"),
+    [
+        ("pythonic", "[weather(days=", "0x" + "f" * 5_000, ")]"),
+        ("functiongemma", "<start_function_call>call:weather{days:", "[" * 20_000 + "]" * 20_000, "}"),
+    ],
+)
+def test_value_that_cannot_be_read_is_text(name: str, begin: str, value: str, end: str) -> None:
+    _, [(_, arguments)] = read_as(name, [begin + value + end])
+    assert json.loads(arguments) == {"days": value}
+
+
+def test_name_that_does_not_end_is_read_in_linear_time() -> None:
+    """The square of its length would be minutes: the time limit of a test ends it."""
+    name = "a" * 300_000
+    assert read_as("qwen3_coder", [f"<function={name}>"]) == ("", [(name, "{}")])

@@ -50,6 +50,7 @@ def test_typed_value(text: str, types: set[str], value: Any) -> None:
         ({"anyOf": [{"type": "integer"}, {"oneOf": [{"type": "null"}]}]}, {"integer", "null"}),
         ({"enum": ["a", 1, 1.5, True, None]}, {"string", "integer", "number", "boolean", "null"}),
         ({"const": 1}, {"integer"}),
+        ({"type": [["string"], "null"], "enum": None, "anyOf": 3, "oneOf": [None, 1]}, {"null"}),
         ({}, set()),
         (True, set()),
         (None, set()),
@@ -57,6 +58,13 @@ def test_typed_value(text: str, types: set[str], value: Any) -> None:
 )
 def test_types_of(schema: Any, types: set[str]) -> None:
     assert types_of(schema) == types
+
+
+def test_types_of_a_schema_that_is_nested_too_deeply_are_unknown() -> None:
+    schema: dict[str, Any] = {"type": "string"}
+    for _ in range(5_000):
+        schema = {"anyOf": [schema]}
+    assert types_of(schema) == set()
 
 
 def test_references_are_followed() -> None:

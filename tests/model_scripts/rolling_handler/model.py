@@ -35,7 +35,7 @@ def seen(item: Input):
 def answer(request: Request, index: int, outputs: Output):
     fields = request.next()
     if request.data.get("wrong"):
-        return outputs.add("no JSON", key="data", batch_index=index)
+        return outputs.add(request.data["wrong"], key="data", batch_index=index)
     if request.data.get("json_error") and fields["last"]:
         return outputs.add_as_json({"data": '{"code": 418, "error": "teapot"}', "last": True}, batch_index=index)
     if request.data.get("error") and fields["last"]:

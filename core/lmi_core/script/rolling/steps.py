@@ -61,12 +61,23 @@ def read_steps(output: Output, size: int, content_type: str) -> list[RollingStep
 
 def _step(index: int, value: bytes, headers: Mapping[str, str]) -> RollingStep:
     fields = _fields(index, value)
-    error, code = fields.get("error"), int(fields.get("code") or 0)
+    error, code = fields.get("error"), _code(index, fields)
     if error or code >= FAILURES:
         message = sendable(str(error or f"the request failed with code {code}"))
         body = json.dumps({"error": message, "code": code or FAILED}).encode()
         return RollingStep(body, True, message, code or FAILED, {**headers, "Content-Type": JSON})
     return RollingStep(_data(fields.get("data")), _is_true(fields.get("last")), headers=headers)
+
+
+def _code(index: int, fields: Mapping[str, Any]) -> int:
+    """Return the status that a step gives, 0 for none. Raises WrongAnswer."""
+    given = fields.get("code") or 0
+    try:
+        return int(given)
+    except (TypeError, ValueError):
+        raise WrongAnswer(
+            f"gave request {index} of a rolling batch a `code` that is no number: {given!r:.80}"
+        ) from None
 
 
 def _fields(index: int, value: bytes) -> Mapping[str, Any]:

@@ -66,7 +66,6 @@ class ModelEngine:
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
         self._loop.close()
-        self._loop.close()
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run it where the backend runs, and wait for what it returns."""

@@ -6,8 +6,10 @@ from typing import Any
 
 from lmi_core.backend import Backend
 from lmi_core.errors import InvalidParameter
+from lmi_core.payload import shown
 from lmi_core.registry import did_you_mean
 from lmi_core.request import GenerationRequest
+from lmi_core.tolerance import MAX_REPORTED_NAMES, shown_name
 
 logger = logging.getLogger(__name__)
 
@@ -30,9 +32,9 @@ def generation_request(
         stop = given.pop("stop")
         given.setdefault("stop_sequences", [stop] if isinstance(stop, str) else stop)
     if isinstance(given.get("seed"), str):
-        given["seed"] = int(given["seed"])
+        given["seed"] = _integer(given, "seed")
     if WHOLE_LENGTH in given and "max_new_tokens" not in given:
-        given["max_new_tokens"] = max(1, int(given[WHOLE_LENGTH]) - len(_ids(prompt, backend)))
+        given["max_new_tokens"] = max(1, _integer(given, WHOLE_LENGTH) - len(_ids(prompt, backend)))
     given.pop(WHOLE_LENGTH, None)
     adapter = parameters.get("adapters") or None
     return GenerationRequest(
@@ -43,6 +45,14 @@ def generation_request(
     )
 
 
+def _integer(given: Mapping[str, Any], name: str) -> int:
+    """Return a number that may be written as text. Raises InvalidParameter."""
+    try:
+        return int(given[name])
+    except (TypeError, ValueError, OverflowError):
+        raise InvalidParameter(f"`{name}` must be an integer. Given: {shown(given[name])}") from None
+
+
 def _ids(prompt: str | list[int], backend: Backend[Any]) -> list[int]:
     return prompt if isinstance(prompt, list) else backend.tokenizer.encode(prompt)
 
@@ -50,7 +60,9 @@ def _ids(prompt: str | list[int], backend: Backend[Any]) -> list[int]:
 def _known(given: Mapping[str, Any], backend: Backend[Any]) -> dict[str, Any]:
     fields = backend.parameters_type.model_fields
     known = {*fields, *(field.alias for field in fields.values() if field.alias)}
-    for name in sorted(given.keys() - known - _dropped):
+    for name in sorted({shown_name(name) for name in given.keys() - known} - _dropped):
+        if len(_dropped) >= MAX_REPORTED_NAMES:
+            break
         _dropped.add(name)
         logger.warning(
             "the parameter %s is dropped: the %s backend has none.%s", name, backend.name, did_you_mean(name, known)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from lmi_core.formatter import OutputFormatter
-from lmi_core.formatting import FormatterNames, resolve
+from lmi_core.formatting import FormatterNames, require_choosable, resolve
 from lmi_core.script.output_formatters import CallContext, custom_formatter, formatter_function
 from lmi_core.script.request_io import RequestInput
 from lmi_core.script.services.model_engine import ModelEngine
@@ -33,7 +33,9 @@ def new_formatter(engine: ModelEngine, writing: Writing) -> OutputFormatter:
     name = names.stream if writing.stream else names.whole
     if isinstance(chosen, str) and chosen in CHATS:
         return _chat_formatter(engine, writing, CHATS[chosen])
-    base = engine.plugins.formatters.get(name)()
+    formatter = engine.plugins.formatters.get(name)
+    require_choosable(formatter)
+    base = formatter()
     if not callable(chosen):
         return base
     directory = Path(getattr(getattr(chosen, "__code__", None), "co_filename", ".")).parent

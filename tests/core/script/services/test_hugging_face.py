@@ -12,6 +12,7 @@ from djl_python.test_model import create_concurrent_batch_request, create_json_r
 from lmi_core.errors import AdapterNotFound, ConfigurationError, InvalidParameter
 from lmi_core.script.inputs import Input
 from lmi_core.script.outputs import Output
+from lmi_core.script.services import requests
 from lmi_core.script.services.hugging_face import HuggingFaceService
 from lmi_core.script.services.hugging_face_handler import ServiceHandler
 from lmi_core.script.services.parsed_batch import ParsedBatch
@@ -65,6 +66,20 @@ def test_parameters(service: HuggingFaceService, caplog: pytest.LogCaptureFixtur
     assert answers[0] == answers[1]
 
 
+def test_unknown_parameters_fill_neither_the_log_nor_the_memory(
+    service: HuggingFaceService, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dropped: set[str] = set()
+    monkeypatch.setattr(requests, "_dropped", dropped)
+    monkeypatch.setattr(requests, "MAX_REPORTED_NAMES", 3)
+    parameters = {"max_new_tokens": 1, "a\nb": 1, "c" * 1000: 1, **dict.fromkeys(map("x{}".format, range(10)), 1)}
+    assert ask(service, {"inputs": NAME, "parameters": parameters}).code == 200
+    assert len(dropped) == 3
+    assert len([record for record in caplog.records if "is dropped" in record.message]) == 3
+    assert max(map(len, dropped)) < 100
+    assert not any("\n" in name for name in dropped)
+
+
 def test_names_of_transformers_and_of_tgi(service: HuggingFaceService) -> None:
     assert service.engine is not None
     length = len(service.engine.backend.tokenizer.encode(NAME)) + 2
@@ -101,6 +116,8 @@ def test_error_of_one_request_of_a_batch_is_its_alone(service: HuggingFaceServic
         ({"inputs": []}, "`inputs` must hold a prompt. Given: none"),
         ({"inputs": ""}, "`inputs` must hold at least one token. Given: 0"),
         ({"inputs": NAME, "parameters": [1]}, "`parameters` must be an object. Given: [1]"),
+        ({"inputs": NAME, "parameters": {"max_length": []}}, "`max_length` must be an integer. Given: []"),
+        ({"inputs": NAME, "parameters": {"seed": "x"}}, "`seed` must be an integer. Given: 'x'"),
         ({"inputs": NAME, "adapters": "german"}, "Adapter german is not registered"),
         ({"messages": [{"role": "user", "content": NAME}]}, "chats need rolling batch, or batch_size=1"),
     ],
