@@ -26,6 +26,11 @@ def read_object(body: bytes, what: str = "the body") -> dict[str, Any]:
     return payload
 
 
+def may_have(body: bytes, field: str) -> bool:
+    """Return whether a JSON body may have a field of that name, without reading it: names may be written in escapes."""
+    return f'"{field}"'.encode() in body or b"\\u" in body
+
+
 def read_payload(body: bytes, payload_type: type[M]) -> M:
     """Raises InvalidPayload, naming the field, its bound and the value given."""
     return check_payload(read_object(body), payload_type)

@@ -8,7 +8,7 @@ import orjson
 from lmi_core.errors import InvalidPayload
 from lmi_core.handler import Call
 from lmi_core.model import Model
-from lmi_core.payload import shown
+from lmi_core.payload import may_have, shown
 from lmi_core.plain_text import is_plain_text
 from lmi_core.script.handler_backend import HandlerBackend
 
@@ -20,7 +20,7 @@ def with_adapters(call: Call, model: Model) -> Call:
 
     A body for the model's own `handle` function stays as it came.
     """
-    if b'"adapter_id"' not in call.body or is_plain_text(call.headers) or isinstance(model.backend, HandlerBackend):
+    if not may_have(call.body, FIELD) or is_plain_text(call.headers) or isinstance(model.backend, HandlerBackend):
         return call
     try:
         payload = orjson.loads(call.body)

@@ -149,6 +149,14 @@ async def test_adapter_id(
 
 
 @pytest.mark.parametrize("path", ["/invocations", "/generate"])
+async def test_adapter_id_in_escapes(adapters: RunningServer, path: str) -> None:
+    body = rb'{"inputs": "Hey", "parameters": {"adapter\u005fid": "french"}}'
+    answer = await adapters.post(path, data=body, headers={"Content-Type": "application/json"})
+    found = answer.json()
+    assert (found[0] if isinstance(found, list) else found)["adapter"] == "french", answer.body
+
+
+@pytest.mark.parametrize("path", ["/invocations", "/generate"])
 @pytest.mark.parametrize(
     ("adapter_id", "fields", "message"),
     [

@@ -11,7 +11,7 @@ from lmi_core.backend import Backend
 from lmi_core.errors import AdapterNotFound, FormatterFailed, InvalidPayload
 from lmi_core.formatter import OutputFormatter
 from lmi_core.handler import Call
-from lmi_core.payload import shown
+from lmi_core.payload import may_have, shown
 from lmi_core.plain_text import CONTENT_TYPE, is_plain_text
 from lmi_core.properties import HandlerProperties
 from lmi_core.registry import did_you_mean
@@ -103,7 +103,7 @@ def take_adapters(call: Call) -> tuple[Call, tuple[str | None, ...]]:
 
 
 def _take_from_body(call: Call) -> tuple[Call, tuple[str | None, ...]]:
-    if b'"adapters"' not in call.body or is_plain_text(call.headers):
+    if not may_have(call.body, "adapters") or is_plain_text(call.headers):
         return call, ()
     try:
         payload = orjson.loads(call.body)
