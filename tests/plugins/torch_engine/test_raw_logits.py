@@ -114,10 +114,11 @@ def test_of_several_sequences(parameters: dict[str, Any], engine: Engine, refere
     steps = steps_of(run(engine, asked)["a"])
     indices = {step.sequence_index for step in steps}
     assert len(indices) > 1
-    assert [step.prompt_logits is not None for step in steps] == [True] + [False] * (len(steps) - 1)
+    (prompt_logits,) = [step.prompt_logits for step in steps if step.prompt_logits is not None]
     for index in indices:
         own = [step for step in steps if step.sequence_index == index]
-        own[0].prompt_logits = steps[0].prompt_logits
+        assert all(step.prompt_logits is None for step in own[1:])
+        own[0].prompt_logits = prompt_logits
         check(own, asked, reference("llama"))
 
 
