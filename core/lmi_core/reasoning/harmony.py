@@ -1,9 +1,9 @@
 """The harmony format of gpt-oss: messages in channels, one of which is the reasoning's."""
 
 import re
-from collections.abc import Callable
 
 from lmi_core.reasoning.parser import AnswerContext, ReasoningFormat, ReasoningParser, SplitText
+from lmi_core.reasoning.phases import PhasedReasoning
 from lmi_core.reasoning.search import find_first
 
 START, MESSAGE = "<|start|>", "<|message|>"
@@ -33,12 +33,11 @@ class Harmony(ReasoningFormat):
         return prompt if prompt.endswith(MESSAGE) else prompt + FINAL_HEADER
 
 
-class HarmonyReasoning(ReasoningParser):
+class HarmonyReasoning(PhasedReasoning):
     """Reads headers and bodies of messages in turn; text that is no message is content."""
 
     def __init__(self) -> None:
-        self._held = ""  # not told of yet
-        self._phase: Callable[[bool], SplitText | None] = self._begin
+        super().__init__(self._begin)
         self._reasons = False
         self._calls = False
         self._told_reasoning = False
@@ -56,20 +55,6 @@ class HarmonyReasoning(ReasoningParser):
         """Read the message that the prompt ends within, without telling of it."""
         self.push(message)
         self._told_reasoning = self._told_content = False
-
-    def push(self, text: str) -> SplitText:
-        self._held += text
-        return self._advance(final=False)
-
-    def finish(self) -> SplitText:
-        return self._advance(final=True)
-
-    def _advance(self, final: bool) -> SplitText:
-        reasoning, content = "", ""
-        while self._held and (part := self._phase(final)) is not None:
-            reasoning += part.reasoning
-            content += part.content
-        return SplitText(reasoning, content)
 
     def _begin(self, final: bool) -> SplitText | None:
         """Whether this model writes messages at all."""

@@ -1,10 +1,10 @@
 """Reasoning between markers, before the content: how nearly all models write it."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from lmi_core.reasoning.blanks import Stripped
 from lmi_core.reasoning.parser import AnswerContext, ReasoningFormat, ReasoningParser, SplitText
+from lmi_core.reasoning.phases import PhasedReasoning
 from lmi_core.reasoning.search import find_first, starts_with
 
 
@@ -46,14 +46,13 @@ class Markers(ReasoningFormat):
         return self.opened and not context.disabled and not context.continued
 
 
-class MarkedReasoning(ReasoningParser):
+class MarkedReasoning(PhasedReasoning):
     """Reads the markers of one sequence; reasoning that does not come first is content."""
 
     def __init__(self, markers: Markers, inside: bool, interrupts: tuple[str, ...]) -> None:
+        super().__init__(self._within if inside else self._before)
         self._markers = markers
         self._ends = markers.ends + interrupts
-        self._held = ""  # not told of yet
-        self._phase: Callable[[bool], SplitText | None] = self._within if inside else self._before
         self._repeats = inside  # whether what the prompt opened may be opened once more
         self._reasoning = Stripped(start=True, end=True)
         self._content = Stripped(start=False, end=False)
@@ -65,21 +64,6 @@ class MarkedReasoning(ReasoningParser):
     @property
     def undecided(self) -> bool:
         return self._phase == self._before and bool(self._held.strip())
-
-    def push(self, text: str) -> SplitText:
-        self._held += text
-        return self._advance(final=False)
-
-    def finish(self) -> SplitText:
-        return self._advance(final=True)
-
-    def _advance(self, final: bool) -> SplitText:
-        """Go on from phase to phase, each of which returns None when it has to wait for more text."""
-        reasoning, content = "", ""
-        while self._held and (part := self._phase(final)) is not None:
-            reasoning += part.reasoning
-            content += part.content
-        return SplitText(reasoning, content)
 
     def _before(self, final: bool) -> SplitText | None:
         """Before the reasoning, if there is any."""
