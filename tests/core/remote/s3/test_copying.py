@@ -155,11 +155,13 @@ async def test_interrupted_download_is_whole_or_absent_and_gone_on_with(s3: S3Se
     if ended == "killed":
         async with FetchingProcess(url) as process:
             await parts_done(cache, 3)  # two of the weights', and the configuration
+            await parts_held(s3)
             await process.kill()
         await asyncio.to_thread(wait_for_lock, cache)  # the process that downloads ends with the one that waits for it
     else:
         task = asyncio.create_task(fetch(RemoteModel(url)))
         await parts_done(cache, 3)
+        await parts_held(s3)
         task.cancel()
         async with asyncio.timeout(2):
             await asyncio.gather(task, return_exceptions=True)
@@ -185,6 +187,13 @@ async def parts_done(cache: Path, count: int) -> None:
     """Wait until so many parts are noted as being on the disk."""
     async with asyncio.timeout(30):
         while sum(path.read_bytes().count(b"\1") for path in cache.rglob("*.parts-of-*")) < count:
+            await asyncio.sleep(0.01)
+
+
+async def parts_held(s3: S3Server) -> None:
+    """Wait until the server has both requests that it holds back, so that none of them is counted later."""
+    async with asyncio.timeout(30):
+        while sum(range_start({"HTTP_RANGE": get.partition(" ")[2]}) >= 2 * PART_SIZE for get in s3.gets) < 2:
             await asyncio.sleep(0.01)
 
 
