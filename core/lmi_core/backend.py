@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
+from lmi_core.chats.images import Image, ImagePrompt
+from lmi_core.configuration.properties import ModelProperties
 from lmi_core.errors import AdapterNotFound, InvalidAdapter, InvalidParameter
 from lmi_core.generation import GenerationStep
-from lmi_core.images import Image, ImagePrompt
 from lmi_core.parameters import GenerationParameters
-from lmi_core.properties import ModelProperties
 from lmi_core.remote.location import RemoteModel, is_s3
 from lmi_core.request import ValidRequest
 from lmi_core.tokenizer import Tokenizer

@@ -10,7 +10,7 @@ from lmi_core.errors import InvalidParameter, LmiError
 from lmi_core.generation import GenerationOutput
 from lmi_core.parameters import GenerationParameters
 from lmi_core.request import ValidRequest
-from lmi_core.script.decorators import output_formatter
+from lmi_core.script.formatters.decorators import output_formatter
 
 __all__ = ["GenerationOutput", "OutputFormatter", "output_formatter"]
 

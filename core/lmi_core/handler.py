@@ -14,8 +14,8 @@ from lmi_core.inference import Inference
 from lmi_core.request import GenerationRequest
 
 if TYPE_CHECKING:
-    from lmi_core.dispatcher import Dispatcher
-    from lmi_core.model import Model
+    from lmi_core.serving.dispatcher import Dispatcher
+    from lmi_core.serving.model import Model
 
 READING_METHODS = ("GET", "HEAD", "OPTIONS")
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from lmi_core.images import ImagePrompt, ImageSource
+from lmi_core.chats.images import ImagePrompt, ImageSource
 from lmi_core.parameters import GenerationParameters
 
 
@@ -26,7 +26,7 @@ class GenerationRequest:
 
 @dataclass(frozen=True, slots=True)
 class ValidRequest:
-    """A request that the backend can serve as it is. Only `lmi_core.validation` builds one."""
+    """A request that the backend can serve as it is. Only `lmi_core.serving.validation` builds one."""
 
     request_id: str
     prompt: str

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 
-from lmi_core.chat import Chat
+from lmi_core.chats.chat import Chat
 
 
 class Detokenizer(ABC):

@@ -1,5 +1,5 @@
-"""Alias of `lmi_core.script.encode_decode`."""
+"""Alias of `lmi_core.script.djl_names.encode_decode`."""
 
-from lmi_core.script.encode_decode import decode, decode_csv, encode, encode_csv
+from lmi_core.script.djl_names.encode_decode import decode, decode_csv, encode, encode_csv
 
 __all__ = ["decode", "decode_csv", "encode", "encode_csv"]

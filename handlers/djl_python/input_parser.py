@@ -1,7 +1,7 @@
 """Aliases of `lmi_core.script`: the marks of functions in model.py, and how a function's inputs are read."""
 
-from lmi_core.script.adapter_names import ADAPTER_HEADER as SAGEMAKER_ADAPTER_IDENTIFIER_HEADER
-from lmi_core.script.decorators import init_handler, input_formatter, prediction_handler
+from lmi_core.script.formatters.adapter_names import ADAPTER_HEADER as SAGEMAKER_ADAPTER_IDENTIFIER_HEADER
+from lmi_core.script.formatters.decorators import init_handler, input_formatter, prediction_handler
 from lmi_core.script.services.input_parsing import (
     ParsedInput,
     add_server_maintained_params,

@@ -1,5 +1,5 @@
-"""Alias of `lmi_core.script.inputs`."""
+"""Alias of `lmi_core.script.djl_names.inputs`."""
 
-from lmi_core.script.inputs import Input
+from lmi_core.script.djl_names.inputs import Input
 
 __all__ = ["Input"]

@@ -1,5 +1,5 @@
-"""Alias of `lmi_core.script.nd_list`."""
+"""Alias of `lmi_core.script.djl_names.nd_list`."""
 
-from lmi_core.script.nd_list import from_nd_list, to_nd_list
+from lmi_core.script.djl_names.nd_list import from_nd_list, to_nd_list
 
 __all__ = ["from_nd_list", "to_nd_list"]

@@ -1,7 +1,14 @@
 """Aliases of `lmi_core.script`: the mark of an output formatter, and what one gets."""
 
-from lmi_core.script.decorators import output_formatter
-from lmi_core.script.request_io import RequestInput, RequestOutput, Sequence, TextGenerationOutput, TextInput, Token
+from lmi_core.script.formatters.decorators import output_formatter
+from lmi_core.script.formatters.request_io import (
+    RequestInput,
+    RequestOutput,
+    Sequence,
+    TextGenerationOutput,
+    TextInput,
+    Token,
+)
 
 __all__ = [
     "RequestInput",

@@ -1,5 +1,5 @@
-"""Alias of `lmi_core.script.outputs`."""
+"""Alias of `lmi_core.script.djl_names.outputs`."""
 
-from lmi_core.script.outputs import Output
+from lmi_core.script.djl_names.outputs import Output
 
 __all__ = ["Output"]

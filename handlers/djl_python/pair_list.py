@@ -1,5 +1,5 @@
-"""Alias of `lmi_core.script.pair_list`."""
+"""Alias of `lmi_core.script.djl_names.pair_list`."""
 
-from lmi_core.script.pair_list import PairList
+from lmi_core.script.djl_names.pair_list import PairList
 
 __all__ = ["PairList"]

@@ -1,6 +1,6 @@
-"""Alias of `lmi_core.script.request_io`."""
+"""Alias of `lmi_core.script.formatters.request_io`."""
 
-from lmi_core.script.request_io import (
+from lmi_core.script.formatters.request_io import (
     RequestInput,
     RequestOutput,
     Sequence,

@@ -1,5 +1,5 @@
-"""Alias of `lmi_core.script.sessions`."""
+"""Alias of `lmi_core.script.djl_names.sessions`."""
 
-from lmi_core.script.sessions import Session, SessionManager
+from lmi_core.script.djl_names.sessions import Session, SessionManager
 
 __all__ = ["Session", "SessionManager"]

@@ -16,12 +16,12 @@ import orjson
 import pytest
 import pytest_asyncio
 
-from lmi_core.dispatcher import Dispatcher
-from lmi_core.model import Model
-from lmi_core.plugins import load_plugins
+from lmi_core.plugins.loading import load_plugins
 from lmi_core.request import ValidRequest
-from lmi_handlers.server import Server
-from lmi_handlers.serving import read_plans
+from lmi_core.serving.dispatcher import Dispatcher
+from lmi_core.serving.model import Model
+from lmi_handlers.cli.serving import read_plans
+from lmi_handlers.http.server import Server
 
 SCRIPTED = "option.rolling_batch=scripted\n"  # the first line of the properties of a model without weights
 WRITE_VARIABLE = "LMI_WRITE_GOLDEN"  # set it to write transcripts anew

@@ -11,7 +11,7 @@ from dataclasses import asdict
 
 import uvloop
 
-from lmi_plugins.vllm_engine.arguments import engine_arguments
+from lmi_plugins.vllm_engine.arguments.parsing import engine_arguments
 from lmi_plugins.vllm_engine.library import AsyncLLM, RequestOutputKind, SamplingParams, token_prompt
 from tests.benchmarks.load_client import Result
 

@@ -36,8 +36,8 @@ def make_prompts(number: int) -> Prompts:
 
 def torch_engine(directory: str) -> Round:
     """As the server runs it: in its worker, streaming, each request joining on its own."""
-    from lmi_plugins.torch_engine.client import EngineClient
-    from lmi_plugins.torch_engine.messages import EngineOptions, SamplingParameters
+    from lmi_plugins.torch_engine.worker.client import EngineClient
+    from lmi_plugins.torch_engine.worker.messages import EngineOptions, SamplingParameters
 
     loop = asyncio.new_event_loop()
     client = EngineClient(EngineOptions(directory), retry_threshold=0)

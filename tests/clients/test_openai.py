@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from lmi_plugins.backends.scripted import Script
 from tests.conftest import SCRIPTED, ModelDirectory, RunningServer, Serve
-from tests.handlers.said_calls import SAID
+from tests.handlers.chat.said_calls import SAID
 
 TEXT = "Deep Learning is a really cool field."
 QUESTION: list[ChatCompletionMessageParam] = [{"role": "user", "content": "What is it?"}]

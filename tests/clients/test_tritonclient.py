@@ -10,7 +10,7 @@ from tritonclient.http import InferenceServerClient, InferInput, InferRequestedO
 from tritonclient.utils import InferenceServerException
 
 from tests.conftest import SCRIPTED, ModelDirectory, RunningServer, Serve
-from tests.handlers.tensor_backend import FAILING_TOKEN, backwards, serve_backwards
+from tests.handlers.triton.tensor_backend import FAILING_TOKEN, backwards, serve_backwards
 
 TEXT = "Deep Learning is a really cool field."
 COMPRESSIONS = [None, "gzip", "deflate"]

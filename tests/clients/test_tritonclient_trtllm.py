@@ -16,7 +16,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 from tritonclient.http import InferenceServerClient, InferInput, InferRequestedOutput
 from tritonclient.utils import InferenceServerException
 
-from lmi_plugins.trtllm.tensor_table import BY_NAME, INPUTS, OUTPUTS
+from lmi_plugins.trtllm.requests.tensor_table import BY_NAME, INPUTS, OUTPUTS
 from tests.lmi_process import client_of
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

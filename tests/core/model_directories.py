@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from lmi_core.configuration import Configuration, Given
+from lmi_core.configuration.configuration import Configuration, Given
+from lmi_core.configuration.properties import Properties
 from lmi_core.errors import ConfigurationError
-from lmi_core.properties import Properties
 
 
 class Directory:

@@ -26,8 +26,8 @@ LIGHT_FOLDERS = [
 
 IMPORTS_NO_ENGINE = """\
 import sys
-import lmi_core.plugins
-lmi_core.plugins.load_plugins()
+import lmi_core.plugins.loading
+lmi_core.plugins.loading.load_plugins()
 print(*({"torch", "transformers", "vllm"} & sys.modules.keys()))
 """
 

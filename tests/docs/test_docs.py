@@ -8,18 +8,19 @@ from pathlib import Path
 import pytest
 
 from lmi_core import hookspecs
-from lmi_core.extended_parameters import ExtendedParameters
-from lmi_core.options_document import example, markdown
-from lmi_core.plugins import Plugins, load_plugins
-from lmi_core.tool_calls.formats import ALIASES, FORMATS
-from lmi_handlers import openai_tolerance, triton_payload
-from lmi_handlers.chat_request import ChatRequest
+from lmi_core.chats.tool_calls.formats import ALIASES, FORMATS
+from lmi_core.configuration.options_document import example, markdown
+from lmi_core.engines.extended_parameters import ExtendedParameters
+from lmi_core.plugins.loading import Plugins, load_plugins
+from lmi_handlers.chat.request import ChatRequest
+from lmi_handlers.cli.report import option_types
 from lmi_handlers.djl.document import document
 from lmi_handlers.djl.names import DJL_KEYS
-from lmi_handlers.happy_vllm_payload import HappyVllmPayload
-from lmi_handlers.openai_completions import CompletionRequest
-from lmi_handlers.report import option_types
-from lmi_handlers.tgi_payload import TgiParameters
+from lmi_handlers.happy_vllm.payload import HappyVllmPayload
+from lmi_handlers.openai import tolerance as openai_tolerance
+from lmi_handlers.openai.completions import CompletionRequest
+from lmi_handlers.tgi.payload import TgiParameters
+from lmi_handlers.triton import payload as triton_payload
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = {path.name: path.read_text() for path in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]}

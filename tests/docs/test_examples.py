@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from lmi_core.plugins import import_file
+from lmi_core.plugins.loading import import_file
 from lmi_plugins.backends.scripted import Script
 from tests.conftest import SCRIPTED, ModelDirectory, Serve
 

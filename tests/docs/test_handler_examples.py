@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lmi_core.script import inputs, outputs
+from lmi_core.script.djl_names import inputs, outputs
 from tests.conftest import ModelDirectory, RunningServer, Serve
 
 PAGE = (Path(__file__).parents[2] / "docs" / "handlers.md").read_text()

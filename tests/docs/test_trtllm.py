@@ -11,7 +11,7 @@ import pytest
 from lmi_core.parameters import GenerationParameters
 from lmi_core.tensors import TensorSpecification
 from lmi_plugins.trtllm.parameters import TrtllmParameters
-from lmi_plugins.trtllm.tensor_table import INPUTS, OUTPUTS, shape_in_words, shapes_of, types_of
+from lmi_plugins.trtllm.requests.tensor_table import INPUTS, OUTPUTS, shape_in_words, shapes_of, types_of
 from tests.conftest import Serve
 
 ROOT = Path(__file__).parents[2]

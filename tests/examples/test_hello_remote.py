@@ -10,12 +10,12 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from lmi_core.dispatcher import Dispatcher
 from lmi_core.errors import ConfigurationError
-from lmi_core.model import Model
-from lmi_core.plugins import Plugins, load_plugins
-from lmi_handlers.server import Server
-from lmi_handlers.serving import read_plans
+from lmi_core.plugins.loading import Plugins, load_plugins
+from lmi_core.serving.dispatcher import Dispatcher
+from lmi_core.serving.model import Model
+from lmi_handlers.cli.serving import read_plans
+from lmi_handlers.http.server import Server
 from tests.conftest import SCRIPTED, ModelDirectory, RunningServer, Serve
 from tests.core.remote.fake_hub import fake_hub
 from tests.lmi_process import LMI, lmi_serve

@@ -8,7 +8,7 @@ import pytest
 import pytest_asyncio
 
 from tests.conftest import running_server
-from tests.plugins.torch_engine.lora_adapters import save_adapter
+from tests.plugins.torch_engine.adapters.lora_adapters import save_adapter
 from tests.plugins.torch_engine.tiny_models import reference_model
 from tests.plugins.vllm_server import ENVIRONMENT, HELLO, MODEL_FILES, PROPERTIES, VllmServer
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from lmi_core.cache import download_folder
+from lmi_core.configuration.cache import download_folder
 from lmi_core.errors import ConfigurationError
 from lmi_core.remote.location import RemoteModel, is_s3
 from lmi_core.remote.progress import ProgressDisplay

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from lmi_core.cache import download_folder
+from lmi_core.configuration.cache import download_folder
 from lmi_core.remote.location import RemoteModel
 from lmi_core.remote.s3.copies import Copies
 from lmi_core.remote.space import in_words

@@ -3,7 +3,7 @@
 import shutil
 from pathlib import Path
 
-from lmi_core.cache import CACHE_VARIABLE
+from lmi_core.configuration.cache import CACHE_VARIABLE
 from lmi_core.errors import ConfigurationError
 
 UNITS = ("B", "kB", "MB", "GB", "TB", "PB")

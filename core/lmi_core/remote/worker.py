@@ -9,9 +9,9 @@ from pathlib import Path
 
 import msgspec
 
-from lmi_core.cache import CACHE_VARIABLE, DOWNLOAD_VARIABLE
+from lmi_core.configuration.cache import CACHE_VARIABLE, DOWNLOAD_VARIABLE
+from lmi_core.engines.logs import LOG_LEVEL_VARIABLE, configure_logging
 from lmi_core.errors import ConfigurationError
-from lmi_core.logs import LOG_LEVEL_VARIABLE, configure_logging
 from lmi_core.remote.hub import copy_from_hub
 from lmi_core.remote.location import RemoteModel
 from lmi_core.remote.report import Failed, Finished, Report

@@ -9,7 +9,7 @@ import venv
 from dataclasses import dataclass
 from pathlib import Path
 
-from lmi_core.cache import cache_folder
+from lmi_core.configuration.cache import cache_folder
 from lmi_core.errors import ConfigurationError
 from lmi_core.script.requirements import REQUIREMENTS
 

@@ -3,7 +3,7 @@
 import shlex
 from pathlib import Path
 
-from lmi_core.script.djl_python_names import why_missing
+from lmi_core.script.djl_names.modules import why_missing
 
 REQUIREMENTS = "requirements.txt"
 

@@ -3,7 +3,7 @@
 import re
 from typing import NamedTuple
 
-from lmi_core.configuration import DEFAULT, Given
+from lmi_core.configuration.configuration import DEFAULT, Given
 from lmi_core.errors import ConfigurationError
 from lmi_handlers.container.declarations import COMMAND_LINE
 from lmi_handlers.container.server_keys import INFERENCE_ADDRESS, PORT

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from lmi_core.properties import environment_variable
+from lmi_core.configuration.properties import environment_variable
 from lmi_handlers.container.declarations import Declared
 from lmi_handlers.container.server_keys import SERVER_KEYS
 from lmi_handlers.container.variables import VARIABLES

@@ -4,8 +4,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from lmi_core.configuration.properties import ALL_DEVICES
 from lmi_core.errors import ConfigurationError
-from lmi_core.properties import ALL_DEVICES
 from lmi_handlers.container.declarations import begins
 
 ALL = "ALL"

@@ -6,9 +6,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from lmi_core.configuration import Given
+from lmi_core.configuration.configuration import Given
+from lmi_core.configuration.model_directory import find_model_directories, is_model_directory, model_variable
 from lmi_core.errors import ConfigurationError
-from lmi_core.model_directory import find_model_directories, is_model_directory, model_variable
 from lmi_handlers.container.declarations import COMMAND_LINE, begins
 from lmi_handlers.container.locations import ARCHIVES, Fetch, inferred_name, local_directory
 from lmi_handlers.container.model_items import ALL, NONE, ModelItem, parse_item, parse_items

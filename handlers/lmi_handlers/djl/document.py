@@ -4,10 +4,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from lmi_core.backend import Backend
-from lmi_core.keys_without_effect import KEYS_WITHOUT_EFFECT
-from lmi_core.plugins import Plugins
-from lmi_core.properties import OPTION_PREFIX, DeclaredKey, HandlerProperties, ServerProperties, declared
-from lmi_core.script.djl_python_names import MISSING_MODULES, MISSING_PACKAGES, PRESENT_MODULES
+from lmi_core.configuration.keys_without_effect import KEYS_WITHOUT_EFFECT
+from lmi_core.configuration.properties import OPTION_PREFIX, DeclaredKey, HandlerProperties, ServerProperties, declared
+from lmi_core.plugins.loading import Plugins
+from lmi_core.script.djl_names.modules import MISSING_MODULES, MISSING_PACKAGES, PRESENT_MODULES
 from lmi_handlers.container.document import tables
 from lmi_handlers.djl.names import ANSWERED_ROUTES, DJL_KEYS, OTHER_ROUTES
 

@@ -6,10 +6,10 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, NonNegativeInt, PositiveInt
 
 from lmi_core.backend import BackendSetup
-from lmi_core.model_source import is_on_hub, model_source
-from lmi_core.properties import ModelProperties, Names
+from lmi_core.configuration.model_source import is_on_hub, model_source
+from lmi_core.configuration.properties import ModelProperties, Names
 from lmi_core.remote.location import RemoteModel, S3Location, is_s3
-from lmi_core.script.model_code import ADAPTER_WEIGHTS
+from lmi_core.script.formatters.model_code import ADAPTER_WEIGHTS
 
 NGRAM = "[ngram]"  # vLLM's former way of asking for drafts that the prompt itself gives
 

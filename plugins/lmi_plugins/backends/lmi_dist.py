@@ -9,14 +9,14 @@ from typing import Annotated, Any
 from pydantic import Field, ValidationError
 
 from lmi_core.backend import Backend, BackendSetup
+from lmi_core.configuration.properties import Names, NoEffect, declared
 from lmi_core.errors import ConfigurationError
 from lmi_core.hookspecs import hookimpl
-from lmi_core.properties import Names, NoEffect, declared
 from lmi_plugins.backends.torch import TorchBackend, TorchProperties
 from lmi_plugins.backends.vllm import HOW_TO_INSTALL, VllmBackend, VllmParameters
 from lmi_plugins.backends.vllm_properties import VllmProperties
-from lmi_plugins.vllm_engine.argument_names import ENGINE_ARGUMENTS
-from lmi_plugins.vllm_engine.former_arguments import FORMER_ARGUMENTS
+from lmi_plugins.vllm_engine.arguments.former import FORMER_ARGUMENTS
+from lmi_plugins.vllm_engine.arguments.names import ENGINE_ARGUMENTS
 
 logger = logging.getLogger(__name__)
 

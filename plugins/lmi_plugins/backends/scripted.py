@@ -12,15 +12,15 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from pydantic import Field, NonNegativeFloat
 
 from lmi_core.backend import Backend, BackendSetup
-from lmi_core.chat import Chat
+from lmi_core.chats.chat import Chat
+from lmi_core.configuration.properties import ModelProperties
+from lmi_core.engines.extended_parameters import ExtendedParameters
 from lmi_core.errors import GenerationFailed, InvalidPayload
-from lmi_core.extended_parameters import ExtendedParameters
 from lmi_core.generation import FinishReason, GenerationStep, Token
 from lmi_core.hookspecs import hookimpl
-from lmi_core.properties import ModelProperties
 from lmi_core.remote.location import RemoteModel
 from lmi_core.request import ValidRequest
-from lmi_core.token_stream import TokenStream
+from lmi_core.texts.token_stream import TokenStream
 from lmi_core.tokenizer import Detokenizer, Tokenizer
 
 MAX_LENGTH = 2048

@@ -9,14 +9,14 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar
 from pydantic import Field, PositiveInt
 
 from lmi_core.backend import Backend, BackendSetup
-from lmi_core.extended_parameters import ExtendedParameters
+from lmi_core.configuration.model_source import model_source
+from lmi_core.configuration.properties import ModelProperties, Names, NoEffect
+from lmi_core.engines.extended_parameters import ExtendedParameters
 from lmi_core.generation import GenerationStep
 from lmi_core.hookspecs import hookimpl
-from lmi_core.huggingface_tokenizer import HuggingFaceTokenizer
-from lmi_core.model_source import model_source
-from lmi_core.properties import ModelProperties, Names, NoEffect
 from lmi_core.remote.location import RemoteModel
 from lmi_core.request import ValidRequest
+from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
 from lmi_plugins.backends.engine_properties import (
     EngineProperties,
     adapter_folders,
@@ -25,8 +25,8 @@ from lmi_plugins.backends.engine_properties import (
     int8_warnings,
 )
 from lmi_plugins.backends.torch_parameters import sampling_parameters
-from lmi_plugins.torch_engine.client import EngineClient
-from lmi_plugins.torch_engine.messages import DataType, EngineOptions
+from lmi_plugins.torch_engine.worker.client import EngineClient
+from lmi_plugins.torch_engine.worker.messages import DataType, EngineOptions
 
 T = TypeVar("T")
 

@@ -2,8 +2,8 @@
 
 import orjson
 
-from lmi_core.extended_parameters import ExtendedParameters
-from lmi_plugins.torch_engine.messages import Guide, SamplingParameters
+from lmi_core.engines.extended_parameters import ExtendedParameters
+from lmi_plugins.torch_engine.worker.messages import Guide, SamplingParameters
 
 
 def sampling_parameters(parameters: ExtendedParameters, markers: tuple[str, ...] = ()) -> SamplingParameters:

@@ -12,17 +12,17 @@ from lmi_core.hookspecs import hookimpl
 from lmi_core.remote.location import RemoteModel
 from lmi_core.request import ValidRequest
 from lmi_core.tensors import Tensor, TensorBackend
-from lmi_core.token_writer import TokenWriter
+from lmi_core.texts.token_writer import TokenWriter
 from lmi_plugins.backends.engine_properties import engine_downloads
 from lmi_plugins.backends.torch import engine_options, with_tokenizer
 from lmi_plugins.backends.trtllm_properties import TrtllmProperties
-from lmi_plugins.torch_engine.messages import EngineOptions
+from lmi_plugins.torch_engine.worker.messages import EngineOptions
 from lmi_plugins.trtllm.client import ManagerClient
 from lmi_plugins.trtllm.parameters import TrtllmParameters
-from lmi_plugins.trtllm.tensor_table import INPUTS, OUTPUTS
-from lmi_plugins.trtllm.text_request import request_tensors
-from lmi_plugins.trtllm.text_steps import generation_steps
-from lmi_plugins.trtllm.triton_inputs import from_triton
+from lmi_plugins.trtllm.requests.tensor_table import INPUTS, OUTPUTS
+from lmi_plugins.trtllm.requests.triton_inputs import from_triton
+from lmi_plugins.trtllm.texts.request import request_tensors
+from lmi_plugins.trtllm.texts.steps import generation_steps
 
 
 class TrtllmBackend(Backend[TrtllmProperties], TensorBackend):

@@ -4,9 +4,9 @@ from typing import Annotated
 
 from pydantic import Field, NonNegativeInt, PositiveInt
 
-from lmi_core.properties import Names, NoEffect
+from lmi_core.configuration.properties import Names, NoEffect
 from lmi_plugins.backends.torch import TorchProperties
-from lmi_plugins.trtllm.limits import RequestLimits
+from lmi_plugins.trtllm.requests.limits import RequestLimits
 
 Given = str | None  # whatever it is
 

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pydantic import Field
 
 from lmi_core.backend import Backend, BackendSetup
-from lmi_core.devices import visible_gpus
+from lmi_core.chats.images import Image, ImagePrompt
+from lmi_core.configuration.devices import visible_gpus
+from lmi_core.engines.extended_parameters import ExtendedParameters
 from lmi_core.errors import BackendUnhealthy, ConfigurationError
-from lmi_core.extended_parameters import ExtendedParameters
 from lmi_core.generation import GenerationStep
 from lmi_core.hookspecs import hookimpl
-from lmi_core.huggingface_tokenizer import HuggingFaceTokenizer
-from lmi_core.images import Image, ImagePrompt
 from lmi_core.remote.location import RemoteModel
 from lmi_core.request import ValidRequest
+from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
 from lmi_plugins.backends.engine_properties import adapter_folders
 from lmi_plugins.backends.parallel_degrees import parallel_degrees
 from lmi_plugins.backends.vllm_properties import (
@@ -30,14 +30,14 @@ from lmi_plugins.backends.vllm_properties import (
     vllm_downloads,
     vllm_warnings,
 )
-from lmi_plugins.vllm_engine.argument_names import ENGINE_ARGUMENTS
-from lmi_plugins.vllm_engine.former_arguments import (
+from lmi_plugins.vllm_engine.arguments.former import (
     FORMER_ARGUMENTS,
     Passed,
     with_present_values,
     with_replacements,
 )
-from lmi_plugins.vllm_engine.lmcache import use_lmcache
+from lmi_plugins.vllm_engine.arguments.lmcache import use_lmcache
+from lmi_plugins.vllm_engine.arguments.names import ENGINE_ARGUMENTS
 
 if TYPE_CHECKING:
     from lmi_plugins.vllm_engine.service import VllmService

@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, PositiveInt
 
 from lmi_core.backend import BackendSetup
+from lmi_core.configuration.model_source import model_source
+from lmi_core.configuration.properties import Names
 from lmi_core.errors import ConfigurationError
-from lmi_core.model_source import model_source
-from lmi_core.properties import Names
 from lmi_core.remote.location import RemoteModel, is_s3
 from lmi_plugins.backends.engine_properties import (
     NGRAM,

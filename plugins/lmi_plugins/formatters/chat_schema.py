@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 from uuid import uuid4
 
+from lmi_core.chats.reasoning.parser import SplitText
+from lmi_core.chats.reasoning.reader import Reasoning, ReasoningReader
+from lmi_core.chats.tool_calls import CallArguments, CallBegun, Content, Piece, ToolCallParser
 from lmi_core.formatter import OutputFormatter
 from lmi_core.generation import GeneratedSequence, GenerationOutput, Token
 from lmi_core.parameters import GenerationParameters
-from lmi_core.reasoning.parser import SplitText
-from lmi_core.reasoning.reader import Reasoning, ReasoningReader
 from lmi_core.tokenizer import Tokenizer
-from lmi_core.tool_calls import CallArguments, CallBegun, Content, Piece, ToolCallParser
 
 JsonObject = dict[str, Any]
 

@@ -8,42 +8,42 @@ from collections.abc import Iterable
 import torch
 from transformers import PreTrainedModel
 
-from lmi_core.bad_texts.text_ban import TextBan
-from lmi_core.bad_texts.token_indexes import TokenIndexes
 from lmi_core.errors import AdapterNotFound, ContextLengthExceeded, GenerationFailed, InvalidParameter, LmiError
 from lmi_core.generation import FinishReason, GenerationStep
-from lmi_core.huggingface_tokenizer import HuggingFaceTokenizer
-from lmi_core.token_stream import TokenStream
-from lmi_plugins.torch_engine.adapter_store import AdapterStore, Source, open_store
-from lmi_plugins.torch_engine.attention import UnsupportedAttention
-from lmi_plugins.torch_engine.beam_checks import check_beams
-from lmi_plugins.torch_engine.beam_search import BeamSearch, beam_rows
-from lmi_plugins.torch_engine.block_pool import BLOCK_SIZE, BlockPool
-from lmi_plugins.torch_engine.conditioning import condition
-from lmi_plugins.torch_engine.draft import read_draft
-from lmi_plugins.torch_engine.draft_model import load_draft_model
-from lmi_plugins.torch_engine.guide_queue import GuideQueue
-from lmi_plugins.torch_engine.guides import GuideCompiler
-from lmi_plugins.torch_engine.likeliest import read_likeliest
-from lmi_plugins.torch_engine.loading import context_length, end_of_sequence_ids, load_model
-from lmi_plugins.torch_engine.memory import count_blocks
-from lmi_plugins.torch_engine.messages import EngineOptions, EngineRequest, SamplingParameters
-from lmi_plugins.torch_engine.model_runner import ModelRunner
-from lmi_plugins.torch_engine.outcome import Outcome, read_outcomes
-from lmi_plugins.torch_engine.paged_runner import PagedRunner
+from lmi_core.texts.bad_texts.text_ban import TextBan
+from lmi_core.texts.bad_texts.token_indexes import TokenIndexes
+from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
+from lmi_core.texts.token_stream import TokenStream
+from lmi_plugins.torch_engine.adapters.store import AdapterStore, Source, open_store
+from lmi_plugins.torch_engine.beams.checks import check_beams
+from lmi_plugins.torch_engine.beams.search import BeamSearch, beam_rows
+from lmi_plugins.torch_engine.guides.compiling import GuideCompiler
+from lmi_plugins.torch_engine.model.attention import UnsupportedAttention
+from lmi_plugins.torch_engine.model.loading import context_length, end_of_sequence_ids, load_model
+from lmi_plugins.torch_engine.model.model_runner import ModelRunner
+from lmi_plugins.torch_engine.model.paged_runner import PagedRunner
+from lmi_plugins.torch_engine.model.row_runner import RowRunner
+from lmi_plugins.torch_engine.model.soft_prompt import with_soft_prompt
 from lmi_plugins.torch_engine.parameter_checks import check_parameters
-from lmi_plugins.torch_engine.prefix_cache import PrefixCache
-from lmi_plugins.torch_engine.processing import process
-from lmi_plugins.torch_engine.raw_logits import collect_logits, take_generation_logits, take_prompt_logits
-from lmi_plugins.torch_engine.row_runner import RowRunner
-from lmi_plugins.torch_engine.sampler import Sampler
-from lmi_plugins.torch_engine.scheduler import Scheduler
+from lmi_plugins.torch_engine.sampling.likeliest import read_likeliest
+from lmi_plugins.torch_engine.sampling.outcome import Outcome, read_outcomes
+from lmi_plugins.torch_engine.sampling.processing import process
+from lmi_plugins.torch_engine.sampling.raw_logits import collect_logits, take_generation_logits, take_prompt_logits
+from lmi_plugins.torch_engine.sampling.sampler import Sampler
+from lmi_plugins.torch_engine.scheduling.block_pool import BLOCK_SIZE, BlockPool
+from lmi_plugins.torch_engine.scheduling.conditioning import condition
+from lmi_plugins.torch_engine.scheduling.guide_queue import GuideQueue
+from lmi_plugins.torch_engine.scheduling.memory import count_blocks
+from lmi_plugins.torch_engine.scheduling.prefix_cache import PrefixCache
+from lmi_plugins.torch_engine.scheduling.scheduler import Scheduler
 from lmi_plugins.torch_engine.sequence import Chunk, Sequence
-from lmi_plugins.torch_engine.soft_prompt import with_soft_prompt
-from lmi_plugins.torch_engine.speculation import Speculation
-from lmi_plugins.torch_engine.threads import Threads
+from lmi_plugins.torch_engine.speculation.draft import read_draft
+from lmi_plugins.torch_engine.speculation.draft_model import load_draft_model
+from lmi_plugins.torch_engine.speculation.speculation import Speculation
+from lmi_plugins.torch_engine.speculation.verification import Check, begin_checks, merged, verify
 from lmi_plugins.torch_engine.token_texts import TokenTexts
-from lmi_plugins.torch_engine.verification import Check, begin_checks, merged, verify
+from lmi_plugins.torch_engine.worker.messages import EngineOptions, EngineRequest, SamplingParameters
+from lmi_plugins.torch_engine.worker.threads import Threads
 
 logger = logging.getLogger(__name__)
 

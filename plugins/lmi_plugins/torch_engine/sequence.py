@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from lmi_core.token_stream import TokenStream
-from lmi_plugins.torch_engine.adapter import Adapter
-from lmi_plugins.torch_engine.draft import Acceptance, Draft
-from lmi_plugins.torch_engine.messages import EngineRequest, SamplingParameters
-from lmi_plugins.torch_engine.processor_state import ProcessorState
+from lmi_core.texts.token_stream import TokenStream
+from lmi_plugins.torch_engine.adapters.adapter import Adapter
+from lmi_plugins.torch_engine.sampling.processor_state import ProcessorState
+from lmi_plugins.torch_engine.speculation.draft import Acceptance, Draft
+from lmi_plugins.torch_engine.worker.messages import EngineRequest, SamplingParameters
 
 if TYPE_CHECKING:
-    from lmi_plugins.torch_engine.beam_search import BeamSearch
-    from lmi_plugins.torch_engine.logits_processor import LogitsProcessor
+    from lmi_plugins.torch_engine.beams.search import BeamSearch
+    from lmi_plugins.torch_engine.sampling.logits_processor import LogitsProcessor
 
 SEED_STEP = 0x9E3779B97F4A7C15  # odd, so that no two sequences of a request get the same seed
 

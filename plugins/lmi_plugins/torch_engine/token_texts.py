@@ -1,11 +1,11 @@
 """Writes the tokens of sequences, in the way that their requests ask for."""
 
 from lmi_core.generation import Token
-from lmi_core.huggingface_tokenizer import HuggingFaceTokenizer
-from lmi_core.token_stream import TokenStream
-from lmi_core.token_writer import TokenWriter
-from lmi_plugins.torch_engine.messages import SamplingParameters
+from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
+from lmi_core.texts.token_stream import TokenStream
+from lmi_core.texts.token_writer import TokenWriter
 from lmi_plugins.torch_engine.sequence import Likeliest, Sequence
+from lmi_plugins.torch_engine.worker.messages import SamplingParameters
 
 
 class TokenTexts(TokenWriter):

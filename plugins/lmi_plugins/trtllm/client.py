@@ -5,12 +5,11 @@ import itertools
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import suppress
 
+from lmi_core.engines.worker import Worker
 from lmi_core.errors import BackendUnhealthy, ConfigurationError, GenerationFailed, LmiError, RequestAborted
 from lmi_core.tensors import Tensor
-from lmi_core.worker import Worker
-from lmi_plugins.torch_engine.engine_worker import EngineWorker
-from lmi_plugins.torch_engine.messages import EngineOptions
-from lmi_plugins.trtllm.limits import RequestLimits
+from lmi_plugins.torch_engine.worker.engine_worker import EngineWorker
+from lmi_plugins.torch_engine.worker.messages import EngineOptions
 from lmi_plugins.trtllm.protocol import (
     Infer,
     Load,
@@ -22,6 +21,7 @@ from lmi_plugins.trtllm.protocol import (
     decode_from_worker,
     encode,
 )
+from lmi_plugins.trtllm.requests.limits import RequestLimits
 
 WORKER_TARGET = "lmi_plugins.trtllm.service:run"
 

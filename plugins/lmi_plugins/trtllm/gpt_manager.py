@@ -10,16 +10,16 @@ from typing import Any, Self
 import numpy
 
 from lmi_core.errors import GenerationFailed, InvalidParameter, LmiError
-from lmi_core.huggingface_tokenizer import HuggingFaceTokenizer
+from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
 from lmi_plugins.torch_engine.engine import Engine
-from lmi_plugins.torch_engine.messages import EngineOptions
-from lmi_plugins.trtllm.inference_request import InferenceRequest
-from lmi_plugins.trtllm.limits import NO_LIMITS, RequestLimits
-from lmi_plugins.trtllm.lora_cache import LoraCache
-from lmi_plugins.trtllm.model_checks import check_model
+from lmi_plugins.torch_engine.worker.messages import EngineOptions
+from lmi_plugins.trtllm.adapters.lora_cache import LoraCache
+from lmi_plugins.trtllm.requests.inference_request import InferenceRequest
+from lmi_plugins.trtllm.requests.limits import NO_LIMITS, RequestLimits
+from lmi_plugins.trtllm.requests.model_checks import check_model
+from lmi_plugins.trtllm.requests.translation import by_tensor_names, engine_request
 from lmi_plugins.trtllm.responses import Answer, Response
 from lmi_plugins.trtllm.statistics import statistics
-from lmi_plugins.trtllm.translation import by_tensor_names, engine_request
 
 logger = logging.getLogger(__name__)
 

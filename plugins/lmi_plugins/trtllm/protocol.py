@@ -3,9 +3,9 @@
 import msgspec
 
 from lmi_core.tensors import Tensor
-from lmi_plugins.torch_engine.messages import EngineOptions
-from lmi_plugins.torch_engine.protocol import Failure
-from lmi_plugins.trtllm.limits import RequestLimits
+from lmi_plugins.torch_engine.worker.messages import EngineOptions
+from lmi_plugins.torch_engine.worker.protocol import Failure
+from lmi_plugins.trtllm.requests.limits import RequestLimits
 
 
 class Load(msgspec.Struct, tag=True):

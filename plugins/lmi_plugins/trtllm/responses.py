@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import numpy
 
 from lmi_core.generation import GenerationStep
-from lmi_plugins.trtllm.inference_request import InferenceRequest
-from lmi_plugins.trtllm.translation import NO_END
+from lmi_plugins.trtllm.requests.inference_request import InferenceRequest
+from lmi_plugins.trtllm.requests.translation import NO_END
 
 Array = numpy.ndarray[Any, Any]
 FLOAT = numpy.dtype("<f4")

@@ -3,12 +3,11 @@
 import threading
 from collections import deque
 
+from lmi_core.engines.worker import Channel
 from lmi_core.errors import ConfigurationError, LmiError
 from lmi_core.tensors import Tensor
-from lmi_core.worker import Channel
-from lmi_plugins.torch_engine.protocol import Failure
+from lmi_plugins.torch_engine.worker.protocol import Failure
 from lmi_plugins.trtllm.gpt_manager import GptManager, Tensors
-from lmi_plugins.trtllm.inference_request import InferenceRequest
 from lmi_plugins.trtllm.protocol import (
     Infer,
     Load,
@@ -21,6 +20,7 @@ from lmi_plugins.trtllm.protocol import (
     decode_to_worker,
     encode,
 )
+from lmi_plugins.trtllm.requests.inference_request import InferenceRequest
 
 
 def run(channel: Channel) -> None:

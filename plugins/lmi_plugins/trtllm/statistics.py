@@ -4,8 +4,8 @@ import json
 import time
 from collections.abc import Sequence as Items
 
-from lmi_plugins.torch_engine.block_pool import BLOCK_SIZE
 from lmi_plugins.torch_engine.engine import Engine
+from lmi_plugins.torch_engine.scheduling.block_pool import BLOCK_SIZE
 from lmi_plugins.torch_engine.sequence import Chunk
 
 

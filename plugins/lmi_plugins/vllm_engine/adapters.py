@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from lmi_core.errors import AdapterNotFound, ConfigurationError, InvalidAdapter
-from lmi_core.script.model_code import ADAPTER_WEIGHTS
+from lmi_core.script.formatters.model_code import ADAPTER_WEIGHTS
 from lmi_plugins.vllm_engine.engine import VllmEngine
 from lmi_plugins.vllm_engine.library import LoRARequest
 

@@ -9,12 +9,11 @@ from contextlib import contextmanager, suppress
 
 from pydantic import ValidationError
 
+from lmi_core.engines.gathering import Gathering
+from lmi_core.engines.restarts import Restarts
 from lmi_core.errors import BackendUnhealthy, ConfigurationError, GenerationFailed, InvalidParameter, LmiError
-from lmi_core.gathering import Gathering
-from lmi_core.restarts import Restarts
-from lmi_plugins.vllm_engine.arguments import engine_arguments
+from lmi_plugins.vllm_engine.arguments.parsing import engine_arguments
 from lmi_plugins.vllm_engine.compute_cpus import leave_to_workers, let_core_look, share_again
-from lmi_plugins.vllm_engine.gathering_outputs import GatheringOutputs
 from lmi_plugins.vllm_engine.library import (
     AsyncEngineArgs,
     AsyncLLM,
@@ -32,6 +31,7 @@ from lmi_plugins.vllm_engine.library import (
     token_prompt,
     warn_if_untested,
 )
+from lmi_plugins.vllm_engine.outputs.gathering import GatheringOutputs
 
 logger = logging.getLogger(__name__)
 

@@ -4,19 +4,15 @@ from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
 
-from lmi_core.extended_parameters import ExtendedParameters
+from lmi_core.chats.images import Image, ImagePrompt
+from lmi_core.engines.extended_parameters import ExtendedParameters
+from lmi_core.engines.merge import merge
 from lmi_core.generation import GenerationStep
-from lmi_core.huggingface_tokenizer import HuggingFaceTokenizer
-from lmi_core.images import Image, ImagePrompt
-from lmi_core.merge import merge
 from lmi_core.request import ValidRequest
-from lmi_core.token_writer import TokenWriter
-from lmi_plugins.vllm_engine.acceptance import AcceptanceLog
+from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
+from lmi_core.texts.token_writer import TokenWriter
 from lmi_plugins.vllm_engine.adapters import VllmAdapters
-from lmi_plugins.vllm_engine.beam_search import BeamSearch
 from lmi_plugins.vllm_engine.engine import VllmEngine, translated_errors
-from lmi_plugins.vllm_engine.generation import steps
-from lmi_plugins.vllm_engine.images import VllmImages, place_images
 from lmi_plugins.vllm_engine.library import (
     MultiModalInput,
     RequestOutput,
@@ -25,8 +21,12 @@ from lmi_plugins.vllm_engine.library import (
     image_prompt,
     token_prompt,
 )
-from lmi_plugins.vllm_engine.parameter_checks import check_beams, check_speculation
-from lmi_plugins.vllm_engine.sampling import sampling_params
+from lmi_plugins.vllm_engine.outputs.acceptance import AcceptanceLog
+from lmi_plugins.vllm_engine.outputs.beam_search import BeamSearch
+from lmi_plugins.vllm_engine.outputs.generation import steps
+from lmi_plugins.vllm_engine.requests.images import VllmImages, place_images
+from lmi_plugins.vllm_engine.requests.parameter_checks import check_beams, check_speculation
+from lmi_plugins.vllm_engine.requests.sampling import sampling_params
 
 
 class VllmService:

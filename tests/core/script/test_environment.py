@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from lmi_core.cache import CACHE_VARIABLE
+from lmi_core.configuration.cache import CACHE_VARIABLE
 from lmi_core.errors import ConfigurationError
 from lmi_core.script.environment import model_environment
 from tests.conftest import SCRIPTED, ModelDirectory, Serve

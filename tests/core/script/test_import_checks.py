@@ -6,7 +6,7 @@ import pytest
 
 import djl_python
 from lmi_core.errors import ConfigurationError
-from lmi_core.script.djl_python_names import MISSING_MODULES, PRESENT_MODULES
+from lmi_core.script.djl_names.modules import MISSING_MODULES, PRESENT_MODULES
 from lmi_core.script.import_checks import import_warnings, require_imports
 
 SCRIPTS = Path(__file__).parents[2] / "model_scripts"

@@ -2,9 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from lmi_core.configuration import Given
+from lmi_core.configuration.configuration import Given
+from lmi_core.configuration.properties import HandlerProperties, ModelProperties, ServerProperties, declared
 from lmi_core.errors import ConfigurationError
-from lmi_core.properties import HandlerProperties, ModelProperties, ServerProperties, declared
 from lmi_handlers.container.declarations import Declared, Fate
 from lmi_handlers.container.server_keys import SERVER_KEYS
 from lmi_handlers.container.settings import Settings, for_models, read_file

@@ -1,5 +1,5 @@
-from lmi_core.keys_without_effect import KEYS_WITHOUT_EFFECT
-from lmi_core.plugins import load_plugins
+from lmi_core.configuration.keys_without_effect import KEYS_WITHOUT_EFFECT
+from lmi_core.plugins.loading import load_plugins
 from lmi_handlers.djl.document import document
 from lmi_handlers.djl.names import ANSWERED_ROUTES, DJL_KEYS, OTHER_ROUTES
 

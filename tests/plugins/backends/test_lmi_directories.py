@@ -5,15 +5,15 @@ import os
 
 import pytest
 
-from lmi_core.backend_choice import foreign_keys
-from lmi_core.configuration import Configuration
+from lmi_core.configuration.backend_choice import foreign_keys
+from lmi_core.configuration.configuration import Configuration
+from lmi_core.configuration.properties import HandlerProperties, ServerProperties
 from lmi_core.errors import ConfigurationError
-from lmi_core.model import Model, read_plan
-from lmi_core.plugins import Plugins, load_plugins
-from lmi_core.properties import HandlerProperties, ServerProperties
+from lmi_core.plugins.loading import Plugins, load_plugins
+from lmi_core.serving.model import Model, read_plan
 from lmi_handlers.djl.names import DJL_KEYS
 from lmi_plugins.backends import vllm as vllm_backend
-from lmi_plugins.vllm_engine import lmcache
+from lmi_plugins.vllm_engine.arguments import lmcache
 from tests.conftest import ModelDirectory
 
 GPUS = 8

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from lmi_core.errors import ConfigurationError
-from lmi_core.model import ModelPlan, read_plan
-from lmi_core.plugins import load_plugins
+from lmi_core.plugins.loading import load_plugins
+from lmi_core.serving.model import ModelPlan, read_plan
 from lmi_plugins.backends import lmi_dist
 from lmi_plugins.backends.lmi_dist import LmiDistBackend, LmiDistProperties, TorchLmiDistBackend
 from tests.conftest import ModelDirectory, Serve

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from lmi_core.backend import BackendSetup
-from lmi_core.configuration import Configuration
+from lmi_core.configuration.configuration import Configuration
 from lmi_plugins.backends.torch import TorchBackend, TorchProperties
-from lmi_plugins.torch_engine.messages import EngineOptions
+from lmi_plugins.torch_engine.worker.messages import EngineOptions
 from tests.conftest import ModelDirectory
 
 

@@ -4,9 +4,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from lmi_core.extended_parameters import ExtendedParameters
+from lmi_core.engines.extended_parameters import ExtendedParameters
 from lmi_plugins.backends.torch_parameters import sampling_parameters
-from lmi_plugins.torch_engine.messages import Guide, SamplingParameters
+from lmi_plugins.torch_engine.worker.messages import Guide, SamplingParameters
 
 # What each parameter becomes, of those that do not only keep their names.
 BECOMES: list[tuple[Mapping[str, Any], Mapping[str, Any]]] = [

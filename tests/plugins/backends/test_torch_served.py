@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from lmi_core import gathering
+from lmi_core.engines import gathering
 from tests.conftest import Answer, RunningServer, Serve
 from tests.plugins.torch_engine.tiny_models import save_model, save_tokenizer
 

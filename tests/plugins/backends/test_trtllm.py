@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 
 from lmi_core.backend import BackendSetup
-from lmi_core.configuration import Configuration
+from lmi_core.configuration.configuration import Configuration
 from lmi_core.errors import ConfigurationError
-from lmi_core.plugins import load_plugins
+from lmi_core.plugins.loading import load_plugins
 from lmi_core.tensors import TensorBackend
 from lmi_plugins.backends.trtllm import TrtllmBackend
 from lmi_plugins.backends.trtllm_properties import TrtllmProperties
-from lmi_plugins.trtllm.limits import RequestLimits
+from lmi_plugins.trtllm.requests.limits import RequestLimits
 from tests.conftest import ModelDirectory
 
 

@@ -9,11 +9,11 @@ import torch
 
 from lmi_core.errors import ContextLengthExceeded, GenerationFailed, InvalidParameter
 from lmi_core.generation import GenerationStep
-from lmi_core.huggingface_tokenizer import HuggingFaceTokenizer
+from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
 from lmi_core.tokenizer import Detokenizer
 from lmi_plugins.torch_engine.engine import Engine
-from lmi_plugins.torch_engine.messages import EngineOptions, EngineRequest
 from lmi_plugins.torch_engine.sequence import Chunk
+from lmi_plugins.torch_engine.worker.messages import EngineOptions, EngineRequest
 from tests.plugins.torch_engine.conftest import ModelDirectory, ReferenceModel
 from tests.plugins.torch_engine.tiny_models import (
     CONTEXT,

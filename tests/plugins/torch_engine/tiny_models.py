@@ -12,9 +12,9 @@ from transformers import (
 )
 
 from lmi_core.generation import GenerationStep, Token
-from lmi_core.huggingface_tokenizer import HuggingFaceTokenizer
+from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
 from lmi_plugins.torch_engine.engine import Engine, Result
-from lmi_plugins.torch_engine.messages import EngineOptions, EngineRequest, SamplingParameters
+from lmi_plugins.torch_engine.worker.messages import EngineOptions, EngineRequest, SamplingParameters
 
 VOCABULARY = 320
 CONTEXT = 128

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from lmi_plugins.torch_engine.messages import EngineOptions
+from lmi_plugins.torch_engine.worker.messages import EngineOptions
 from lmi_plugins.trtllm.gpt_manager import GptManager, Tensors
-from lmi_plugins.trtllm.inference_request import InferenceRequest
-from lmi_plugins.trtllm.limits import NO_LIMITS, RequestLimits
+from lmi_plugins.trtllm.requests.inference_request import InferenceRequest
+from lmi_plugins.trtllm.requests.limits import NO_LIMITS, RequestLimits
 
 PROMPT = [5, 6, 7]
 TIMEOUT = 60.0  # seconds, of tests that would else wait for ever

@@ -13,14 +13,14 @@ import pytest_asyncio
 
 from lmi_core.errors import BackendUnhealthy, ConfigurationError, GenerationFailed, InvalidParameter, RequestAborted
 from lmi_core.tensors import Tensor
-from lmi_plugins.torch_engine.messages import EngineOptions
+from lmi_plugins.torch_engine.worker.messages import EngineOptions
 from lmi_plugins.trtllm.client import ManagerClient
-from lmi_plugins.trtllm.inference_request import InferenceRequest
-from lmi_plugins.trtllm.limits import NO_LIMITS, RequestLimits
+from lmi_plugins.trtllm.requests.inference_request import InferenceRequest
+from lmi_plugins.trtllm.requests.limits import NO_LIMITS, RequestLimits
 from tests.plugins.torch_engine.conftest import ModelDirectory, ReferenceModel
 from tests.plugins.torch_engine.tiny_models import CONTEXT, VOCABULARY, reference_ids
+from tests.plugins.trtllm.adapters.lora_rows import task_id
 from tests.plugins.trtllm.asking import PROMPT
-from tests.plugins.trtllm.lora_rows import task_id
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

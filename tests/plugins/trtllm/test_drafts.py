@@ -10,7 +10,7 @@ import torch
 from tests.plugins.torch_engine.conftest import ReferenceModel
 from tests.plugins.torch_engine.tiny_models import VOCABULARY
 from tests.plugins.trtllm.asking import PROMPT, Asker
-from tests.plugins.trtllm.by_hand import all_logits, greedy
+from tests.plugins.trtllm.requests.by_hand import all_logits, greedy
 
 COUNT = 12
 

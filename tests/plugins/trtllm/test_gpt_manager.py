@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from lmi_core.errors import ConfigurationError
-from lmi_plugins.torch_engine.messages import EngineOptions
+from lmi_plugins.torch_engine.worker.messages import EngineOptions
 from lmi_plugins.trtllm.gpt_manager import GptManager, Tensors
-from lmi_plugins.trtllm.inference_request import InferenceRequest
-from lmi_plugins.trtllm.limits import RequestLimits
+from lmi_plugins.trtllm.requests.inference_request import InferenceRequest
+from lmi_plugins.trtllm.requests.limits import RequestLimits
 from tests.plugins.torch_engine.conftest import ModelDirectory, ReferenceModel
 from tests.plugins.torch_engine.tiny_models import CONTEXT, VOCABULARY, reference_ids
 from tests.plugins.trtllm.asking import PROMPT, Asker

@@ -9,7 +9,7 @@ import torch
 from tests.plugins.torch_engine.conftest import ModelDirectory, ReferenceModel
 from tests.plugins.torch_engine.tiny_models import VOCABULARY
 from tests.plugins.trtllm.asking import PROMPT, Asker
-from tests.plugins.trtllm.by_hand import all_logits, greedy, log_probs
+from tests.plugins.trtllm.requests.by_hand import all_logits, greedy, log_probs
 
 EVERYTHING: dict[str, Any] = {
     "return_log_probs": [True],

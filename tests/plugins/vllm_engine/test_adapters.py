@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.plugins.torch_engine.lora_adapters import merged_model, save_adapter
+from tests.plugins.torch_engine.adapters.lora_adapters import merged_model, save_adapter
 from tests.plugins.torch_engine.tiny_models import reference_ids, reference_model
 from tests.plugins.vllm_server import HELLO, STORY, VllmServer, ids
 

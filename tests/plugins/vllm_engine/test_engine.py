@@ -7,7 +7,7 @@ from typing import Any
 import psutil
 import pytest
 
-from lmi_core import gathering
+from lmi_core.engines import gathering
 from lmi_plugins.vllm_engine import engine
 from lmi_plugins.vllm_engine.compute_cpus import ALL
 from tests.plugins.vllm_server import STORY, VllmServer

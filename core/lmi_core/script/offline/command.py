@@ -2,7 +2,7 @@
 
 import argparse
 
-from lmi_core.logs import configure_logging
+from lmi_core.engines.logs import configure_logging
 from lmi_core.script.offline.handler import TestHandler
 from lmi_core.script.offline.requests import create_request
 

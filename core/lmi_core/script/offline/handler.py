@@ -11,14 +11,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar
 
-from lmi_core import java_properties
-from lmi_core.configuration import FILE_NAME
-from lmi_core.plugins import load_plugins
-from lmi_core.properties import OPTION_PREFIX, HandlerProperties, Properties, ServerProperties, declared
-from lmi_core.script.handler_answers import answer_of
-from lmi_core.script.inputs import Input, batch_of
+from lmi_core.configuration import java_properties
+from lmi_core.configuration.configuration import FILE_NAME
+from lmi_core.configuration.properties import OPTION_PREFIX, HandlerProperties, Properties, ServerProperties, declared
+from lmi_core.plugins.loading import load_plugins
+from lmi_core.script.djl_names.inputs import Input, batch_of
+from lmi_core.script.djl_names.outputs import EncodedChunk, Output
+from lmi_core.script.function.answers import answer_of
 from lmi_core.script.offline.requests import create_json_request
-from lmi_core.script.outputs import EncodedChunk, Output
 
 ENVIRONMENT_PREFIX = "OPTION_"
 KEY_CASES = {"entrypoint": "entryPoint"}

@@ -5,9 +5,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from lmi_core.script.inputs import Input
-from lmi_core.script.nd_list import to_nd_list, to_npz
-from lmi_core.script.outputs import Output
+from lmi_core.script.djl_names.inputs import Input
+from lmi_core.script.djl_names.nd_list import to_nd_list, to_npz
+from lmi_core.script.djl_names.outputs import Output
 
 TYPES = {
     ".json": "application/json",

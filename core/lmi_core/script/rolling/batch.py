@@ -8,11 +8,11 @@ from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import Any
 
-from lmi_core.script.handler_answers import FAILURES, answer_of, failure, finalize, head_of
-from lmi_core.script.handler_protocol import End, Head, Reply, Working
-from lmi_core.script.handler_script import HandlerScript
-from lmi_core.script.inputs import Input, batch_of
-from lmi_core.script.outputs import Output
+from lmi_core.script.djl_names.inputs import Input, batch_of
+from lmi_core.script.djl_names.outputs import Output
+from lmi_core.script.function.answers import FAILURES, answer_of, failure, finalize, head_of
+from lmi_core.script.function.protocol import End, Head, Reply, Working
+from lmi_core.script.function.script import HandlerScript
 from lmi_core.script.rolling.steps import RollingStep, WrongAnswer, read_steps
 
 logger = logging.getLogger(__name__)

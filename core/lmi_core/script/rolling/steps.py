@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from lmi_core.script.handler_answers import FAILED, FAILURES, headers_of, sendable
-from lmi_core.script.handler_protocol import Chunk, End, Head, Reply, Working
-from lmi_core.script.outputs import JSON, EncodedChunk, Output
+from lmi_core.script.djl_names.outputs import JSON, EncodedChunk, Output
+from lmi_core.script.function.answers import FAILED, FAILURES, headers_of, sendable
+from lmi_core.script.function.protocol import Chunk, End, Head, Reply, Working
 
 OF_REQUEST = re.compile(r"batch_(\d+)[_.](.+)")  # a property for one request: its index, and the header's name
 EXPECTED = (

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from lmi_core.errors import LmiError
-from lmi_core.script.encode_decode import encode
-from lmi_core.script.inputs import Input
-from lmi_core.script.outputs import Output
+from lmi_core.script.djl_names.encode_decode import encode
+from lmi_core.script.djl_names.inputs import Input
+from lmi_core.script.djl_names.outputs import Output
 from lmi_core.script.services.generated_texts import text_steps, texts_after_prompts
 from lmi_core.script.services.input_parsing import ParsedInput, parse_input_with_formatter
 from lmi_core.script.services.model_engine import ModelEngine, model_files

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-from lmi_core.script.inputs import Input
-from lmi_core.script.outputs import Output
+from lmi_core.script.djl_names.inputs import Input
+from lmi_core.script.djl_names.outputs import Output
 from lmi_core.script.services.hugging_face import HuggingFaceService
 
 

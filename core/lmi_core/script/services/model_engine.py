@@ -12,16 +12,16 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from lmi_core.backend import Backend, BackendSetup
-from lmi_core.backend_choice import choose_backend
-from lmi_core.configuration import Configuration, Given
+from lmi_core.configuration.backend_choice import choose_backend
+from lmi_core.configuration.configuration import Configuration, Given
+from lmi_core.configuration.properties import OPTION_PREFIX, HandlerProperties, ServerProperties, declared
+from lmi_core.engines.merge import merge_prompts
 from lmi_core.errors import ConfigurationError, LmiError
 from lmi_core.formatter import OutputFormatter, joined
 from lmi_core.generation import GenerationOutput, GenerationStep
-from lmi_core.merge import merge_prompts
-from lmi_core.plugins import Plugins, load_plugins
-from lmi_core.properties import OPTION_PREFIX, HandlerProperties, ServerProperties, declared
+from lmi_core.plugins.loading import Plugins, load_plugins
 from lmi_core.request import GenerationRequest, ValidRequest
-from lmi_core.validation import validate
+from lmi_core.serving.validation import validate
 
 logger = logging.getLogger(__name__)
 

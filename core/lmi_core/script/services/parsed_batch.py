@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
 
-from lmi_core.payload import shown
+from lmi_core.payloads.payload import shown
 from lmi_core.request import ValidRequest
-from lmi_core.script.inputs import Input
+from lmi_core.script.djl_names.inputs import Input
 from lmi_core.script.services.service_formatters import Writing
 from lmi_core.script.services.service_properties import ServiceProperties
 

@@ -5,11 +5,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from lmi_core.script.contracts import InputContract, read_input_contract
-from lmi_core.script.decorators import INIT_MARK, INPUT_MARK, OUTPUT_MARK, PREDICTION_MARK
-from lmi_core.script.encode_decode import decode
-from lmi_core.script.inputs import Input
-from lmi_core.script.outputs import Output
+from lmi_core.script.djl_names.encode_decode import decode
+from lmi_core.script.djl_names.inputs import Input
+from lmi_core.script.djl_names.outputs import Output
+from lmi_core.script.formatters.contracts import InputContract, read_input_contract
+from lmi_core.script.formatters.decorators import INIT_MARK, INPUT_MARK, OUTPUT_MARK, PREDICTION_MARK
 from lmi_core.script.services.hugging_face import HuggingFaceService
 
 Function = Callable[..., Any]

@@ -6,10 +6,10 @@ from typing import Any
 
 from lmi_core.backend import Backend
 from lmi_core.errors import InvalidParameter
-from lmi_core.payload import shown
-from lmi_core.registry import did_you_mean
+from lmi_core.payloads.payload import shown
+from lmi_core.payloads.tolerance import MAX_REPORTED_NAMES, shown_name
+from lmi_core.plugins.registry import did_you_mean
 from lmi_core.request import GenerationRequest
-from lmi_core.tolerance import MAX_REPORTED_NAMES, shown_name
 
 logger = logging.getLogger(__name__)
 

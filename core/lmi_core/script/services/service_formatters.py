@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from lmi_core.configuration.formatter_choice import FormatterNames, require_choosable, resolve
 from lmi_core.formatter import OutputFormatter
-from lmi_core.formatting import FormatterNames, require_choosable, resolve
-from lmi_core.script.output_formatters import CallContext, custom_formatter, formatter_function
-from lmi_core.script.request_io import RequestInput
+from lmi_core.script.formatters.output_formatters import CallContext, custom_formatter, formatter_function
+from lmi_core.script.formatters.request_io import RequestInput
 from lmi_core.script.services.model_engine import ModelEngine
 
 CHATS = {"json_chat": "lmi_chat", "jsonlines_chat": "lmi_chat_jsonlines"}

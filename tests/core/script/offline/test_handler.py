@@ -25,9 +25,9 @@ from djl_python.test_model import (
     load_properties,
     update_properties_with_env_vars,
 )
-from lmi_core.script.async_utils import create_non_stream_output, create_stream_chunk_output
-from lmi_core.script.inputs import Input
-from lmi_core.script.outputs import Output
+from lmi_core.script.djl_names.async_utils import create_non_stream_output, create_stream_chunk_output
+from lmi_core.script.djl_names.inputs import Input
+from lmi_core.script.djl_names.outputs import Output
 
 SCRIPTS = Path(__file__).parents[3] / "model_scripts"
 HELLO_WORLD = str(SCRIPTS / "hello_world")

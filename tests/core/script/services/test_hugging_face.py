@@ -10,13 +10,13 @@ import pytest
 
 from djl_python.test_model import create_concurrent_batch_request, create_json_request
 from lmi_core.errors import AdapterNotFound, ConfigurationError, InvalidParameter
-from lmi_core.script.inputs import Input
-from lmi_core.script.outputs import Output
+from lmi_core.script.djl_names.inputs import Input
+from lmi_core.script.djl_names.outputs import Output
 from lmi_core.script.services import requests
 from lmi_core.script.services.hugging_face import HuggingFaceService
 from lmi_core.script.services.hugging_face_handler import ServiceHandler
 from lmi_core.script.services.parsed_batch import ParsedBatch
-from tests.plugins.torch_engine.lora_adapters import save_adapter
+from tests.plugins.torch_engine.adapters.lora_adapters import save_adapter
 from tests.plugins.torch_engine.tiny_models import reference_model
 
 HELLO = str(Path(__file__).parents[4] / "examples" / "hello")

@@ -17,7 +17,7 @@ from djl_python.properties_manager.properties import (
 from djl_python.request_io import TextInput
 from djl_python.test_model import create_concurrent_batch_request, create_json_request
 from djl_python.utils import IdCounter, is_beam_search, is_best_of, wait_till_generation_finished
-from lmi_core.script.inputs import Input
+from lmi_core.script.djl_names.inputs import Input
 
 MESSAGES = [{"role": "user", "content": "Why?"}]
 CHAT = {"messages": MESSAGES, "max_tokens": 7, "stop": "x", "logprobs": True, "top_logprobs": 2, "user": "me"}

@@ -12,8 +12,8 @@ import pytest
 
 from djl_python.output_formatter import TextGenerationOutput
 from djl_python.test_model import TestHandler, create_concurrent_batch_request, decode_encoded_output_binary
-from lmi_core.script.inputs import Input
-from lmi_core.script.outputs import Output
+from lmi_core.script.djl_names.inputs import Input
+from lmi_core.script.djl_names.outputs import Output
 from lmi_core.script.services.hugging_face import HuggingFaceService
 from lmi_core.script.services.hugging_face_handler import TRTLLMService
 

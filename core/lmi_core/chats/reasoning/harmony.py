@@ -1,0 +1,100 @@
+"""The harmony format of gpt-oss: messages in channels, one of which is the reasoning's."""
+
+import re
+
+from lmi_core.chats.reasoning.parser import AnswerContext, ReasoningFormat, ReasoningParser, SplitText
+from lmi_core.chats.reasoning.phases import PhasedReasoning
+from lmi_core.chats.reasoning.search import find_first
+
+START, MESSAGE = "<|start|>", "<|message|>"
+ENDS = ("<|end|>", "<|return|>", "<|call|>")
+CONTROL_TOKENS = frozenset({START, "<|channel|>", "<|constrain|>", MESSAGE, *ENDS})
+FINAL_HEADER = "<|channel|>final<|message|>"
+CHANNEL = re.compile(r"<\|channel\|>\s*(\w+)")
+FUNCTION = re.compile(r"\bto=functions\.")
+HEADER_STARTS = ("<|", " to=")
+BETWEEN_MESSAGES = "\n"  # of one kind
+
+
+class Harmony(ReasoningFormat):
+    """Reasoning is the channel `analysis`; calls of functions are content, as they are written."""
+
+    def reads(self, special_token: str) -> bool:
+        return special_token in CONTROL_TOKENS
+
+    def new_parser(self, context: AnswerContext) -> ReasoningParser:
+        parser = HarmonyReasoning()
+        begun = context.prompt[max(context.prompt.rfind(START), 0) :]
+        if CHANNEL.search(begun):  # the prompt ends within a message
+            parser.go_on_from(begun)
+        return parser
+
+    def close(self, prompt: str) -> str:
+        return prompt if prompt.endswith(MESSAGE) else prompt + FINAL_HEADER
+
+
+class HarmonyReasoning(PhasedReasoning):
+    """Reads headers and bodies of messages in turn; text that is no message is content."""
+
+    def __init__(self) -> None:
+        super().__init__(self._begin)
+        self._reasons = False
+        self._calls = False
+        self._told_reasoning = False
+        self._told_content = False
+
+    @property
+    def inside(self) -> bool:
+        return self._phase == self._body and self._reasons
+
+    @property
+    def undecided(self) -> bool:
+        return self._phase in (self._begin, self._header) and bool(self._held)
+
+    def go_on_from(self, message: str) -> None:
+        """Read the message that the prompt ends within, without telling of it."""
+        self.push(message)
+        self._told_reasoning = self._told_content = False
+
+    def _begin(self, final: bool) -> SplitText | None:
+        """Whether this model writes messages at all."""
+        if not final and any(start.startswith(self._held) and start != self._held for start in HEADER_STARTS):
+            return None
+        self._phase = self._header if self._held.startswith(HEADER_STARTS) else self._unmarked
+        return SplitText()
+
+    def _header(self, final: bool) -> SplitText | None:
+        """A header that does not end is left out."""
+        head, found, body = self._held.partition(MESSAGE)
+        if not found:
+            self._held = "" if final else self._held
+            return None
+        self._held = body
+        self._phase = self._body
+        channel = CHANNEL.search(head)
+        self._calls = FUNCTION.search(head) is not None
+        self._reasons = not self._calls and channel is not None and channel[1] == "analysis"
+        told = self._told_reasoning if self._reasons else self._told_content
+        return self._tell(head + MESSAGE if self._calls else BETWEEN_MESSAGES if told else "")
+
+    def _body(self, final: bool) -> SplitText | None:
+        found = find_first(self._held, (*ENDS, START), final=final)
+        text, rest = self._held[: found.place], self._held[found.place :]
+        self._held = rest
+        if found.marker:
+            self._phase = self._header
+            if found.marker != START:
+                self._held = rest.removeprefix(found.marker)
+                text += found.marker if self._calls else ""
+        elif not text:
+            return None
+        return self._tell(text)
+
+    def _tell(self, text: str) -> SplitText:
+        self._told_reasoning |= self._reasons and bool(text)
+        self._told_content |= not self._reasons and bool(text)
+        return SplitText(reasoning=text) if self._reasons else SplitText(content=text)
+
+    def _unmarked(self, final: bool) -> SplitText | None:
+        text, self._held = self._held, ""
+        return SplitText(content=text)

@@ -1,0 +1,52 @@
+"""Tool calls in OpenAI's harmony format: messages in channels, of which those to a function are calls."""
+
+import re
+
+from lmi_core.chats.tool_calls.incremental import IncrementalParser
+from lmi_core.chats.tool_calls.json_calls import read_object
+from lmi_core.chats.tool_calls.text_reader import Waiting
+
+START, CHANNEL, MESSAGE, CONSTRAIN = "<|start|>", "<|channel|>", "<|message|>", "<|constrain|>"
+ENDS = ("<|end|>", "<|call|>", "<|return|>")
+MARKERS = (START, CHANNEL, MESSAGE, CONSTRAIN, *ENDS)
+RECIPIENT = re.compile(r"\bto=(?:functions\.)?([^\s<]+)")
+CHANNEL_NAME = re.compile(r"<\|channel\|>\s*(\w+)")
+TO = " to="
+THOUGHTS = "analysis"
+
+
+class HarmonyCalls(IncrementalParser):
+    """Messages to a function are calls, what the model thinks is left out, and the rest is content."""
+
+    def read(self) -> Waiting[None]:
+        self._said = False
+        if (yield from self.reader.one_of(TO)):  # the prompt ends with the start of a header
+            yield from self._read_message(TO)
+        while marker := (yield from self.reader.write_on(MARKERS, self._say)):
+            if marker in (START, CHANNEL):
+                yield from self._read_message(marker)
+        if self.begun:
+            self.end_call()
+
+    def _say(self, text: str) -> None:
+        self._said = True
+        self.content(text)
+
+    def _read_message(self, header: str) -> Waiting[None]:
+        """Read a message of which only the start of the header was read, but not its content."""
+        text, end = yield from self.reader.until(MESSAGE, *ENDS)
+        recipient, channel = RECIPIENT.search(header + text), CHANNEL_NAME.search(header + text)
+        if end != MESSAGE:
+            return
+        if recipient:
+            yield from self._read_arguments(recipient[1])
+        elif channel and channel[1] == THOUGHTS:
+            _, end = yield from self.reader.until(START, *ENDS)
+            self.reader.skip(-len(end))
+        elif self._said:
+            self.content("\n")
+
+    def _read_arguments(self, name: str) -> Waiting[None]:
+        self.begin_call(name)
+        if (yield from read_object(self)):
+            self.end_call()

@@ -1,0 +1,190 @@
+"""Tool calls written as JSON objects, `{"name": ..., "arguments": {...}}`, their members in either order."""
+
+from collections.abc import Collection
+from typing import Any
+
+import orjson
+
+from lmi_core.chats.tool_calls.incremental import IncrementalParser
+from lmi_core.chats.tool_calls.json_members import JsonMembers
+from lmi_core.chats.tool_calls.text_reader import Waiting
+
+NAMES = ("name", "tool_name")  # what models call the name of a function
+ARGUMENTS = ("arguments", "parameters", "args")  # and its arguments
+OTHERS = ("id", "tool_call_id", "type")  # what else a call may begin with
+MEMBERS = (*NAMES, *ARGUMENTS, *OTHERS)
+SEPARATORS = (",", ";")
+
+
+class JsonCall:
+    """One call, followed character by character."""
+
+    def __init__(self, offered: Collection[str] | None) -> None:
+        """`offered`: the only functions whose calls these are; then the first member must be one of a call's too."""
+        self.name: str | None = None
+        self.ended = False  # without being closed
+        self._offered = offered
+        self._members = JsonMembers()
+        self._held = ""  # of the arguments
+        self._written = False  # some of the arguments were returned
+
+    @property
+    def closed(self) -> bool:
+        return self._members.closed or self.ended
+
+    @property
+    def refused(self) -> bool:
+        """Whether this is no call after all."""
+        if self.name is not None:
+            return self._offered is not None and self.name not in self._offered
+        return self._members.broken or self.closed or self._strange()
+
+    def ends_before(self, character: str) -> bool:
+        """Tell whether the call is over although its last brace is missing."""
+        self.ended = self._members.container_ended and character not in ",}" and not character.isspace()
+        return self.ended
+
+    def push(self, character: str) -> str:
+        """Return the arguments, as JSON text, that are known now; none before the name is."""
+        member = self._members.member
+        value = self._members.push(character)
+        if value and self._written:  # most characters are further ones of the arguments
+            return value if member in ARGUMENTS else ""
+        if member in ARGUMENTS:
+            self._held += value
+            if self._members.member is None and not self._is_object():
+                self._held = _object_text(self._members.values[member], self._held)
+        if self.name is None and self._members.member is None:
+            self._find_name()
+        return "" if self.name is None or self.refused else self._known()
+
+    def _find_name(self) -> None:
+        found = next((self._members.values[key] for key in NAMES if key in self._members.values), None)
+        self.name = found if isinstance(found, str) and found else None
+
+    def _known(self) -> str:
+        if self._members.closed and not self._written and not self._held:
+            self._held = "{}"
+        if not self._is_object() and not self._members.closed:
+            return ""
+        self._written = self._written or bool(self._held)
+        text, self._held = self._held, ""
+        return text
+
+    def _is_object(self) -> bool:
+        """Whether the arguments are an object, as far as they are read."""
+        return self._written or self._held.startswith("{")
+
+    def _strange(self) -> bool:
+        if self._offered is None:
+            return False
+        first = next(iter(self._members.values), self._members.member)
+        return first is not None and first not in MEMBERS
+
+
+class KeyedCall(JsonCall):
+    """A call that is written as `{name: arguments}`."""
+
+    def push(self, character: str) -> str:
+        value = self._members.push(character)
+        self.name = self.name or self._members.member
+        self._held += value
+        return self._known()
+
+
+def read_call(parser: IncrementalParser, call: JsonCall) -> Waiting[bool]:
+    """Read one call; False, with nothing read, if it is none."""
+    reader = parser.reader
+    mark = reader.mark()
+    while (yield from reader.more()):
+        if parser.begun:
+            reader.forget()
+        for character in reader.unread:
+            if call.name is not None and call.ends_before(character):
+                break
+            reader.skip(1)
+            arguments = call.push(character)
+            if call.refused:
+                reader.rewind(mark)
+                return False
+            if call.name is not None and not parser.begun:
+                parser.begin_call(call.name)
+            parser.arguments(arguments)
+            if call.closed:
+                break
+        if call.closed:
+            parser.end_call()
+            return True
+    if not parser.begun:
+        reader.rewind(mark)
+    return parser.begun
+
+
+def read_calls(
+    parser: IncrementalParser, offered: Collection[str] | None = None, kind: type[JsonCall] = JsonCall
+) -> Waiting[bool]:
+    """Read a call, several, or a list of them; False if it is none, with the position left anywhere."""
+    reader = parser.reader
+    first = parser.count
+    yield from reader.blanks()
+    listed = yield from reader.one_of("[")
+    after = -1
+    while True:
+        yield from reader.blanks()
+        if (yield from reader.peek(1)) != "{" or not (yield from read_call(parser, kind(offered))):
+            break
+        after = reader.mark()
+        yield from reader.blanks()
+        yield from reader.one_of(*SEPARATORS)
+    found = parser.count > first or parser.begun
+    if found and listed:
+        yield from reader.one_of("]")
+    elif found and not parser.begun:
+        reader.rewind(after)
+    return found
+
+
+def read_object(parser: IncrementalParser) -> Waiting[bool]:
+    """Read the arguments of the call that was begun; False if they do not end.
+
+    What is no object is left to be content, and the arguments are an empty one.
+    """
+    reader = parser.reader
+    yield from reader.blanks()
+    if (yield from reader.peek(1)) != "{":
+        if not reader.ended or reader.unread:
+            parser.arguments("{}")
+        return True
+    value = JsonMembers()
+    while (yield from reader.more()):
+        reader.forget()
+        text = reader.unread
+        end = _end_of(value, text)
+        reader.skip(len(text) if end is None else end)
+        parser.arguments(text[:end])
+        if end is not None:
+            return True
+    return False
+
+
+def _end_of(value: JsonMembers, text: str) -> int | None:
+    """Return how much of the text belongs to the object; None if it does not end here."""
+    for length, character in enumerate(text, 1):
+        value.push(character)
+        if value.closed:
+            return length
+    return None
+
+
+def _object_text(value: Any, text: str) -> str:
+    """Arguments that are no object may be one within a string; none at all are an empty one."""
+    if value is None:
+        return "{}"
+    return value if isinstance(value, str) and _is_object_text(value) else text
+
+
+def _is_object_text(text: str) -> bool:
+    try:
+        return isinstance(orjson.loads(text), dict)
+    except orjson.JSONDecodeError:
+        return False

@@ -1,0 +1,48 @@
+"""`option.rolling_batch` to a backend."""
+
+from typing import Any
+
+from lmi_core.backend import Backend
+from lmi_core.configuration.keys_without_effect import KEYS_WITHOUT_EFFECT
+from lmi_core.configuration.properties import OPTION_PREFIX, declared
+from lmi_core.errors import PluginError
+from lmi_core.plugins.registry import Registry
+
+# Values of DJLServing's that name engines which are gone there too.
+FORMER_ENGINES = ("deepspeed", "fastertransformer")
+
+
+def choose_backend(rolling_batch: str, backends: Registry[Backend[Any]]) -> tuple[type[Backend[Any]], str]:
+    """The backend and, in words, why it is that one. `auto` and `disable` take the best that works here."""
+    if rolling_batch not in ("auto", "disable", *FORMER_ENGINES):
+        return backends.get(rolling_batch), f"option.rolling_batch={rolling_batch}"
+    passed_over: list[str] = []
+    ranked = _by_priority(backends)
+    alone = ", the only backend that it can take" if len(ranked) == 1 else ""
+    for backend in ranked:
+        obstacle = backend.unavailable()
+        if obstacle is None:
+            taken = f"option.rolling_batch={rolling_batch} takes {backend.name}{alone}"
+            return backend, "; ".join([taken, *passed_over])
+        passed_over.append(f"not {backend.name}: {obstacle}")
+    raise PluginError(f"option.rolling_batch={rolling_batch} finds no backend: {'; '.join(passed_over)}")
+
+
+def foreign_keys(backend: type[Backend[Any]], backends: Registry[Backend[Any]]) -> dict[str, str]:
+    """Return every key that means nothing to this backend and is known otherwise, with the reason."""
+    readers: dict[str, list[str]] = {}
+    for other in backends:
+        declared_keys = {key for each in declared(other.properties_type) for key in (each.key, *each.aliases)}
+        arguments = {OPTION_PREFIX + name for name in other.known_engine_arguments()}
+        for key in declared_keys | arguments:
+            readers.setdefault(key, []).append(other.name)
+    reasons = {
+        key: f"it is for option.rolling_batch={' or '.join(sorted(names))}, and {backend.name} has nothing like it"
+        for key, names in readers.items()
+    }
+    return {**reasons, **KEYS_WITHOUT_EFFECT}
+
+
+def _by_priority(backends: Registry[Backend[Any]]) -> list[type[Backend[Any]]]:
+    ranked = [(backend.auto_priority, backend) for backend in backends if backend.auto_priority is not None]
+    return [backend for _, backend in sorted(ranked, key=lambda item: -item[0])]

@@ -1,0 +1,260 @@
+"""What a model's `serving.properties` and the environment give, read into declared, typed properties."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import NamedTuple, Self, TypeVar
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from lmi_core.configuration import java_properties
+from lmi_core.configuration.cache import DOWNLOAD_VARIABLE
+from lmi_core.configuration.properties import OPTION_PREFIX, DeclaredKey, Properties, declared, environment_variable
+from lmi_core.errors import ConfigurationError
+
+FILE_NAME = "serving.properties"
+DEFAULT = "default"  # the source of a value that nobody gave
+
+P = TypeVar("P", bound=Properties)
+
+
+class Given(NamedTuple):
+    """A value that a person gave, and where: the name is a key of the file or an environment variable."""
+
+    name: str
+    value: str
+    source: str
+
+
+class EffectiveValue(NamedTuple):
+    """A key's value in force, as it was given or the default, and where it came from."""
+
+    key: str
+    value: str
+    source: str
+
+
+class Configuration:
+    """What is given, and what was declared so far; `explain_unread` is called once everything was loaded.
+
+    `errors` and `warnings` gather one line for each key, so that all of them can be told together.
+    """
+
+    def __init__(self, file: Iterable[Given], environment: Iterable[Given], common: Iterable[Given] = ()) -> None:
+        self.errors: list[str] = []
+        self.warnings: list[str] = []
+        self._file = self._last_of_each(file)
+        given = {_folded(each.name): each for each in environment if each.value}
+        # This one is no property: it is read before any model's are, for all of them.
+        self._environment = {name: each for name, each in given.items() if name != DOWNLOAD_VARIABLE}
+        self._common = self._last_of_each(common)
+        self._keys: dict[str, str] = {}  # every known spelling of a key, and the key that it means
+        self._variables: dict[str, str] = {}  # likewise every known environment variable
+        self._further: set[str] = set()  # keys that others declare
+        self._effective: dict[str, EffectiveValue] = {}
+
+    @classmethod
+    def read(cls, directory: Path, environment: Mapping[str, str], common: Iterable[Given] = ()) -> Self:
+        """From a model directory, with or without a `serving.properties`.
+
+        `common` are the server's keys for all its models: they count where neither file nor environment has them.
+        """
+        variables = (Given(name, value.strip(), f"environment {name}") for name, value in environment.items())
+        return cls(_read_file(directory / FILE_NAME), variables, common)
+
+    def load(self, properties_type: type[P]) -> P:
+        """Return the properties; a wrong value adds to `errors`, and the default takes its place.
+
+        Raises ConfigurationError at once where a key is missing that must be given.
+        """
+        keys = declared(properties_type)
+        given = {key.field: found for key in keys if (found := self._find(key))}
+        for key in keys:
+            self._know(key.key, key.aliases, key.environment)
+            self._effective[key.key] = EffectiveValue(key.key, key.default, DEFAULT)
+            if key.field in given:
+                self._record(key.key, given[key.field])
+        properties = self._validated(properties_type, keys, given)
+        self.warnings += _explanations(properties, keys, given)
+        return properties
+
+    def raise_errors(self) -> None:
+        """Raise ConfigurationError with every error so far, if there is one."""
+        if self.errors:
+            raise ConfigurationError("\n".join(self.errors))
+
+    def derive(self, key: str, value: str, reason: str) -> None:
+        """Record the value that a key has because of what other keys say."""
+        self._effective[key] = EffectiveValue(key, value, reason)
+
+    def source(self, key: str) -> str:
+        """Return where the value in force of a declared key came from."""
+        return self._effective[key].source
+
+    def undeclared_options(self) -> set[str]:
+        """The `option.*` keys that are given and that no type loaded before declares, without their prefix."""
+        in_file = {name for name in self._file if name not in self._keys}
+        variables = {each.name for name, each in self._environment.items() if name not in self._variables}
+        in_environment = {
+            OPTION_PREFIX + name.removeprefix("OPTION_").lower() for name in variables if "OPTION_" in name
+        }
+        return {key.removeprefix(OPTION_PREFIX) for key in in_file | in_environment if key.startswith(OPTION_PREFIX)}
+
+    def pass_through(self, accepted: Collection[str]) -> dict[str, str]:
+        """The accepted `option.*` keys that are given and that no type loaded before declares, as raw text."""
+        arguments = {}
+        for key in sorted({OPTION_PREFIX + name for name in accepted} - self._keys.keys()):
+            variable = environment_variable(key)
+            self._know(key, (), (variable,))
+            if given := self._file.get(key) or self._environment.get(variable):
+                self._record(key, given)
+                arguments[key.removeprefix(OPTION_PREFIX)] = given.value
+        return arguments
+
+    def explain_unread(self, known: Mapping[str, str]) -> None:
+        """Add a warning for each key and `OPTION_*` or `SERVING_*` variable that nobody read.
+
+        `known` has the reason for each key that is known and means nothing to this model.
+        """
+        self._further |= known.keys()
+        in_file = [(name, each) for name, each in self._file.items() if name not in self._keys]
+        in_environment = [
+            (_key_of(each.name), each)
+            for name, each in self._environment.items()
+            if name not in self._variables and each.name.startswith(("OPTION_", "SERVING_"))
+        ]
+        for key, each in [*in_file, *in_environment]:
+            self.warnings.append(self._unread(key, each, known))
+
+    def effective(self) -> list[EffectiveValue]:
+        """Every loaded or passed key, in the order of loading."""
+        return list(self._effective.values())
+
+    def _last_of_each(self, file: Iterable[Given]) -> dict[str, Given]:
+        last: dict[str, Given] = {}
+        for each in file:
+            if each.name in last:
+                self._warn_unless_same(each.name, each, last[each.name])
+            last[each.name] = each
+        return {name: each for name, each in last.items() if each.value}
+
+    def _find(self, key: DeclaredKey) -> Given | None:
+        in_file = [self._file[name] for name in (key.key, *key.aliases) if name in self._file]
+        in_environment = [self._environment[name] for name in key.environment if name in self._environment]
+        in_common = [self._common[key.key]] if key.key in self._common else []
+        found = in_file or self._in_other_namespace(key) or in_environment or in_common
+        for other in found[1:]:
+            self._warn_unless_same(key.key, found[0], other)
+        return found[0] if found else None
+
+    def _in_other_namespace(self, key: DeclaredKey) -> list[Given]:
+        """Find `x` where `option.x` is declared, and the other way round: DJLServing ignores such a key in silence."""
+        name = key.key.removeprefix(OPTION_PREFIX) if key.key.startswith(OPTION_PREFIX) else OPTION_PREFIX + key.key
+        given = self._file.get(name)
+        if given is None or name in self._keys:
+            return []
+        self._keys[name] = key.key
+        self.warnings.append(f"{given.source}: {name} is read as {key.key}, which is its name")
+        return [given]
+
+    def _validated(self, properties_type: type[P], keys: Sequence[DeclaredKey], given: Mapping[str, Given]) -> P:
+        values = {field: each.value for field, each in given.items()}
+        try:
+            return properties_type.model_validate(values)
+        except ValidationError as error:
+            complaints = _complaints(error, keys, given)
+        self.errors += complaints.values()
+        if complaints.keys().isdisjoint(values):  # a key that must be given, or a rule about several
+            self.raise_errors()
+        rest = {field: each for field, each in given.items() if field not in complaints}
+        return self._validated(properties_type, keys, rest)
+
+    def _warn_unless_same(self, key: str, used: Given, unused: Given) -> None:
+        if used.value != unused.value:
+            self.warnings.append(f"{key}: the value of {unused.source} gives way to that of {used.source}")
+
+    def _know(self, key: str, aliases: Iterable[str], variables: Iterable[str]) -> None:
+        self._keys |= dict.fromkeys((key, *aliases), key)
+        self._variables |= dict.fromkeys(variables, key)
+
+    def _record(self, key: str, given: Given) -> None:
+        self._effective[key] = EffectiveValue(key, given.value, given.source)
+
+    def _unread(self, key: str, given: Given, known: Mapping[str, str]) -> str:
+        if key in known:
+            return f"{given.source}: {key} has no effect: {known[key]}. Given: {_on_one_line(given.value)}"
+        likely = self._likely_key(given.name)
+        if given.source.startswith("environment"):
+            hint = f"; did you mean {environment_variable(likely)}?" if likely else ""
+            return f"{given.source} sets no known key, and is ignored{hint}"
+        hint = f"; did you mean {likely}?" if likely else ""
+        return f"{given.source}: {given.name} is not a known key, and is ignored{hint}"
+
+    def _likely_key(self, name: str) -> str | None:
+        spellings = self._variables | {key: key for key in self._further} | self._keys
+        keys = {_bare(known): key for known, key in spellings.items()}
+        return next((keys[match] for match in get_close_matches(_bare(name), keys, n=1)), None)
+
+
+def _read_file(path: Path) -> list[Given]:
+    if not path.is_file():
+        return []
+    try:
+        text = path.read_bytes().decode()
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(f"{path.name} must be UTF-8 text: {error}") from error
+    entries = java_properties.parse(text, path.name)
+    return [Given(entry.key, entry.value.strip(), f"{path.name}:{entry.line}") for entry in entries]
+
+
+def _folded(variable: str) -> str:
+    """`OPTION_entryPoint` is `OPTION_ENTRYPOINT`; the case of any other variable counts."""
+    return variable.upper() if variable.startswith(("OPTION_", "SERVING_")) else variable
+
+
+def _key_of(variable: str) -> str:
+    """Return the key that an `OPTION_*` or `SERVING_*` variable stands for, in lower case."""
+    prefix, _, name = variable.partition("_")
+    return (OPTION_PREFIX if prefix.upper() == "OPTION" else "") + name.lower()
+
+
+def _on_one_line(value: str) -> str:
+    return " ".join(value.split())
+
+
+def _bare(name: str) -> str:
+    """Without its prefix, which would make all keys look alike, and which may be the mistake."""
+    for prefix in (OPTION_PREFIX, "OPTION_", "SERVING_"):
+        name = name.removeprefix(prefix)
+    return name.lower()
+
+
+def _explanations(properties: Properties, keys: Iterable[DeclaredKey], given: Mapping[str, Given]) -> list[str]:
+    """Of what is given and has no effect."""
+    defaults = type(properties).model_fields
+    return [
+        f"{given[key.field].source}: {key.key} has no effect: {key.no_effect}. Given: {given[key.field].value}"
+        for key in keys
+        if key.no_effect and key.field in given and getattr(properties, key.field) != defaults[key.field].default
+    ]
+
+
+def _complaints(error: ValidationError, keys: Iterable[DeclaredKey], given: Mapping[str, Given]) -> dict[str, str]:
+    """One line for each field; a union reports an error for each of its members, of which one is enough."""
+    declared_keys = {key.field: key for key in keys}
+    lines: dict[str, str] = {}
+    for details in error.errors():
+        field = str(details["loc"][0]) if details["loc"] else ""
+        lines.setdefault(field, _complaint(details, declared_keys.get(field), given.get(field)))
+    return lines
+
+
+def _complaint(details: ErrorDetails, key: DeclaredKey | None, given: Given | None) -> str:
+    own_words = details["msg"].removeprefix("Value error, ")
+    if key is None:
+        return f"{FILE_NAME}: {own_words}"
+    if given is None:
+        return f"{FILE_NAME}: {key.key} must be given"
+    demand = own_words if details["type"] == "value_error" else f"must be {key.type}"
+    return f"{given.source}: {key.key} {demand}. Given: {_on_one_line(given.value)}"

@@ -1,0 +1,63 @@
+"""Resolves `output_formatter`, `tgi_compat` and the batching mode, once, into formatter names."""
+
+from dataclasses import dataclass
+from inspect import signature
+
+from lmi_core.configuration.properties import HandlerProperties
+from lmi_core.errors import ConfigurationError
+from lmi_core.formatter import OutputFormatter
+
+TGI_FORMS = {"json": "tgi_json", "jsonlines": "tgi_jsonlines", "sse": "tgi_sse"}
+CHAT_FORMS = {"json": "lmi_chat", "jsonlines": "lmi_chat_jsonlines", "sse": "lmi_chat_sse"}
+
+
+@dataclass(frozen=True, slots=True)
+class FormatterNames:
+    """What writes LMI answers: whole ones and those that a client asked to stream."""
+
+    whole: str
+    stream: str
+    everywhere: bool = False  # also where a dialect has a form of its own
+
+
+def resolve(options: HandlerProperties) -> FormatterNames:
+    """The formatter names for a model; a name that is set writes every answer, streams and whole ones alike."""
+    if options.dynamic_batching:
+        return _dynamic(options)
+    stream = options.output_formatter or ("sse" if options.tgi_compat else "jsonlines")
+    whole = options.output_formatter or (stream if options.enable_streaming else "json")
+    if options.tgi_compat:
+        whole, stream = TGI_FORMS.get(whole, whole), TGI_FORMS.get(stream, stream)
+    return FormatterNames(whole, stream)
+
+
+def require_choosable(formatter: type[OutputFormatter]) -> None:
+    """Raises ConfigurationError for a formatter that needs to know what only its own dialect's handler does."""
+    if any(parameter.default is parameter.empty for parameter in signature(formatter).parameters.values()):
+        raise ConfigurationError(f"option.output_formatter={formatter.name} writes only the answers of its own dialect")
+
+
+def resolve_chat(options: HandlerProperties) -> FormatterNames:
+    """What writes answers in the LMI chat schema; a name that is set takes the place of OpenAI's form too.
+
+    But for `sse`, which OpenAI's streams are already.
+    """
+    chosen = options.output_formatter or "jsonlines"
+    stream = CHAT_FORMS.get(chosen, chosen)
+    whole = stream if options.output_formatter or options.enable_streaming else "lmi_chat"
+    return FormatterNames(whole, stream, everywhere=options.output_formatter not in (None, "sse"))
+
+
+def _dynamic(options: HandlerProperties) -> FormatterNames:
+    """The dynamic-batch schema has one form of whole answer and one of stream."""
+    if options.tgi_compat:
+        raise ConfigurationError(
+            "option.tgi_compat=true needs rolling batch: remove it, or option.rolling_batch=disable"
+        )
+    if options.output_formatter in (None, "json"):
+        return FormatterNames("dynamic_jsonlines" if options.enable_streaming else "dynamic_json", "dynamic_jsonlines")
+    if options.output_formatter == "jsonlines":
+        return FormatterNames("dynamic_jsonlines", "dynamic_jsonlines")
+    if options.output_formatter == "sse":
+        raise ConfigurationError("option.output_formatter=sse needs rolling batch; with dynamic batch use jsonlines")
+    return FormatterNames(options.output_formatter, options.output_formatter)

@@ -1,0 +1,59 @@
+"""The declared keys as documents: an example `serving.properties`, and tables for `docs/options.md`."""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from lmi_core.configuration.properties import DeclaredKey, Properties, declared
+
+_EXAMPLE_HEADING = """\
+# Every key with its default. Remove the # in front of a key to set it.
+# Beside these, option.* keys that the chosen engine takes as its own arguments pass through to it.
+"""
+
+_MARKDOWN_HEADING = """\
+# Options
+
+Every key that `serving.properties` may hold, and the environment variables that stand for it: the file wins over them.
+`lmi check DIR` shows each value in force and where it came from.
+
+A wrong value of a key below is an error. A key that is not below is unknown: a warning says that it is ignored and
+which key was probably meant, or why it means nothing here ([coming_from_djl.md](coming_from_djl.md) has those of
+DJLServing's). With `--strict`, `lmi serve` and `lmi check` make warnings errors.
+"""
+
+_TABLE_HEADING = """\
+| Key | Type | Default | Environment | Meaning |
+|---|---|---|---|---|
+"""
+
+
+def example(types: Mapping[str, type[Properties]]) -> str:
+    """A `serving.properties` that changes nothing until a line of it is uncommented."""
+    return _EXAMPLE_HEADING + "".join(
+        f"\n# == {section} ==\n" + "".join(f"\n# {key.help}\n#{key.key}={key.default}\n" for key in keys)
+        for section, keys in _sections(types)
+    )
+
+
+def markdown(types: Mapping[str, type[Properties]]) -> str:
+    return _MARKDOWN_HEADING + "".join(
+        f"\n## {section}\n\n{_TABLE_HEADING}" + "".join(_row(key) for key in keys) for section, keys in _sections(types)
+    )
+
+
+def _sections(types: Mapping[str, type[Properties]]) -> Iterator[tuple[str, list[DeclaredKey]]]:
+    """What each type adds or changes: a key that it inherits unchanged is shown once, in the section of its base."""
+    for section, properties_type in types.items():
+        bases = [base for base in types.values() if base is not properties_type and issubclass(properties_type, base)]
+        inherited = {key for base in bases for key in declared(base)}
+        if keys := [key for key in declared(properties_type) if key not in inherited]:
+            yield section, keys
+
+
+def _row(key: DeclaredKey) -> str:
+    keys = _code([key.key, *key.aliases])
+    cells = [keys, key.type, _code([key.default]), _code(key.environment), key.help]
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
+
+
+def _code(texts: Iterable[str]) -> str:
+    return ", ".join(f"`{text}`" for text in texts if text)

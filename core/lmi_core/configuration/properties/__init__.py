@@ -1,0 +1,32 @@
+"""The keys of `serving.properties`: how one is declared, and those that the core reads itself."""
+
+from lmi_core.configuration.properties.declaration import (
+    NO_MPI,
+    OPTION_PREFIX,
+    DeclaredKey,
+    JsonObject,
+    Names,
+    NoEffect,
+    Properties,
+    declared,
+    environment_variable,
+)
+from lmi_core.configuration.properties.handler import HandlerProperties
+from lmi_core.configuration.properties.model import ModelProperties
+from lmi_core.configuration.properties.server import ALL_DEVICES, ServerProperties
+
+__all__ = [
+    "ALL_DEVICES",
+    "NO_MPI",
+    "OPTION_PREFIX",
+    "DeclaredKey",
+    "HandlerProperties",
+    "JsonObject",
+    "ModelProperties",
+    "Names",
+    "NoEffect",
+    "Properties",
+    "ServerProperties",
+    "declared",
+    "environment_variable",
+]

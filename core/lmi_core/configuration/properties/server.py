@@ -1,0 +1,129 @@
+"""The keys without a prefix: how the server treats a model."""
+
+from typing import Annotated
+
+from pydantic import Field, NonNegativeInt, PositiveInt, field_validator
+
+from lmi_core.configuration.properties.declaration import NO_MPI, Names, NoEffect, Properties
+from lmi_core.serving.hosts import Host
+
+PYTHON_ENGINES = ("Python", "MPI", "DeepSpeed", "FasterTransformer")
+# Those that run models of other kinds in DJLServing, without Python.
+OTHER_ENGINES = (
+    "PyTorch", "OnnxRuntime", "TensorFlow", "TensorRT", "MXNet", "Rust", "Llama", "PaddlePaddle", "TFLite",
+    "XGBoost", "LightGBM", "fastText", "SentencePiece",
+)  # fmt: skip
+ALL_DEVICES = (
+    "the engine takes as many devices as it is told to; which ones, the environment variable CUDA_VISIBLE_DEVICES says"
+)
+
+
+def _words(value: str | None) -> list[str]:
+    """The words of a list with blanks or commas between."""
+    return (value or "").replace(",", " ").split()
+
+
+class ServerProperties(Properties):
+    """How the server treats a model, whichever engine runs it."""
+
+    prefix = ""
+
+    engine: Annotated[str, Names(environment=("OPTION_ENGINE",)), NoEffect(NO_MPI)] = Field(
+        default="Python",
+        description="How DJLServing would start the engine: Python, MPI, DeepSpeed and FasterTransformer are served in"
+        " the same way here, and engines of other kinds of models are refused.",
+    )
+    job_queue_size: Annotated[PositiveInt, Names(environment=("MAX_CONCURRENT_REQUESTS",))] = Field(
+        default=1000, description="Requests that may wait beside those that generate; one more is refused."
+    )
+    batch_size: Annotated[PositiveInt, Names(aliases=("max_dynamic_batch_size",))] = Field(
+        default=1,
+        description="Most requests in one dynamic batch; above 1 it means option.rolling_batch=disable where that is"
+        " not given.",
+    )
+    max_batch_delay: NonNegativeInt = Field(
+        default=100, description="Most milliseconds that a dynamic batch waits for further requests before it starts."
+    )
+    min_workers: Annotated[
+        NonNegativeInt,
+        Names(key="minWorkers", aliases=("min_workers", "minworkers"), environment=("SERVING_MIN_WORKERS",)),
+    ] = Field(default=1, description="Processes that run the model's own `handle` function from the start; 0 means 1.")
+    max_workers: Annotated[
+        PositiveInt,
+        Names(
+            key="maxWorkers",
+            aliases=("max_workers", "maxworkers"),
+            environment=("SERVING_MAX_WORKERS",),
+        ),
+    ] = Field(default=1, description="Most such processes; more are started when all are busy. At least minWorkers.")
+    gpu_min_workers: Annotated[NonNegativeInt | None, Names(key="gpu.minWorkers")] = Field(
+        default=None, description="In place of minWorkers on a host with GPUs."
+    )
+    gpu_max_workers: Annotated[PositiveInt | None, Names(key="gpu.maxWorkers")] = Field(
+        default=None, description="In place of maxWorkers on a host with GPUs."
+    )
+    cpu_min_workers: Annotated[NonNegativeInt | None, Names(key="cpu.minWorkers")] = Field(
+        default=None, description="In place of minWorkers on a host without GPUs."
+    )
+    cpu_max_workers: Annotated[PositiveInt | None, Names(key="cpu.maxWorkers")] = Field(
+        default=None, description="In place of maxWorkers on a host without GPUs."
+    )
+    retry_threshold: NonNegativeInt = Field(
+        default=10,
+        description="Restarts in a row of a crashed engine or worker, after which it is given up; with the last "
+        "model's the server ends, with exit status 1.",
+    )
+    max_idle_time: PositiveInt = Field(
+        default=60, description="Seconds after which a process beyond minWorkers that has nothing to do is ended."
+    )
+    load_on_devices: Annotated[str | None, Names(aliases=("option.load_on_devices",)), NoEffect(ALL_DEVICES)] = None
+    log_request_metric: bool = Field(
+        default=False, description="Log with each request how many tokens it took and how long."
+    )
+    max_request_size: PositiveInt = Field(default=6553500, description="Most bytes in the body of a request.")
+    throttle_error_http_code: Annotated[int, Field(ge=400, le=599)] = Field(
+        default=503, description="HTTP status of the answer to a request that is refused because the queue is full."
+    )
+    open_management: bool = Field(
+        default=False, description="Let other hosts manage the model's adapters too, not only the server's own."
+    )
+    allowed_hosts: str | None = Field(
+        default=None,
+        description="Names that clients and proxies call this server by, with commas between, each with its port or "
+        "for every port: routes that change the server refuse others; *.example.com is every name below, * any.",
+    )
+
+    @property
+    def host_patterns(self) -> frozenset[Host]:
+        return frozenset(Host.parse_pattern(text) for text in _words(self.allowed_hosts))
+
+    @field_validator("allowed_hosts")
+    @classmethod
+    def _hosts(cls, value: str | None) -> str | None:
+        for text in _words(value):
+            try:
+                Host.parse_pattern(text)
+            except ValueError:
+                example = "models.example.com, 10.0.0.5:9000 or *.example.com"
+                raise ValueError(f"must be names of hosts, such as {example}, without http:// and paths") from None
+        return value
+
+    @field_validator("engine")
+    @classmethod
+    def _of_python(cls, value: str) -> str:
+        if value in OTHER_ENGINES:
+            raise ValueError(
+                f"must be one of {', '.join(PYTHON_ENGINES)}: the other engines of DJLServing run models of other"
+                " kinds, which are not served here"
+            )
+        if value not in PYTHON_ENGINES:
+            raise ValueError(f"must be one of {', '.join(PYTHON_ENGINES)}")
+        return value
+
+    def workers(self, gpus: int) -> tuple[int, int]:
+        """Return the fewest and the most processes of a `handle` function, on a host with that many GPUs."""
+        own_min, own_max = (
+            (self.gpu_min_workers, self.gpu_max_workers) if gpus else (self.cpu_min_workers, self.cpu_max_workers)
+        )
+        fewest = max(1, self.min_workers if own_min is None else own_min)
+        return fewest, max(fewest, self.max_workers if own_max is None else own_max)

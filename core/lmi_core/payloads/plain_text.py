@@ -1,0 +1,45 @@
+"""Request bodies that are a text, and no JSON."""
+
+from codecs import lookup
+from collections.abc import Mapping
+from email.message import Message
+
+from lmi_core.errors import InvalidPayload
+from lmi_core.payloads.payload import shown
+
+CONTENT_TYPE = "Content-Type"
+# By Python's names of codecs. Others that Python knows are slow, or decode to half characters.
+CHARSETS = {
+    "utf-8": "utf-8",
+    "ascii": "us-ascii",
+    "iso8859-1": "iso-8859-1",
+    "cp1252": "windows-1252",
+    "utf-16": "utf-16",
+}
+
+
+def is_plain_text(headers: Mapping[str, str]) -> bool:
+    """Return whether the Content-Type says that the body is a text."""
+    return headers.get(CONTENT_TYPE, "").partition(";")[0].strip().lower() == "text/plain"
+
+
+def read_plain_text(body: bytes, headers: Mapping[str, str]) -> str:
+    """Decode the body from the charset that its Content-Type names, or from UTF-8. Raises InvalidPayload."""
+    message = Message()
+    message[CONTENT_TYPE] = headers[CONTENT_TYPE]
+    charset = message.get_content_charset() or "utf-8"
+    if _codec(charset) not in CHARSETS:
+        raise InvalidPayload(
+            f"the body's charset must be one of {', '.join(CHARSETS.values())}. Given: {shown(charset)}"
+        )
+    try:
+        return body.decode(charset)
+    except UnicodeDecodeError as error:
+        raise InvalidPayload(f"the body is not valid {charset}: {error}") from None
+
+
+def _codec(charset: str) -> str | None:
+    try:
+        return lookup(charset).name
+    except LookupError:
+        return None

@@ -1,0 +1,115 @@
+"""Request parameters that nobody here knows: dropped, reported once in the log, and listed in the answer's header."""
+
+import logging
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any, Final, get_args
+
+from pydantic import BaseModel
+
+from lmi_core.backend import Backend
+from lmi_core.engines.extended_parameters import ExtendedParameters
+from lmi_core.errors import InvalidParameter
+from lmi_core.payloads.tolerant_payload import field_names, never_dropped
+from lmi_core.plugins.registry import did_you_mean
+from lmi_core.request import GenerationRequest
+
+logger = logging.getLogger(__name__)
+
+MAX_REPORTED_NAMES = 200  # for each model: a client that makes names up must not fill the log, nor the memory
+MAX_LISTED_NAMES = 20  # in one header
+MAX_NAME_LENGTH = 60
+UNSAFE = re.compile(r"[^\w!#$%&'*+.^`|~\[\]-]", re.ASCII)  # in a header's list of names, and in a line of the log
+
+# Parameters that LMI or TGI has, and a backend may lack, with what asks for nothing; null never does.
+NEUTRAL: Final[Mapping[str, Any]] = {
+    **{name: field.default for name, field in ExtendedParameters.model_fields.items()},
+    "best_of": 1,
+    "top_n_tokens": 0,
+    "logit_bias": {},
+    "bad_sequences": [],
+    "stop_token_ids": [],
+    "stop": False,  # TensorRT-LLM's
+    "watermark": False,  # TGI's
+}
+# A backend that lacks one of these would answer something else than what was asked for.
+KNOWN = ExtendedParameters.model_fields.keys() | {"stop"}
+
+
+def drop_unknown(
+    request: GenerationRequest, backend: Backend[Any], strict: bool
+) -> tuple[GenerationRequest, tuple[str, ...]]:
+    """Return the request with what its backend takes or has to refuse, and the client's names of what was dropped.
+
+    Parameters that ask for nothing are dropped without a word; where strict, no others are. Raises InvalidParameter.
+    """
+    foreign = request.parameters.keys() - field_names(backend.parameters_type)
+    if not foreign or backend.parameters_type.model_config.get("extra") == "allow":
+        return request, ()
+    given = request.parameters
+    neutral = {name for name in foreign if given[name] is None or is_neutral(name, given[name])}
+    unknown = foreign - neutral - KNOWN
+    for name in unknown:
+        if instead := never_dropped(name):
+            raise InvalidParameter(f"`{name}` is no parameter here: {instead}")
+    ignored = {} if strict else {name: value for name, value in given.items() if name in unknown}
+    kept = {name: value for name, value in given.items() if name not in neutral and name not in ignored}
+    names = tuple(request.names.get(name, name) for name in ignored)
+    return replace(request, parameters=kept, ignored=ignored), names
+
+
+def is_neutral(name: str, value: object) -> bool:
+    """Return whether a known parameter's value asks for nothing. Booleans are no numbers here."""
+    if name not in NEUTRAL:
+        return False
+    neutral = NEUTRAL[name]
+    return value == neutral and isinstance(value, bool) == isinstance(neutral, bool)
+
+
+def names_of(payloads: Iterable[type[BaseModel]]) -> set[str]:
+    """Return the names of the fields of payload types, and of the objects in them."""
+    found: set[str] = set()
+    for payload in payloads:
+        found |= field_names(payload)
+        for field in payload.model_fields.values():
+            for inner in (field.annotation, *get_args(field.annotation)):
+                if isinstance(inner, type) and issubclass(inner, BaseModel):
+                    found |= field_names(inner)
+    return found
+
+
+def ignored_header(names: Iterable[str]) -> str:
+    """Write the names as one header value: each once, cut short, with `?` for what a header cannot hold."""
+    shown = list(dict.fromkeys(shown_name(name) for name in names))
+    more = [f"...{len(shown) - MAX_LISTED_NAMES}-more"] if len(shown) > MAX_LISTED_NAMES else []
+    return ", ".join(shown[:MAX_LISTED_NAMES] + more)
+
+
+def shown_name(name: str) -> str:
+    """Make a client's name of a parameter safe in a header and in the log."""
+    return UNSAFE.sub("?", name[:MAX_NAME_LENGTH]) + ("..." if len(name) > MAX_NAME_LENGTH else "") or "?"
+
+
+class IgnoredParameters:
+    """A log of the parameters that a model's requests give in vain: each name once, and a bounded number of names."""
+
+    def __init__(self, model: str) -> None:
+        self._model = model
+        self._reported: set[str] = set()
+
+    def report(self, names: Iterable[str], known: Callable[[], Iterable[str]]) -> None:
+        """Log the names that are new; `known` gives those that one of them may be a misspelling of."""
+        for name in dict.fromkeys(shown_name(name) for name in names):
+            if name in self._reported or len(self._reported) >= MAX_REPORTED_NAMES:
+                continue
+            self._reported.add(name)
+            logger.warning(
+                "model %s: the request parameter `%s` is ignored, as nobody here knows it.%s"
+                " (Said once; option.strict_parameters=true refuses such requests.)",
+                self._model,
+                name,
+                did_you_mean(name, known()),
+            )
+            if len(self._reported) == MAX_REPORTED_NAMES:
+                logger.warning("model %s: further ignored request parameters are not logged", self._model)

@@ -1,0 +1,97 @@
+"""Request bodies whose unknown fields are dropped."""
+
+import re
+from collections.abc import Mapping
+from difflib import get_close_matches
+from functools import cache
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler, ValidationError
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
+
+from lmi_core.errors import InvalidPayload
+from lmi_core.payloads.payload import explain, read_object
+
+_NAME_IT = "name an adapter in the body's `adapters`, or in the header X-Amzn-SageMaker-Adapter-Identifier"
+_NO_SESSIONS = "there are no sessions of generating requests"
+
+_ADAPTER = re.compile(r"[Aa]dapt[eo]r|ADAPT[EO]R|(?:^|[^A-Za-z])lora|L(?:ora|ORA|oRA)")  # but not `exploration`
+_SESSION = frozenset({"requesttype", "session", "session_id", "sessionid"})
+
+MAX_NAMES_COMPARED = 50  # with the name of a field that is missing: a body may hold very many
+
+M = TypeVar("M", bound=BaseModel)
+
+
+class TolerantPayload(BaseModel):
+    """A body, or an object in one, to be read by `take_known`: its JSON schema allows further fields."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        schema = handler(core_schema)
+        handler.resolve_ref_schema(schema)["additionalProperties"] = True
+        return schema
+
+
+def read_known(body: bytes, payload_type: type[M], strict: bool) -> tuple[M, tuple[str, ...]]:
+    """Do what `take_known` does with the JSON object in a body."""
+    return take_known(read_object(body), payload_type, strict)
+
+
+def take_known(payload: Mapping[str, Any], payload_type: type[M], strict: bool) -> tuple[M, tuple[str, ...]]:
+    """Return the payload, and the names that were dropped as the type has no such field; where strict, they are errors.
+
+    Raises InvalidPayload, always for a name that must not be dropped.
+    """
+    known, unknown = drop_unknown_fields(payload, payload_type, strict)
+    try:
+        return payload_type.model_validate(known), unknown
+    except ValidationError as error:
+        raise InvalidPayload(explain(error, payload_type) + _misspelt(error, unknown)) from None
+
+
+def drop_unknown_fields(
+    payload: Mapping[str, Any], payload_type: type[BaseModel], strict: bool
+) -> tuple[Mapping[str, Any], tuple[str, ...]]:
+    """Return the fields that the type has, and the names of the others; where strict, all. Raises InvalidPayload."""
+    unknown = payload.keys() - field_names(payload_type)
+    for name in unknown:
+        if payload[name] is not None and (instead := never_dropped(name)):
+            raise InvalidPayload(f"`{name}` is no field of this request: {instead}")
+    if strict or not unknown:
+        return payload, ()
+    kept = {name: value for name, value in payload.items() if name not in unknown}
+    return kept, tuple(name for name in payload if name in unknown and payload[name] is not None)
+
+
+def never_dropped(name: str) -> str | None:
+    """Return what to do instead of giving a field whose loss would change the answer; None for any other field."""
+    if seems_to_name_an_adapter(name):
+        return _NAME_IT
+    if name == "output_formatter":
+        return "the model's option.output_formatter says how answers are written"
+    return _NO_SESSIONS if name.lower() in _SESSION else None
+
+
+def seems_to_name_an_adapter(name: str) -> bool:
+    """Return whether a name may be meant for an adapter's."""
+    return _ADAPTER.search(name) is not None
+
+
+@cache
+def field_names(payload_type: type[BaseModel]) -> frozenset[str]:
+    """Return every name that a payload may give the type's fields."""
+    aliases = {field.alias for field in payload_type.model_fields.values() if field.alias is not None}
+    return frozenset(aliases | payload_type.model_fields.keys())
+
+
+def _misspelt(error: ValidationError, unknown: tuple[str, ...]) -> str:
+    """Return a hint at the unknown name that may be meant for a missing field, or ""."""
+    first = error.errors(include_url=False)[0]
+    if first["type"] != "missing":
+        return ""
+    near = get_close_matches(str(first["loc"][-1]), unknown[:MAX_NAMES_COMPARED], n=1)
+    return f". Did you mean it by `{near[0]}`?" if near else ""

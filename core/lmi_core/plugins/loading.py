@@ -1,0 +1,148 @@
+"""Finds plugins and registers what they add. Built by a function and passed on; there is no global manager."""
+
+import importlib
+import importlib.util
+import inspect
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import partial
+from importlib.metadata import entry_points
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pluggy
+
+from lmi_core import hookspecs
+from lmi_core.backend import Backend
+from lmi_core.errors import PluginError
+from lmi_core.formatter import OutputFormatter
+from lmi_core.handler import Handler
+from lmi_core.plugins.registry import FILE_MODULE_PREFIX, Registry, origin
+from lmi_core.script.formatters.model_script import CustomOutput
+from lmi_core.script.formatters.output_formatters import FormatterFunction, formatter_function
+
+ENTRY_POINT_GROUP = "lmi"
+HOOKS = tuple(name for name in vars(hookspecs) if name.startswith("lmi_register_"))
+
+BUILTIN_PLUGINS = (
+    "lmi_plugins.backends.torch",
+    "lmi_plugins.backends.trtllm",
+    "lmi_plugins.backends.vllm",
+    "lmi_plugins.backends.lmi_dist",
+    "lmi_plugins.backends.scripted",
+    "lmi_plugins.formatters.json",
+    "lmi_plugins.formatters.jsonlines",
+    "lmi_plugins.formatters.sse",
+    "lmi_plugins.formatters.tgi",
+    "lmi_plugins.formatters.tgi_native",
+    "lmi_plugins.formatters.triton",
+    "lmi_plugins.formatters.happy_vllm",
+    "lmi_plugins.formatters.dynamic",
+    "lmi_plugins.formatters.none",
+    "lmi_plugins.formatters.lmi_chat",
+    "lmi_plugins.formatters.openai_chat",
+    "lmi_plugins.formatters.openai_completions",
+    "lmi_handlers.lmi.handler",
+    "lmi_handlers.openai.chat",
+    "lmi_handlers.openai.completions",
+    "lmi_handlers.triton.handler",
+    "lmi_handlers.triton.text",
+    "lmi_handlers.happy_vllm.handler",
+    "lmi_handlers.tgi.handler",
+    "lmi_handlers.sagemaker.handler",
+    "lmi_handlers.lmi.adapters",
+)
+
+
+@dataclass(frozen=True)
+class Plugins:
+    """Everything that plugins added."""
+
+    backends: Registry[Backend[Any]] = field(default_factory=lambda: Registry("backend", Backend))
+    formatters: Registry[OutputFormatter] = field(default_factory=lambda: Registry("output formatter", OutputFormatter))
+    handlers: Registry[Handler] = field(default_factory=lambda: Registry("handler", Handler))
+    formatter_functions: dict[str, FormatterFunction] = field(default_factory=dict)
+
+    def register_formatter(self, formatter: type[OutputFormatter] | Callable[..., Any]) -> None:
+        """A class, or a function as `model.py` may have it."""
+        if isinstance(formatter, type) or not callable(formatter):
+            self.formatters.register(formatter)
+            return
+        function = formatter_function(formatter, Path(inspect.getfile(formatter)).parent)
+        if function.name in self.formatter_functions or function.name in self.formatters:
+            raise PluginError(f"the output formatter `{function.name}` of {origin(formatter)} has a name that is taken")
+        self.formatter_functions[function.name] = function
+
+    def custom_formatters(self, name: str | None) -> dict[str, CustomOutput]:
+        """What plugins of others add that writes answers on every route; classes do so if they are named."""
+        found: dict[str, CustomOutput] = {**self.formatter_functions}
+        if name in self.formatters and (named := self.formatters.get(str(name))).__module__ not in BUILTIN_PLUGINS:
+            found[str(name)] = named
+        return found
+
+
+def load_plugins(plugins_directory: Path | None = None, modules: Iterable[object] = ()) -> Plugins:
+    """The built-ins, then the entry-point group `lmi`, then `plugins_directory`, then `modules` (objects with hooks).
+
+    Raises PluginError for one that cannot be imported, that implements an unknown hook, or that takes a taken name.
+    """
+    manager = pluggy.PluginManager(ENTRY_POINT_GROUP)
+    manager.add_hookspecs(hookspecs)
+    for name in BUILTIN_PLUGINS:
+        _register(manager, importlib.import_module(name), name)
+    for entry in entry_points(group=ENTRY_POINT_GROUP):
+        _register(manager, _import(entry.load, f"entry point `{entry.name}` ({entry.value})"), entry.name)
+    for path in _plugin_files(plugins_directory) if plugins_directory else ():
+        _register(manager, _import(partial(import_file, path), str(path)), str(path))
+    for module in modules:
+        _register(manager, module, getattr(module, "__name__", repr(module)))
+    return _collect(manager)
+
+
+def _plugin_files(directory: Path) -> list[Path]:
+    if not directory.is_dir():
+        raise PluginError(f"{directory} is no folder of plugins")
+    return sorted(directory.glob("*.py"))
+
+
+def import_file(path: Path) -> ModuleType:
+    """Import a Python file under a name of its own, so that no two files can collide."""
+    name = f"{FILE_MODULE_PREFIX}{path.stem}_{abs(hash(path.resolve())):x}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise PluginError(f"{path} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _import(load: Callable[[], object], what: str) -> object:
+    try:
+        return load()
+    except (Exception, SystemExit) as error:  # whatever a plugin's own code raises
+        raise PluginError(f"the plugin {what} cannot be imported: {type(error).__name__}: {error}") from error
+
+
+def _register(manager: pluggy.PluginManager, plugin: object, name: str) -> None:
+    try:
+        manager.register(plugin, name)
+    except (pluggy.PluginValidationError, ValueError) as error:
+        raise PluginError(f"the plugin {name} cannot be registered: {error}") from error
+    for hook in HOOKS:
+        if hasattr(plugin, hook) and manager.parse_hookimpl_opts(plugin, hook) is None:
+            raise PluginError(f"the plugin {name} has {hook} without @hookimpl (lmi_core.hookspecs)")
+
+
+def _collect(manager: pluggy.PluginManager) -> Plugins:
+    try:
+        manager.check_pending()
+    except pluggy.PluginValidationError as error:
+        raise PluginError(f"{error}. Known: {', '.join(HOOKS)}") from error
+    plugins = Plugins()
+    manager.hook.lmi_register_backends(register=plugins.backends.register)
+    manager.hook.lmi_register_formatters(register=plugins.register_formatter)
+    manager.hook.lmi_register_handlers(register=plugins.handlers.register)
+    return plugins

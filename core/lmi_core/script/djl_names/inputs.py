@@ -1,0 +1,145 @@
+"""What a `handle` function gets: `djl_python.Input`."""
+
+import csv
+import importlib
+import io
+import json
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from lmi_core.script.djl_names import nd_list
+from lmi_core.script.djl_names.pair_list import PairList
+
+BATCH_SIZE = "batch_size"
+_OF_BATCH = re.compile(r"batch_(\d+)\.(.*)", re.DOTALL)  # the index of a request, and its own name of something
+
+
+class Input:
+    """One request's content and properties, or, with dynamic batching, those of several.
+
+    The properties are the model's options and the request's headers; names are matched without regard to case.
+    """
+
+    def __init__(self) -> None:
+        self.function_name: str | None = None
+        self.properties: dict[str, str] = {}
+        self.content = PairList()
+        self.unfinished = False  # in a rolling batch: the function has had its content in a call before
+        self._batch: list[Input] = []
+
+    def __str__(self) -> str:
+        sizes = {key: len(value) for key, value in zip(self.content.keys, self.content.values, strict=True)}
+        return f"Input: properties {self.properties}, content in bytes {sizes}"
+
+    def is_batch(self) -> bool:
+        return BATCH_SIZE in self.properties
+
+    def get_batch_size(self) -> int:
+        return int(self.properties.get(BATCH_SIZE, "1"))
+
+    def get_batches(self) -> list["Input"]:
+        """The requests in it: itself, unless it is a batch."""
+        if not self.is_batch():
+            return [self]
+        self._batch = self._batch or self._split()
+        return self._batch
+
+    def get_function_name(self) -> str | None:
+        return self.function_name
+
+    def get_properties(self) -> dict[str, str]:
+        return self.properties
+
+    def get_property(self, key: str) -> str | None:
+        return next((value for name, value in self.properties.items() if name.lower() == key.lower()), None)
+
+    def get_content(self) -> PairList:
+        return self.content
+
+    def contains_key(self, key: str) -> bool:
+        return self.content.get(key) is not None
+
+    def is_empty(self) -> bool:
+        """True in the call that is made once, when the model is loaded."""
+        return self.content.is_empty()
+
+    def get_data(self, key: str | None = None) -> Any:
+        """The content, read as its content type says."""
+        kind = (self.get_property("content-type") or "").partition(";")[0].strip().lower()
+        if self.is_empty():
+            return None
+        if kind == "tensor/ndlist":
+            return self.get_as_numpy(key)
+        if kind == "tensor/npz":
+            return self.get_as_npz(key)
+        if kind == "application/json":
+            return self.get_as_json(key)
+        if kind.startswith("text/"):
+            return self.get_as_string(key)
+        return self.get_as_image(key) if kind.startswith("image/") else self.get_as_bytes(key)
+
+    def _split(self) -> list["Input"]:
+        """The requests of a batch that a script's own code has put together."""
+        batch = [Input() for _ in range(self.get_batch_size())]
+        for name, value in self.properties.items():
+            if match := _OF_BATCH.fullmatch(name):
+                batch[int(match[1])].properties[match[2]] = value
+        for key, value in zip(self.content.keys, self.content.values, strict=True):
+            if match := _OF_BATCH.fullmatch(key or ""):
+                batch[int(match[1])].content.add(match[2], value)
+        return batch
+
+    def get_as_bytes(self, key: str | None = None) -> Any:
+        """The content of that name; without one that of `data`, or the first."""
+        if self.is_empty():
+            return None
+        found = self.content.get(key or "data")
+        if found is None and key:
+            raise KeyError(f"the request has no content `{key}`; it has: {', '.join(map(str, self.content.keys))}")
+        return self.content.value_at(0) if found is None else found
+
+    def get_as_string(self, key: str | None = None) -> str:
+        return bytes(self.get_as_bytes(key)).decode()
+
+    def get_as_json(self, key: str | None = None) -> Any:
+        text = self.get_as_string(key)
+        return {"inputs": [""]} if self.unfinished and not text else json.loads(text)
+
+    def get_as_csv(self, key: str | None = None) -> list[dict[str, str]]:
+        """An object for each line after the first, which names the columns."""
+        return list(csv.DictReader(io.StringIO(self.get_as_string(key))))
+
+    def get_as_image(self, key: str | None = None) -> Any:
+        """As Pillow opens it, which must be installed."""
+        return importlib.import_module("PIL.Image").open(io.BytesIO(self.get_as_bytes(key)))
+
+    def get_as_numpy(self, key: str | None = None) -> list[Any]:
+        """The arrays of a `tensor/ndlist`."""
+        return nd_list.from_nd_list(self.get_as_bytes(key))
+
+    def get_as_npz(self, key: str | None = None) -> list[Any]:
+        return nd_list.from_npz(self.get_as_bytes(key))
+
+
+def input_of(properties: dict[str, str], content: Iterable[tuple[str | None, bytes]]) -> Input:
+    """Return a request as functions get it."""
+    found = Input()
+    found.properties = properties
+    for key, value in content:
+        found.content.add(key, value)
+    return found
+
+
+def batch_of(requests: Sequence[Input]) -> Input:
+    """Return the requests as one Input that is a batch, also where there is only one."""
+    batch = Input()
+    batch.function_name = requests[0].function_name
+    batch.properties[BATCH_SIZE] = str(len(requests))
+    batch._batch = list(requests)
+    for place, request in enumerate(requests):
+        for name, value in request.properties.items():
+            batch.properties[f"batch_{place:03}.{name}"] = value
+        for key, value in zip(request.content.keys, request.content.values, strict=True):
+            batch.content.add(f"batch_{place:03}.{key}", value)
+    return batch

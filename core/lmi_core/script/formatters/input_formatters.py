@@ -1,0 +1,122 @@
+"""A function of the user's that rewrites a request's payload before the dialect reads it."""
+
+import inspect
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from lmi_core.errors import ConfigurationError, FormatterFailed, LmiError
+from lmi_core.handler import Call
+from lmi_core.script.call_properties import call_properties
+from lmi_core.script.djl_names.encode_decode import decode
+from lmi_core.script.djl_names.inputs import Input
+from lmi_core.script.formatters.contracts import InputContract, Reading, read_input_contract
+from lmi_core.script.formatters.request_io import RequestInput
+from lmi_core.script.formatters.time_limit import TimeLimitExceeded, time_limit
+from lmi_core.script.tracebacks import own_traceback
+
+logger = logging.getLogger(__name__)
+
+GIVEN = ("tokenizer", "configs", "properties", "request_id")  # the keyword arguments that there are
+
+
+@dataclass(frozen=True)
+class InputFunction:
+    """A function that reads payloads, and what is known of it from the time that it was loaded."""
+
+    name: str
+    function: Callable[..., Any]
+    reading: Reading[InputContract]
+    directory: Path
+    keywords: tuple[str, ...]  # of those that are given, the ones that it takes
+
+
+@dataclass(frozen=True)
+class FormattedInput:
+    """The body for the dialect; and, where the formatter built one, what the output formatter sees again."""
+
+    body: bytes
+    request_input: RequestInput | None = None
+
+
+def input_function(function: Callable[..., Any], directory: Path) -> InputFunction:
+    """Raises ConfigurationError for a function that follows no contract."""
+    name = getattr(function, "__name__", "input_formatter")
+    reading = read_input_contract(function)
+    return InputFunction(name, function, reading, directory, _keywords(name, function))
+
+
+async def format_input(
+    custom: InputFunction, call: Call, arguments: Mapping[str, Any], seconds: float
+) -> FormattedInput:
+    """Raises FormatterFailed, also when the function computes for longer."""
+    try:
+        payload = _payload(custom, call)
+        with time_limit(seconds):
+            result = custom.function(payload, **{name: arguments[name] for name in custom.keywords})
+        return _formatted(await result if inspect.isawaitable(result) else result)
+    except LmiError:
+        raise
+    except (Exception, SystemExit, TimeLimitExceeded) as error:  # whatever a formatter of the user's raises
+        logger.error(
+            "request %s: the input formatter %s raised\n%s",
+            call.request_id,
+            custom.name,
+            own_traceback(error, custom.directory),
+        )
+        raise FormatterFailed(f"the input formatter {custom.name} raised {type(error).__name__}: {error}") from error
+
+
+def new_input(call: Call) -> Input:
+    """A request as LMI's functions read it."""
+    found = Input()
+    found.properties = call_properties(call)
+    for name, value in call.query.items():
+        found.content.add(name, value.encode(errors="surrogateescape"))
+    found.content.add("data", call.body)
+    return found
+
+
+def _keywords(name: str, function: Callable[..., Any]) -> tuple[str, ...]:
+    _, *others = inspect.signature(function).parameters.values()
+    if any(each.kind is inspect.Parameter.VAR_KEYWORD for each in others):
+        return GIVEN
+    named = [each for each in others if each.kind is not inspect.Parameter.VAR_POSITIONAL]
+    unknown = [each.name for each in named if each.default is inspect.Parameter.empty and each.name not in GIVEN]
+    if unknown:
+        raise ConfigurationError(
+            f"the input formatter {name} asks for the argument `{unknown[0]}`; there are: {', '.join(GIVEN)}"
+        )
+    return tuple(each.name for each in named if each.name in GIVEN)
+
+
+def _payload(custom: InputFunction, call: Call) -> Any:
+    item = new_input(call)
+    if custom.reading.contract is InputContract.INPUT_ITEM:
+        return item
+    return decode(item, item.get_property("Content-Type"))
+
+
+def _formatted(result: Any) -> FormattedInput:
+    if isinstance(result, RequestInput):
+        return FormattedInput(_encode(_as_payload(result)), result)
+    if isinstance(result, dict | list):
+        return FormattedInput(_encode(result))
+    raise TypeError(f"it must return a dict or a RequestInput. Returned: {type(result).__name__}")
+
+
+def _as_payload(request: RequestInput) -> dict[str, Any]:
+    """In LMI's schema, which its own routes read."""
+    parameters = dict(request.parameters)
+    payload: dict[str, Any] = {"inputs": getattr(request, "input_text", None)}
+    if "stream" in parameters:
+        payload["stream"] = parameters.pop("stream")
+    return payload | {"parameters": parameters}
+
+
+def _encode(payload: Any) -> bytes:
+    return orjson.dumps(payload, option=orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY)

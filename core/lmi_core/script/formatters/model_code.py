@@ -1,0 +1,155 @@
+"""What a model's own code does to its calls: the formatters of `model.py`, and those of its adapters."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from lmi_core.configuration.properties import HandlerProperties
+from lmi_core.errors import ConfigurationError
+from lmi_core.plugins.loading import Plugins
+from lmi_core.script.environment import model_environment
+from lmi_core.script.formatters.input_formatters import InputFunction
+from lmi_core.script.formatters.model_script import SCRIPT, CustomOutput, ModelScript, load_script
+from lmi_core.script.formatters.output_formatters import FormatterFunction
+
+ADAPTER_WEIGHTS = "adapter_config.json"
+
+
+@dataclass(frozen=True)
+class ChosenFormatters:
+    """The two that a script's calls go through, and in words, for `lmi check`, why these and how they are read."""
+
+    output: CustomOutput | None = None
+    output_name: str | None = None
+    input: InputFunction | None = None
+    descriptions: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class AdapterCode:
+    """An adapter's script, loaded, and the formatters in it."""
+
+    script: ModelScript
+    formatters: ChosenFormatters
+
+
+@dataclass
+class ModelCode:
+    """The formatters of a model, and of each adapter that has a script of its own."""
+
+    base: ChosenFormatters = field(default_factory=ChosenFormatters)
+    adapters: dict[str, ChosenFormatters] = field(default_factory=dict)
+    adapters_with_weights: set[str] = field(default_factory=set)
+    site_packages: Path | None = None  # of the environment that the scripts are loaded in
+    _scripts: dict[str, ModelScript] = field(default_factory=dict)  # of adapters
+
+    def of(self, adapter: str | None) -> ChosenFormatters:
+        """Where an adapter has no formatter of its own, the model's counts."""
+        own = self.adapters.get(adapter, self.base) if adapter is not None else self.base
+        return ChosenFormatters(own.output or self.base.output, input=own.input or self.base.input)
+
+    def base_options(self, options: HandlerProperties, plugins: Plugins) -> HandlerProperties:
+        """Those by which the formatter is chosen that would write the answer if the model's own did not."""
+        if options.output_formatter != self.base.output_name or options.output_formatter in plugins.formatters:
+            return options
+        return options.model_copy(update={"output_formatter": None})
+
+    def descriptions(self) -> list[str]:
+        """For `lmi check`: which functions are called, and how."""
+        return [line for name, chosen in self._all() for line in _of_adapter(name, chosen.descriptions)]
+
+    def warnings(self) -> list[str]:
+        return [line for name, chosen in self._all() for line in _of_adapter(name, chosen.warnings)]
+
+    def _all(self) -> list[tuple[str | None, ChosenFormatters]]:
+        return [(None, self.base), *self.adapters.items()]
+
+    def read_adapter(self, directory: Path) -> AdapterCode:
+        """Changes nothing yet. Raises ConfigurationError."""
+        script = load_script(directory / SCRIPT, self.site_packages)
+        return AdapterCode(script, choose(script, None, {}))
+
+    def set_adapter(self, name: str, code: AdapterCode | None, has_weights: bool) -> None:
+        """In place of what was loaded by that name."""
+        self.unload_adapter(name)
+        if code is not None:
+            self._scripts[name], self.adapters[name] = code.script, code.formatters
+        if has_weights:
+            self.adapters_with_weights.add(name)
+
+    def unload_adapter(self, name: str) -> None:
+        """Calls that already run go on with what they began with."""
+        self.adapters.pop(name, None)
+        self.adapters_with_weights.discard(name)
+        script = self._scripts.pop(name, None)
+        if script is not None:
+            script.unload()
+
+
+def _of_adapter(name: str | None, lines: tuple[str, ...]) -> list[str]:
+    return list(lines) if name is None else [f"adapter {name}: {line}" for line in lines]
+
+
+def load_code(directory: Path, options: HandlerProperties, plugins: Plugins, adapters: Path) -> ModelCode:
+    """Load the directory's `model.py`, or what `option.entryPoint` names, and those in the folders of `adapters`.
+
+    Raises ConfigurationError.
+    """
+    path = directory / (options.script or SCRIPT)
+    environment = model_environment(directory, options.enable_venv)
+    site_packages = environment.site_packages if environment is not None else None
+    script = load_script(path, site_packages) if path.is_file() else None
+    base = choose(script, options.output_formatter, plugins.custom_formatters(options.output_formatter))
+    code = ModelCode(base, site_packages=site_packages)
+    with_script = {path.parent for path in adapters.glob(f"*/{SCRIPT}")}
+    with_weights = {path.parent for path in adapters.glob(f"*/{ADAPTER_WEIGHTS}")}
+    for adapter in sorted(with_script | with_weights):
+        own = code.read_adapter(adapter) if adapter in with_script else None
+        code.set_adapter(adapter.name, own, adapter in with_weights)
+    return code
+
+
+def choose(
+    script: ModelScript | None, output_formatter: str | None, plugin_formatters: Mapping[str, CustomOutput]
+) -> ChosenFormatters:
+    """The output formatter that `option.output_formatter` names, else the script's; the script's input formatter."""
+    outputs, inputs = (script.outputs, script.inputs) if script is not None else ({}, {})
+    taken = sorted(outputs.keys() & plugin_formatters.keys())
+    if taken:
+        raise ConfigurationError(f"{SCRIPT} and a plugin both have an output formatter {taken[0]}")
+    available = {**plugin_formatters, **outputs}
+    names = [output_formatter] if output_formatter in available else sorted(outputs)
+    name = str(names[0]) if names else None
+    output = available[name] if name is not None else None
+    chosen_input = inputs[min(inputs)] if inputs else None
+    warnings = [*_several("output", names), *_several("input", sorted(inputs)), *_ambiguities(output, chosen_input)]
+    descriptions = _descriptions(output, chosen_input)
+    return ChosenFormatters(output, name, chosen_input, tuple(descriptions), tuple(warnings))
+
+
+def _descriptions(output: CustomOutput | None, chosen_input: InputFunction | None) -> list[str]:
+    lines = []
+    if isinstance(output, FormatterFunction):
+        lines.append(f"custom output formatter: {output.name}, called as {output.reading.contract}")
+    elif output is not None:
+        lines.append(f"custom output formatter: class {output.__name__}")
+    if chosen_input is not None:
+        lines.append(f"custom input formatter: {chosen_input.name}, called as {chosen_input.reading.contract}")
+    return lines
+
+
+def _several(kind: str, names: list[Any]) -> list[str]:
+    if len(names) < 2:
+        return []
+    return [f"there are {len(names)} {kind} formatters ({', '.join(names)}): {names[0]} is taken, the first by name"]
+
+
+def _ambiguities(*functions: CustomOutput | InputFunction | None) -> list[str]:
+    return [
+        f"which contract {function.name} follows is ambiguous: {function.reading.ambiguous}."
+        f" It is called as {function.reading.contract}"
+        for function in functions
+        if isinstance(function, FormatterFunction | InputFunction) and function.reading.ambiguous
+    ]

@@ -1,0 +1,97 @@
+"""Loads `model.py` and finds the formatters in it."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from lmi_core.errors import ConfigurationError
+from lmi_core.formatter import OutputFormatter
+from lmi_core.script.formatters.decorators import INPUT_MARK, OUTPUT_MARK, OutputMark
+from lmi_core.script.formatters.input_formatters import InputFunction, input_function
+from lmi_core.script.formatters.output_formatters import FormatterFunction, formatter_function
+from lmi_core.script.import_checks import require_imports
+from lmi_core.script.imports import ScriptImporter
+from lmi_core.script.requirements import missing_package_hint
+from lmi_core.script.tracebacks import own_traceback
+
+SCRIPT = "model.py"
+OLDEST_NAME = "custom_output_formatter"  # found without a decorator
+
+CustomOutput = FormatterFunction | type[OutputFormatter]
+
+
+@dataclass
+class ModelScript:
+    """A loaded script. `unload` drops it; what still runs of it goes on."""
+
+    path: Path
+    importer: ScriptImporter
+    outputs: dict[str, CustomOutput] = field(default_factory=dict)
+    inputs: dict[str, InputFunction] = field(default_factory=dict)
+
+    def unload(self) -> None:
+        self.importer.unload()
+
+
+def load_script(path: Path, site_packages: Path | None = None) -> ModelScript:
+    """Raises ConfigurationError with the traceback of the script's own lines."""
+    require_imports(path, own_environment=site_packages is not None)
+    directory = path.parent.resolve()
+    importer = ScriptImporter(directory, *([site_packages] if site_packages else []))
+    try:
+        module = importer.load(path.stem)
+    except (Exception, SystemExit) as error:  # whatever the script raises
+        hint = missing_package_hint(error, directory)
+        raise ConfigurationError(f"{path} cannot be loaded\n{own_traceback(error, directory)}{hint}") from error
+    script = ModelScript(path, importer)
+    try:
+        for name, found in _decorated(module):
+            _add(script, name, found)
+    except ConfigurationError as error:
+        importer.unload()
+        raise ConfigurationError(f"{path}: {error.message}") from None
+    return script
+
+
+def _decorated(module: ModuleType) -> Iterator[tuple[str, Any]]:
+    """By name, each once; those with a decorator, or else the one with the name of old."""
+    members = {name: found for name, found in sorted(vars(module).items()) if _mark(found, OUTPUT_MARK)}
+    if not members and callable(oldest := getattr(module, OLDEST_NAME, None)):
+        members = {OLDEST_NAME: oldest}
+    members |= {name: found for name, found in sorted(vars(module).items()) if _mark(found, INPUT_MARK)}
+    yield from {id(found): (name, found) for name, found in members.items()}.values()
+
+
+def _mark(found: object, mark: str) -> Any:
+    """A class's own mark counts, not that of its base."""
+    return vars(found).get(mark) if isinstance(found, type) else getattr(found, mark, None)
+
+
+def _add(script: ModelScript, name: str, found: Callable[..., Any]) -> None:
+    directory = script.path.parent.resolve()
+    if _mark(found, INPUT_MARK):
+        script.inputs[name] = input_function(found, directory)
+        return
+    mark: OutputMark | None = _mark(found, OUTPUT_MARK)
+    known_as = mark.name if mark is not None else name
+    if known_as in script.outputs:
+        raise ConfigurationError(f"two output formatters are named {known_as}")
+    script.outputs[known_as] = _output(found, mark, directory)
+
+
+def _output(found: Callable[..., Any], mark: OutputMark | None, directory: Path) -> CustomOutput:
+    if not isinstance(found, type):
+        return formatter_function(found, directory)
+    if not issubclass(found, OutputFormatter):
+        raise ConfigurationError(f"the output formatter {found.__name__} is a class, so it must extend OutputFormatter")
+    if found.__abstractmethods__:
+        raise ConfigurationError(
+            f"the output formatter {found.__name__} lacks {', '.join(sorted(found.__abstractmethods__))}"
+        )
+    if mark is not None and mark.content_type is not None:
+        found.content_type = mark.content_type
+    if not hasattr(found, "content_type"):
+        raise ConfigurationError(f"the output formatter {found.__name__} must have a content_type")
+    return found

@@ -1,0 +1,278 @@
+"""Functions of the user's as output formatters, one class for each contract that they may follow."""
+
+import logging
+import time
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+from lmi_core.errors import FormatterFailed, LmiError
+from lmi_core.formatter import OutputFormatter
+from lmi_core.generation import GenerationOutput, GenerationStep
+from lmi_core.script.formatters.contracts import OutputContract, Reading, read_output_contract
+from lmi_core.script.formatters.decorators import OUTPUT_MARK, OutputMark
+from lmi_core.script.formatters.engine_response import EngineResponse, plain
+from lmi_core.script.formatters.frames import WHOLE, change_frames, encode, frame, has_frames, media_type
+from lmi_core.script.formatters.request_io import RequestInput, TextGenerationOutput
+from lmi_core.script.formatters.text_generation import add_tokens, error_token, legacy_details, new_request_output
+from lmi_core.script.formatters.time_limit import TimeLimitExceeded, time_limit
+from lmi_core.script.tracebacks import own_traceback
+
+logger = logging.getLogger(__name__)
+
+TEXT = "text/plain; charset=utf-8"
+BYTES = "application/octet-stream"
+
+
+@dataclass(frozen=True)
+class FormatterFunction:
+    """A function that writes answers, and what is known of it from the time that it was loaded."""
+
+    name: str
+    function: Callable[..., Any]
+    reading: Reading[OutputContract]
+    directory: Path
+    content_type: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class CallContext:
+    """What a formatter may ask about the call, beside what was generated."""
+
+    request_id: str
+    tokenizer: Any = None
+    request_input: RequestInput | None = None
+    tgi_compat: bool = False
+    adapter: str | None = None
+    time_limit: float = 120.0  # seconds, for one step
+    model: str = ""
+
+
+def formatter_function(function: Callable[..., Any], directory: Path) -> FormatterFunction:
+    """Raises ConfigurationError for one that follows no contract."""
+    mark = getattr(function, OUTPUT_MARK, None) or OutputMark(getattr(function, "__name__", "output_formatter"))
+    return FormatterFunction(
+        mark.name, function, read_output_contract(function), directory, mark.content_type, mark.headers
+    )
+
+
+def custom_formatter(custom: FormatterFunction, base: OutputFormatter, context: CallContext) -> "CustomFormatter":
+    """Writes one call's answer with the function, in place of `base`."""
+    return _CLASSES[custom.reading.contract](custom, base, context)
+
+
+class CustomFormatter(OutputFormatter):
+    """What the function returns is final. `base` is what would have written the answer otherwise."""
+
+    name: ClassVar[str] = "custom"
+
+    def __init__(self, custom: FormatterFunction, base: OutputFormatter, context: CallContext) -> None:
+        self.custom = custom
+        self.base = base
+        self.context = context
+        self.content_type = custom.content_type or base.content_type
+        self.headers = custom.headers
+        self.whole = media_type(base.content_type) == WHOLE
+
+    def format(self, output: GenerationOutput) -> bytes | list[bytes]:
+        try:
+            with time_limit(self.context.time_limit):
+                return self.answer(output)
+        except LmiError:
+            raise
+        except TimeLimitExceeded as error:
+            self._failure(error)
+            raise FormatterFailed(
+                f"the output formatter {self.custom.name} took longer than"
+                f" option.predict_timeout={self.context.time_limit:g} seconds"
+            ) from None
+        except (Exception, SystemExit) as error:
+            raise self._failure(error) from error
+
+    def error(self, error: LmiError) -> bytes | list[bytes]:
+        """The function's own words for the error; where it has none, those of `base`."""
+        try:
+            words = b"" if isinstance(error, FormatterFailed) else self.answer_error(error)
+        except (Exception, SystemExit) as failure:
+            self._failure(failure)
+            words = b""
+        return words or self.base.error(error)
+
+    @abstractmethod
+    def answer(self, output: GenerationOutput) -> bytes | list[bytes]: ...
+
+    def answer_error(self, error: LmiError) -> bytes:
+        return b""
+
+    def _failure(self, error: BaseException) -> FormatterFailed:
+        logger.error(
+            "request %s: the output formatter %s raised\n%s",
+            self.context.request_id,
+            self.custom.name,
+            own_traceback(error, self.custom.directory),
+        )
+        return FormatterFailed(f"the output formatter {self.custom.name} raised {type(error).__name__}: {error}")
+
+
+class PieceFormatter(CustomFormatter):
+    """The function is called as the output grows. Of a whole answer its results are kept until the end."""
+
+    def __init__(self, custom: FormatterFunction, base: OutputFormatter, context: CallContext) -> None:
+        super().__init__(custom, base, context)
+        self._kept: dict[int, list[bytes]] = {}  # by the place of the prompt in its call
+        self._typed = custom.content_type is not None
+
+    def answer(self, output: GenerationOutput) -> bytes | list[bytes]:
+        results = self.results(output)
+        if not self.whole:
+            return b"".join([self._frame(result) for result in results])
+        for result in results:
+            self._keep(result, output.prompt_index)
+        pieces = [piece for place in sorted(self._kept) for piece in self._kept[place]]
+        return b"".join(pieces) if output.finished else b""
+
+    @abstractmethod
+    def results(self, output: GenerationOutput) -> list[Any]:
+        """What the function returned for the latest step, once for each time that it was called."""
+
+    def type_of(self, result: Any) -> str | None:
+        """The content type that a result asks for; None: that of `base`."""
+        return None
+
+    def _keep(self, result: Any, place: int) -> None:
+        kept = self._kept.setdefault(place, [])
+        data = self._encode(result)
+        if not isinstance(result, str | bytes | bytearray) and result is not None:
+            kept.clear()  # an object is the whole answer as far as it goes, and takes the last one's place
+        kept.append(data)
+
+    def _frame(self, result: Any) -> bytes:
+        data = self._encode(result)
+        return frame(data, self.content_type) if data and not isinstance(result, str | bytes | bytearray) else data
+
+    def _encode(self, result: Any) -> bytes:
+        if result is None:
+            return b""
+        if not self._typed:
+            self.content_type = self.type_of(result) or self.content_type
+            self._typed = True
+        return encode(plain(result))
+
+
+class GenerationOutputFormatter(PieceFormatter):
+    """`f(output: GenerationOutput) -> str | bytes | dict | None`."""
+
+    _output: GenerationOutput | None = None
+
+    def results(self, output: GenerationOutput) -> list[Any]:
+        self._output = output
+        return [self.custom.function(output)]
+
+    def answer_error(self, error: LmiError) -> bytes:
+        if self._output is None:
+            return b""
+        self._output.error = error
+        self._output.step = GenerationStep([], sequence_index=self._output.step.sequence_index)
+        return self._frame(self.custom.function(self._output))
+
+    def type_of(self, result: Any) -> str | None:
+        if isinstance(result, str):
+            return TEXT
+        return BYTES if isinstance(result, bytes | bytearray) else None
+
+
+class RequestOutputFormatter(PieceFormatter):
+    """`f(request_output: TextGenerationOutput) -> str`, called once for each token."""
+
+    def __init__(self, custom: FormatterFunction, base: OutputFormatter, context: CallContext) -> None:
+        super().__init__(custom, base, context)
+        self._outputs: dict[int, TextGenerationOutput] = {}  # by the place of the prompt in its call
+
+    def results(self, output: GenerationOutput) -> list[Any]:
+        request_output = self._outputs.get(output.prompt_index)
+        if request_output is None:
+            request_output = new_request_output(output, self.context, stream=not self.whole)
+            self._outputs[output.prompt_index] = request_output
+        return [self.call(request_output) for _ in add_tokens(request_output, output)]
+
+    def answer_error(self, error: LmiError) -> bytes:
+        """The function gets one more token, without text, and the finish reason `error`."""
+        words = b""
+        for request_output in self._outputs.values():
+            if not request_output.finished:
+                error_token(request_output, error)
+                words += self._encode(self.call(request_output))
+        return words
+
+    def call(self, request_output: TextGenerationOutput) -> Any:
+        return self.custom.function(request_output)
+
+
+class LegacyFormatter(RequestOutputFormatter):
+    """`f(token, first_token, last_token, details, generated_text, request_id) -> str`, called once for each token."""
+
+    def call(self, request_output: TextGenerationOutput) -> Any:
+        sequence = request_output.sequences[request_output.best_sequence_index]
+        token, first, last = sequence.get_next_token()[:3]
+        details, generated_text = legacy_details(request_output, last=bool(last))
+        return self.custom.function(token, first, last, details, generated_text, request_output.request_id)
+
+
+class ResponseDataFormatter(CustomFormatter):
+    """`f(response_data: dict) -> dict`, called with each JSON object that `base` writes."""
+
+    def answer(self, output: GenerationOutput) -> bytes | list[bytes]:
+        if not has_frames(self.base.content_type):
+            raise FormatterFailed(
+                f"the output formatter {self.custom.name} changes JSON, and {self.base.content_type} holds none"
+            )
+        data = self.base.format(output)
+        if isinstance(data, list):
+            return [changed for event in data if (changed := self._changed(event, output))]
+        return self._changed(data, output) if data else b""
+
+    def change(self, data: dict[str, Any], output: GenerationOutput) -> Any:
+        return self.custom.function(data)
+
+    def _changed(self, data: bytes, output: GenerationOutput) -> bytes:
+        return change_frames(data, self.base.content_type, lambda found: plain(self.change(found, output)))
+
+
+class EngineObjectFormatter(ResponseDataFormatter):
+    """`f(response) -> response`, called with each JSON object that `base` writes, as an object with attributes."""
+
+    def __init__(self, custom: FormatterFunction, base: OutputFormatter, context: CallContext) -> None:
+        super().__init__(custom, base, context)
+        self._created = int(time.time())
+        self._said = ""  # in the chunks so far
+        self._changed_to = ""
+
+    def change(self, data: dict[str, Any], output: GenerationOutput) -> Any:
+        response = EngineResponse(data, output, self.context.request_id, self.context.model, self._created)
+        result = self.custom.function(response.object)
+        if result is not response.object:
+            return result
+        changed = response.data(result)
+        if "token" in data:
+            self._said += response.texts[0]
+            self._changed_to += response.changed_texts(result)[0]
+            self._rewrite_full_text(changed)
+        return changed
+
+    def _rewrite_full_text(self, chunk: dict[str, Any]) -> None:
+        """A stream's last line repeats its text: that must be the text as it was changed."""
+        text = chunk.get("generated_text")
+        if isinstance(text, str) and self._said != self._changed_to and text.endswith(self._said):
+            chunk["generated_text"] = text.removesuffix(self._said) + self._changed_to
+
+
+_CLASSES: dict[OutputContract, type[CustomFormatter]] = {
+    OutputContract.GENERATION_OUTPUT: GenerationOutputFormatter,
+    OutputContract.REQUEST_OUTPUT: RequestOutputFormatter,
+    OutputContract.LEGACY: LegacyFormatter,
+    OutputContract.RESPONSE_DATA: ResponseDataFormatter,
+    OutputContract.ENGINE_OBJECT: EngineObjectFormatter,
+}

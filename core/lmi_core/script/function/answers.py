@@ -1,0 +1,139 @@
+"""What a `handle` function returns, as messages to the server."""
+
+import inspect
+import logging
+from collections.abc import AsyncGenerator, AsyncIterable, Iterator, Mapping
+from contextlib import aclosing
+from typing import Any, ClassVar
+
+from lmi_core.errors import LmiError
+from lmi_core.formatter import OutputFormatter
+from lmi_core.generation import GenerationOutput
+from lmi_core.script.djl_names.outputs import Output
+from lmi_core.script.formatters.frames import frame
+from lmi_core.script.function.protocol import Chunk, End, Head, Reply
+
+logger = logging.getLogger(__name__)
+
+FAILED = 424
+FAILURES = 300  # and codes above, of a function that answered
+NO_CONTENT = 204
+OUT_OF_MEMORY = 507
+OUT_OF_MEMORY_ERRORS = ("MemoryError", "OutOfMemoryError")  # the second is torch's
+OWN_HEADERS = ("connection", "content-length", "content-type", "date", "server", "transfer-encoding")
+
+
+class StreamErrors(OutputFormatter):
+    """Writes nothing but the error that a handler's stream ends with."""
+
+    name: ClassVar[str] = "stream_errors"
+
+    def __init__(self, headers: Mapping[str, str]) -> None:
+        self.headers = headers
+        self.content_type = headers["Content-Type"]
+
+    def format(self, output: GenerationOutput) -> bytes:
+        return b""
+
+    def error(self, error: LmiError) -> bytes:
+        return frame({"error": error.message, "code": FAILED}, self.content_type)
+
+
+async def replies(call_id: int, result: Any) -> AsyncGenerator[Reply, None]:
+    """Raises what the function's own code does, also while it streams."""
+    if inspect.isawaitable(result):
+        result = await result
+    if isinstance(result, AsyncIterable | Iterator):
+        async for reply in _stream_of_outputs(call_id, result):
+            yield reply
+        return
+    output = answer_of(result)
+    yield head_of(call_id, output)
+    if output.stream_content is not None:
+        async with aclosing(_items(output.stream_content)) as items:
+            async for item in items:
+                yield Chunk(call_id, output.stream_chunk(item))
+    yield End(call_id)
+    finalize(output)
+
+
+def answer_of(result: Any) -> Output:
+    """An Output, whatever the function returned."""
+    if isinstance(result, Output):
+        return result
+    if result is None:
+        return Output(NO_CONTENT, "No content")
+    return Output().error(f"the handler must return an Output. Returned: {type(result).__name__}")
+
+
+def failure(call_id: int, error: BaseException, words: str, begun: bool, note: str = "") -> list[Reply]:
+    """The end of a call whose function raised. Where memory ran out, clients read that from the status."""
+    message = sendable(f"{words} {type(error).__name__}: {error}{note}")
+    if begun or type(error).__name__ not in OUT_OF_MEMORY_ERRORS:
+        return [End(call_id, message)]
+    return [head_of(call_id, Output().error(message, OUT_OF_MEMORY, "out of memory")), End(call_id)]
+
+
+async def _stream_of_outputs(call_id: int, outputs: Any) -> AsyncGenerator[Reply, None]:
+    """One Output for each chunk; the first says how the answer begins."""
+    begun = False
+    async with aclosing(_items(outputs)) as items:
+        async for item in items:
+            output = item if isinstance(item, Output) else Output().add(item)
+            if not begun:
+                begun = True
+                headers = headers_of(output.properties, output.content_type)
+                yield Head(call_id, output.code, headers, [], streams=True)
+            for value in output.content.values:
+                yield Chunk(call_id, bytes(value))
+    if not begun:
+        yield head_of(call_id, Output(NO_CONTENT, "No content"))
+    yield End(call_id)
+
+
+def head_of(call_id: int, output: Output) -> Head:
+    """An answer with its contents, or, if it streams, how it begins."""
+    content = [(key, bytes(value)) for key, value in zip(output.content.keys, output.content.values, strict=True)]
+    headers = headers_of(output.properties, output.content_type)
+    return Head(call_id, output.code, headers, content, streams=output.stream_content is not None)
+
+
+def headers_of(properties: Mapping[str, Any], content_type: str) -> dict[str, str]:
+    """Return an answer's properties as headers; `content_type` is the one that it has where they set none.
+
+    Handlers copy the request's properties into the answer's: those that HTTP itself sets are left out.
+    """
+    given = {str(name): sendable(str(value)) for name, value in properties.items()}
+    headers = {name: value for name, value in given.items() if name.lower() not in OWN_HEADERS}
+    kinds = [value for name, value in given.items() if name.lower() == "content-type"]
+    return headers | {"Content-Type": kinds[-1] if kinds else content_type}
+
+
+def sendable(text: str) -> str:
+    """The text with what is no Unicode escaped: messages and headers may quote any bytes."""
+    return text.encode(errors="backslashreplace").decode()
+
+
+async def _items(items: Any) -> AsyncGenerator[Any, None]:
+    if isinstance(items, AsyncIterable):
+        try:
+            async for item in items:
+                yield item
+        finally:
+            if hasattr(items, "aclose"):
+                await items.aclose()
+        return
+    try:
+        for item in items:
+            yield item
+    finally:
+        if hasattr(items, "close"):
+            items.close()
+
+
+def finalize(output: Output) -> None:
+    """Call what the output is to be finalized with, once it was sent."""
+    try:
+        output.execute_finalize()
+    except (Exception, SystemExit):  # whatever the user's function raises; the answer is sent
+        logger.exception("the function that an output was finalized with raised")

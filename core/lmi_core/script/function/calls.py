@@ -1,0 +1,114 @@
+"""Requests on their way to a `handle` function, alone or in a batch, and its answers on their way back."""
+
+import asyncio
+import re
+from collections.abc import AsyncGenerator, Callable, Sequence
+
+from lmi_core.errors import FormatterFailed, LmiError
+from lmi_core.script.function.protocol import Chunk, Content, End, Head, Reply, Request
+
+BATCH_KEY = re.compile(r"batch_(\d+)\.(.*)", re.DOTALL)  # of a content in a batch, as `Output.add` writes it
+MAX_NAMES = 10  # of contents, in a message
+
+
+class HandlerCall:
+    """One request, and its answer as it comes."""
+
+    def __init__(self, function: str, request: Request) -> None:
+        self.function = function
+        self.request = request
+        self.cancelled = False
+        self.on_cancel: Callable[[], None] | None = None
+        self._replies: asyncio.Queue[Head | Chunk | LmiError | None] = asyncio.Queue()
+
+    async def answer(self) -> AsyncGenerator[Head | Chunk, None]:
+        """Raises LmiError. Closing it cancels the call."""
+        try:
+            while (reply := await self._replies.get()) is not None:
+                if isinstance(reply, LmiError):
+                    raise reply
+                yield reply
+        finally:
+            self.cancelled = True
+            if self.on_cancel is not None:
+                self.on_cancel()
+
+    def deliver(self, reply: Reply) -> None:
+        if not isinstance(reply, End):
+            self._replies.put_nowait(reply)
+        elif reply.error is not None:
+            self.fail(FormatterFailed(reply.error))
+        else:
+            self._replies.put_nowait(None)
+
+    def fail(self, error: LmiError) -> None:
+        self._replies.put_nowait(error)
+
+
+class HandlerBatch:
+    """Requests that one call of the function answers."""
+
+    def __init__(self, calls: Sequence[HandlerCall]) -> None:
+        self.calls = calls
+        self.function = calls[0].function
+        self.requests = [call.request for call in calls]
+        self._failed = False
+
+    @property
+    def cancelled(self) -> bool:
+        return all(call.cancelled for call in self.calls)
+
+    def on_cancel(self, cancel: Callable[[], None] | None) -> None:
+        """To be called when nobody waits for any of the answers any more."""
+        for call in self.calls:
+            call.on_cancel = (lambda: cancel() if cancel is not None and self.cancelled else None) if cancel else None
+
+    def deliver(self, reply: Reply) -> None:
+        if self._failed:
+            return
+        if len(self.calls) > 1 and isinstance(reply, Head):
+            self._share(reply)
+            return
+        for call in self.calls:
+            call.deliver(reply)
+
+    def fail(self, error: LmiError) -> None:
+        if not self._failed:
+            self._failed = True
+            for call in self.calls:
+                call.fail(error)
+
+    def _share(self, head: Head) -> None:
+        """Give each request its own content; an error is everyone's."""
+        if head.streams:
+            self.fail(FormatterFailed("a handler that streams its answer needs batch_size=1"))
+        elif head.code >= 300:
+            for call in self.calls:
+                call.deliver(head)
+        elif (shares := _shares(head.content, len(self.calls))) is None:
+            self.fail(
+                FormatterFailed(
+                    f"the handler answered a batch of {len(self.calls)} with {len(head.content)} contents"
+                    f"{_named(head.content)}: it must add one for each request"
+                )
+            )
+        else:
+            for call, content in zip(self.calls, shares, strict=True):
+                call.deliver(Head(head.call_id, head.code, head.headers, content))
+
+
+def _shares(content: Content, size: int) -> list[Content] | None:
+    """The content of each request, by the index in its key, or by its place where keys have none; None: not of all."""
+    matches = [BATCH_KEY.fullmatch(key or "") for key, _ in content]
+    shares: list[Content] = [[] for _ in range(size)]
+    for place, (match, (key, value)) in enumerate(zip(matches, content, strict=True)):
+        index = int(match[1]) if match else place
+        if index >= size or (match is None and any(matches)):
+            return None
+        shares[index].append((match[2] if match else key, value))
+    return shares if all(shares) else None
+
+
+def _named(content: Content) -> str:
+    names = ", ".join(key for key, _ in content[:MAX_NAMES] if key)
+    return f" ({names})" if names else ""

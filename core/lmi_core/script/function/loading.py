@@ -1,0 +1,67 @@
+"""How a worker loads its script: the import, the call without content, the adapters."""
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import aclosing
+
+from lmi_core.script.djl_names.inputs import input_of
+from lmi_core.script.function.answers import OUT_OF_MEMORY, OUT_OF_MEMORY_ERRORS, replies
+from lmi_core.script.function.protocol import Head, Request
+from lmi_core.script.function.script import REGISTER_ADAPTER, HandlerScript, description
+from lmi_core.script.requirements import missing_package_hint
+from lmi_core.script.tracebacks import own_traceback
+
+
+class ScriptFailed(Exception):
+    """A script that cannot be loaded; the message is for the person who wrote it."""
+
+
+def load_handler(script: HandlerScript, adapters: Mapping[str, Request], runner: asyncio.Runner) -> str | None:
+    """Import the script, call its function without content, register the adapters.
+
+    Return None, or the traceback of a call without content that failed: there are functions that do not support it, and
+    some load their models with the first request instead. Raises ScriptFailed for anything else.
+    """
+    try:
+        script.load()
+        failure = _initialize(script, runner)
+        failures = [failure] if failure is not None else []
+        for name, request in adapters.items() if REGISTER_ADAPTER in script.functions else ():
+            try:
+                runner.run(_check(script.call(REGISTER_ADAPTER, input_of(request.properties, request.content))))
+            except Exception as error:
+                if not failures:
+                    raise
+                failures.append(
+                    f"{REGISTER_ADAPTER} failed after that for the adapter {name}\n{_explained(error, script)}"
+                )
+    except (Exception, SystemExit) as error:  # whatever the script raises
+        raise ScriptFailed(f"{script.path} cannot be loaded\n{_explained(error, script)}") from None
+    return "\n".join(failures) or None
+
+
+def _initialize(script: HandlerScript, runner: asyncio.Runner) -> str | None:
+    """Raises what is the end of a process anywhere: an exit, and memory that ran out."""
+    try:
+        runner.run(_check(script.initialize()))
+    except Exception as error:
+        if type(error).__name__ in OUT_OF_MEMORY_ERRORS:
+            raise
+        script.initialization_error = description(error)
+        return _explained(error, script)
+    return None
+
+
+async def _check(result: object) -> None:
+    """Raises RuntimeError if one of the calls by which a script is loaded was answered with an error."""
+    async with aclosing(replies(0, result)) as found:
+        async for reply in found:
+            if isinstance(reply, Head) and reply.code >= 400:
+                words = b" ".join(value for _, value in reply.content).decode(errors="replace")
+                kind = MemoryError if reply.code == OUT_OF_MEMORY else RuntimeError
+                raise kind(f"the first call was answered with {reply.code}: {words}")
+
+
+def _explained(error: BaseException, script: HandlerScript) -> str:
+    directory = script.path.parent
+    return own_traceback(error, directory) + missing_package_hint(error, directory)

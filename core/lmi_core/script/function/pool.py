@@ -1,0 +1,242 @@
+"""The processes that run a model's `handle` function, and the queue in front of them."""
+
+import asyncio
+import itertools
+import logging
+from collections.abc import Coroutine
+from contextlib import aclosing, suppress
+from dataclasses import dataclass
+from typing import Any
+
+from msgspec import structs
+
+from lmi_core.engines.restarts import Restarts
+from lmi_core.errors import BackendUnhealthy, ConfigurationError, FormatterFailed, GenerationFailed, LmiError
+from lmi_core.script.function.calls import HandlerBatch, HandlerCall
+from lmi_core.script.function.device_ids import DEVICE_ID, device_id
+from lmi_core.script.function.process import HandlerProcess
+from lmi_core.script.function.protocol import Head, Load, Request
+
+logger = logging.getLogger(__name__)
+
+FAILED = 400  # and codes above
+
+
+@dataclass(frozen=True)
+class PoolSettings:
+    min_workers: int
+    max_workers: int
+    batch_size: int
+    max_batch_delay: float  # seconds
+    predict_timeout: float  # seconds
+    retry_threshold: int  # restarts in a row of a process that dies
+    max_idle_time: float  # seconds, after which one of those beyond `min_workers` ends
+    python: str | None = None  # the interpreter; None: this one's
+
+
+class HandlerPool:
+    """Starts with `min_workers` processes; further ones come when a request finds all of them busy, and end again."""
+
+    def __init__(self, load: Load, settings: PoolSettings) -> None:
+        self.processes: list[HandlerProcess] = []
+        self._load = load
+        self._settings = settings
+        self._queue: asyncio.Queue[HandlerCall] = asyncio.Queue()
+        self._changed = asyncio.Event()  # a process may be free, or there is none left
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._ends: set[asyncio.Task[None]] = set()  # of processes that are no longer in `processes`
+        self._starting = 0
+        self._numbers: set[int] = set()  # of the workers that there are, as long as each lives
+        self._failures: set[str] = set()  # of first calls, as they were logged
+        self._restarts = Restarts(settings.retry_threshold, "the handler's worker", at_once=True)
+        self._why_unhealthy: str | None = "the handler is being loaded"
+
+    async def start(self) -> None:
+        """Raises ConfigurationError."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(self._settings.min_workers):
+                    group.create_task(self._start_process())
+        except ExceptionGroup as failures:
+            await self.stop()
+            raise failures.exceptions[0] from None
+        self._why_unhealthy = None
+        self._spawn(self._dispatch())
+
+    async def stop(self) -> None:
+        tasks, self._tasks = self._tasks, set()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for process in list(self.processes):
+            self._end(process)
+        await asyncio.gather(*self._ends)
+        self._fail_queue("the handler was stopped")
+
+    def check_health(self) -> None:
+        """Raises BackendUnhealthy while there is no process."""
+        if self._why_unhealthy is not None:
+            raise BackendUnhealthy(self._why_unhealthy)
+
+    async def wait_given_up(self) -> str:
+        await self._restarts.given_up.wait()
+        return self._restarts.reason
+
+    def submit(self, function: str, request: Request) -> HandlerCall:
+        """Raises BackendUnhealthy."""
+        self.check_health()
+        call = HandlerCall(function, request)
+        self._queue.put_nowait(call)
+        return call
+
+    async def broadcast(self, function: str, request: Request, undo: tuple[str, Request]) -> None:
+        """Call a function in every process. Raises LmiError if one of them answers with an error, after undoing it."""
+        changed: list[HandlerProcess] = []
+        try:
+            for process in list(self.processes):
+                await self._call(process, function, request)
+                changed.append(process)
+        except LmiError:
+            for process in changed:
+                with suppress(LmiError):
+                    await self._call(process, *undo)
+            raise
+
+    async def _call(self, process: HandlerProcess, function: str, request: Request) -> None:
+        call = HandlerCall(function, request)
+        self._spawn(self._run(process, HandlerBatch([call])))
+        async with aclosing(call.answer()) as replies:
+            async for reply in replies:
+                if isinstance(reply, Head) and reply.code >= FAILED:
+                    words = b" ".join(value for _, value in reply.content).decode(errors="replace")
+                    raise FormatterFailed(f"{function} answered {reply.code}: {words}")
+
+    async def _dispatch(self) -> None:
+        while True:
+            first = await self._queue.get()
+            deadline = asyncio.get_running_loop().time() + self._settings.max_batch_delay
+            process = await self._free_process()
+            if process is None:
+                first.fail(BackendUnhealthy(str(self._why_unhealthy)))
+                continue
+            calls = [call for call in await self._gather(first, deadline) if not call.cancelled]
+            if calls:
+                self._spawn(self._run(process, HandlerBatch(calls)))
+                await asyncio.sleep(0)  # so that the process counts as busy
+            else:
+                self._end_once_idle(process)
+
+    async def _gather(self, first: HandlerCall, deadline: float) -> list[HandlerCall]:
+        calls = [first]
+        with suppress(TimeoutError):
+            async with asyncio.timeout_at(deadline):
+                while len(calls) < self._settings.batch_size:
+                    calls.append(self._queue.get_nowait() if not self._queue.empty() else await self._queue.get())
+        return calls
+
+    async def _free_process(self) -> HandlerProcess | None:
+        """The least busy one that takes calls; None when there is no process any more."""
+        while True:
+            free = [process for process in self.processes if process.free]
+            if free:
+                chosen = min(free, key=lambda process: process.calls)
+                chosen.idle_since = None
+                return chosen
+            if self._restarts.given_up.is_set():
+                return None
+            if len(self.processes) + self._starting < self._settings.max_workers:
+                self._spawn(self._add_process())
+            self._changed.clear()
+            await self._changed.wait()
+
+    async def _run(self, process: HandlerProcess, batch: HandlerBatch) -> None:
+        await process.run(batch)
+        if not process.died.is_set():
+            self._restarts.worked()
+        self._changed.set()
+        self._end_once_idle(process)
+
+    def _end_once_idle(self, process: HandlerProcess) -> None:
+        loop = asyncio.get_running_loop()
+        if self._spare > 0 and process.calls == 0:
+            process.idle_since = loop.time()
+            loop.call_later(self._settings.max_idle_time, self._end_if_idle, process, process.idle_since)
+
+    def _end_if_idle(self, process: HandlerProcess, since: float) -> None:
+        if self._spare > 0 and process in self.processes and process.calls == 0 and process.idle_since == since:
+            self._end(process)
+
+    def _end(self, process: HandlerProcess) -> None:
+        self.processes.remove(process)
+        self._numbers.discard(process.number)
+        task = asyncio.create_task(process.stop())
+        self._ends.add(task)
+        task.add_done_callback(self._ends.discard)
+
+    @property
+    def _spare(self) -> int:
+        return len(self.processes) - self._settings.min_workers
+
+    async def _start_process(self) -> HandlerProcess:
+        process = HandlerProcess(self._settings.predict_timeout, self._settings.python)
+        self._starting += 1
+        number = next(number for number in itertools.count() if number not in self._numbers)
+        self._numbers.add(number)
+        try:
+            await process.start(self._load_of(number))
+        except BaseException:
+            self._numbers.discard(number)
+            raise
+        finally:
+            self._starting -= 1
+        process.number = number
+        self._log_failure(process.loaded.failure)
+        self.processes.append(process)
+        self._why_unhealthy = None
+        self._changed.set()
+        self._spawn(self._supervise(process))
+        self._end_once_idle(process)  # if whoever it was started for is served by another
+        return process
+
+    def _load_of(self, number: int) -> Load:
+        """What a worker is started with; only its device is its own, unless an option sets that."""
+        return structs.replace(self._load, properties={DEVICE_ID: device_id(number)} | self._load.properties)
+
+    def _log_failure(self, failure: str | None) -> None:
+        """Once, as every process fails alike."""
+        if failure is not None and failure not in self._failures:
+            self._failures.add(failure)
+            logger.error(
+                "%s: %s failed in the call without content, in which it loads its model. Requests are given to it all"
+                " the same; one that it cannot answer gets the status 424\n%s",
+                self._load.script,
+                self._load.function,
+                failure,
+            )
+
+    async def _add_process(self) -> None:
+        try:
+            await self._start_process()
+        except ConfigurationError as error:
+            logger.error("a further worker could not be started: %s", error.message)
+
+    async def _supervise(self, process: HandlerProcess) -> None:
+        await process.died.wait()
+        if process not in self.processes:
+            return  # it was ended
+        self._end(process)
+        if not self.processes:
+            self._why_unhealthy = "the handler's worker died and is being restarted"
+        if await self._restarts.attempt(self._start_process) is None and not self.processes:
+            self._why_unhealthy = self._restarts.reason
+            self._restarts.give_up()
+            self._changed.set()
+
+    def _fail_queue(self, why: str) -> None:
+        while not self._queue.empty():
+            self._queue.get_nowait().fail(GenerationFailed(why))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

@@ -1,0 +1,151 @@
+"""The server's end of one process that runs a `handle` function."""
+
+import asyncio
+import itertools
+import logging
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
+
+from lmi_core.engines.worker import Worker, WorkerDied
+from lmi_core.errors import ConfigurationError, GenerationFailed, GenerationTimeout, LmiError
+from lmi_core.script.function.calls import HandlerBatch
+from lmi_core.script.function.protocol import (
+    Cancel,
+    End,
+    Handle,
+    Load,
+    Loaded,
+    LoadFailed,
+    Reply,
+    Working,
+    decode_from_worker,
+    encode,
+)
+
+logger = logging.getLogger(__name__)
+
+TARGET = "lmi_core.script.function.worker:run"
+
+
+class HandlerProcess:
+    """When it dies, or is killed since a call took too long, what it worked on fails, and `died` is set."""
+
+    def __init__(self, predict_timeout: float, python: str | None = None) -> None:
+        self.died = asyncio.Event()
+        self.number = 0  # among the workers of its pool
+        self.calls = 0  # that it works on
+        self.idle_since: float | None = None  # as the event loop counts seconds; None: it is wanted
+        self.loaded = Loaded(1, [])
+        self._predict_timeout = predict_timeout
+        self._worker = Worker(TARGET, python=python)
+        self._ids = itertools.count(1)
+        self._replies: dict[int, asyncio.Queue[Reply | Working | LmiError]] = {}
+        self._reader: asyncio.Task[None] | None = None
+        self._places: AbstractAsyncContextManager[object] = nullcontext()  # those that the function has for calls
+
+    @property
+    def process_id(self) -> int | None:
+        return self._worker.process_id
+
+    @property
+    def free(self) -> bool:
+        most = self.loaded.max_calls
+        return not self.died.is_set() and (most is None or self.calls < most)
+
+    async def start(self, load: Load) -> None:
+        """Raises ConfigurationError."""
+        try:
+            answer = await self._load(load)
+        except BaseException:
+            await self._worker.stop()
+            raise
+        self.loaded = answer
+        if answer.max_calls is not None:
+            self._places = asyncio.Semaphore(answer.max_calls)
+        self._reader = asyncio.create_task(self._read())
+
+    async def stop(self) -> None:
+        if self._reader is not None:
+            self._reader.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._reader
+        await self._die("the worker was stopped")
+
+    async def run(self, batch: HandlerBatch) -> None:
+        """Returns when the function is done with the batch, also when nobody waits for it any more."""
+        self.calls += 1
+        try:
+            async with self._places:
+                await self._run(batch)
+        finally:
+            self.calls -= 1
+
+    async def _run(self, batch: HandlerBatch) -> None:
+        call_id = next(self._ids)
+        replies = self._replies[call_id] = asyncio.Queue()
+        if self.died.is_set():
+            replies.put_nowait(GenerationFailed("the request was lost: its worker died"))
+        batch.on_cancel(lambda: self._send(Cancel(call_id)))
+        self._send(Handle(call_id, batch.function, batch.requests))
+        try:
+            while True:
+                reply = await self._next(replies)
+                if isinstance(reply, Working):
+                    continue
+                if isinstance(reply, LmiError):
+                    batch.fail(reply)
+                    return
+                if isinstance(reply, End):
+                    batch.on_cancel(None)
+                    batch.deliver(reply)
+                    return
+                batch.deliver(reply)
+        finally:
+            batch.on_cancel(None)
+            del self._replies[call_id]
+
+    async def _load(self, load: Load) -> Loaded:
+        try:
+            await self._worker.start()
+            await self._worker.receive()  # Started
+            self._send(load)
+            answer = decode_from_worker(await self._worker.receive())
+        except WorkerDied as death:
+            raise ConfigurationError(f"{load.script} could not be loaded: {death}; its log above says why") from None
+        if isinstance(answer, LoadFailed):
+            raise ConfigurationError(answer.message)
+        assert isinstance(answer, Loaded), answer
+        return answer
+
+    async def _next(self, replies: "asyncio.Queue[Reply | Working | LmiError]") -> Reply | Working | LmiError:
+        try:
+            async with asyncio.timeout(self._predict_timeout):
+                return await replies.get()
+        except TimeoutError:
+            error = GenerationTimeout(
+                f"the handler did not answer within option.predict_timeout={self._predict_timeout:g} seconds"
+            )
+            if not self.died.is_set():  # another of its calls may have taken as long
+                logger.error("%s; worker %s is killed", error.message, self.process_id)
+                await self._die("its worker was killed, since another request took too long")
+            return error
+
+    async def _read(self) -> None:
+        try:
+            while True:
+                reply = decode_from_worker(await self._worker.receive())
+                assert isinstance(reply, Reply | Working), reply
+                if reply.call_id in self._replies:
+                    self._replies[reply.call_id].put_nowait(reply)
+        except WorkerDied as death:
+            logger.error("%s; %d calls in it fail", death, len(self._replies))
+            await self._die(str(death))
+
+    async def _die(self, why: str) -> None:
+        self.died.set()
+        for replies in self._replies.values():
+            replies.put_nowait(GenerationFailed(f"the request was lost: {why}"))
+        await self._worker.stop()
+
+    def _send(self, message: Load | Handle | Cancel) -> None:
+        if not self.died.is_set():
+            self._worker.send(encode(message))

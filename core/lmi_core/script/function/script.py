@@ -1,0 +1,94 @@
+"""The script with a `handle` function, loaded in a process of its own."""
+
+import inspect
+import logging
+import os
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from lmi_core.script.djl_names.inputs import Input
+from lmi_core.script.tracebacks import own_traceback
+
+logger = logging.getLogger(__name__)
+
+REGISTER_ADAPTER = "register_adapter"
+MODEL_DIRECTORY = "model_dir"
+ADAPTER_FUNCTIONS = (REGISTER_ADAPTER, "update_adapter", "unregister_adapter")
+
+
+class HandlerScript:
+    """Its process is one model's alone: the script's folder is on the import path, and is the working directory."""
+
+    def __init__(self, path: Path, function: str, properties: Mapping[str, str]) -> None:
+        self.path = path
+        self.function = function
+        self.initialization_error: str | None = None  # until a request is answered all the same
+        self._properties = properties
+        self._module = ModuleType("not loaded")
+
+    def load(self) -> None:
+        """Import the script. Raises whatever it does."""
+        os.chdir(self.path.parent)
+        sys.path.insert(0, str(self.path.parent))
+        self._module = import_module(self.path.stem)
+
+    def initialize(self) -> Any:
+        """Make the call without content, in which handlers load their models."""
+        return self.call(self.function, Input())
+
+    @property
+    def concurrent(self) -> bool:
+        """Whether the function can take a request while it works on others."""
+        function = self._function(self.function)
+        return inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
+
+    @property
+    def functions(self) -> list[str]:
+        names = (self.function, *ADAPTER_FUNCTIONS)
+        return [name for name in names if callable(getattr(self._module, name, None))]
+
+    def call(self, name: str, inputs: Input) -> Any:
+        """Raises whatever the function does."""
+        for each in {id(each): each for each in (inputs, *inputs.get_batches())}.values():
+            each.function_name = name
+            each.properties = self._with_own(each.properties)
+        return self._function(name)(inputs)
+
+    def log(self, error: BaseException, requests: Iterable[Input], function: str) -> None:
+        ids = ", ".join(each.get_property("x-request-id") or "?" for each in requests)
+        logger.error("request %s: %s\n%s", ids, self.name_of(function), own_traceback(error, self.path.parent))
+
+    def name_of(self, function: str) -> str:
+        return f"{function} in {self.path.name} raised"
+
+    def note(self, error: BaseException) -> str:
+        """For the message of a call that failed: how the initialisation failed before it, if in another way."""
+        if self.initialization_error in (None, description(error)):
+            return ""
+        return f" (when it was loaded, it raised {self.initialization_error})"
+
+    def _with_own(self, given: Mapping[str, str]) -> dict[str, str]:
+        """The model's properties and a request's, which go before them, but never decide what is loaded."""
+        if self.initialization_error is not None:  # so the function may load its model with this request
+            return {**self._properties, **given, **self._properties}
+        own = {name: value for name, value in self._properties.items() if name == MODEL_DIRECTORY}
+        return {**self._properties, **given, **own}
+
+    def _function(self, name: str) -> Callable[[Input], Any]:
+        if not hasattr(self._module, name) and name not in ADAPTER_FUNCTIONS:
+            from lmi_core.script.services.predictor import adopt_prediction_handler  # which most handlers do without
+
+            adopt_prediction_handler(self._module, name)
+        function: Callable[[Input], Any] | None = getattr(self._module, name, None)
+        if not callable(function):
+            found = [name for name, value in vars(self._module).items() if inspect.isfunction(value)]
+            raise AttributeError(f"there is no function `{name}`; the file has: {', '.join(found) or 'none'}")
+        return function
+
+
+def description(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"

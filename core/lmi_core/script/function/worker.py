@@ -1,0 +1,165 @@
+"""The process of a `handle` function: loads the script, calls it, and sends what it returns."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import aclosing
+from functools import partial
+from pathlib import Path
+
+import zmq.asyncio
+
+from lmi_core.engines.worker import Channel
+from lmi_core.script.djl_names.inputs import Input, batch_of, input_of
+from lmi_core.script.function.answers import FAILURES, failure, replies
+from lmi_core.script.function.loading import ScriptFailed, load_handler
+from lmi_core.script.function.protocol import (
+    Cancel,
+    End,
+    Handle,
+    Head,
+    Load,
+    Loaded,
+    LoadFailed,
+    Reply,
+    Started,
+    Working,
+    decode_to_worker,
+    encode,
+)
+from lmi_core.script.function.script import HandlerScript
+from lmi_core.script.rolling.batch import RollingBatch
+
+
+def run(channel: Channel) -> None:
+    """The target of the worker."""
+    channel.send(encode(Started()))
+    load = decode_to_worker(channel.receive())
+    assert isinstance(load, Load), load
+    script = HandlerScript(Path(load.script), load.function, load.properties)
+    with asyncio.Runner() as runner:  # one event loop, so that an engine that is made in the first call works in all
+        try:
+            failure = load_handler(script, load.adapters, runner)
+        except ScriptFailed as error:
+            channel.send(encode(LoadFailed(str(error))))
+            return
+        if script.concurrent:
+            channel.send(encode(Loaded(None, script.functions, failure)))
+            runner.run(_serve_concurrently(script, channel))
+        elif load.rolling_batch_size is not None:
+            channel.send(encode(Loaded(load.rolling_batch_size, script.functions, failure)))
+            _serve_rolling_batch(script, channel, runner, load.content_type)
+        else:
+            channel.send(encode(Loaded(1, script.functions, failure)))
+            _serve_in_turn(script, channel, runner)
+
+
+def _serve_in_turn(script: HandlerScript, channel: Channel, runner: asyncio.Runner) -> None:
+    """A function that is not asynchronous gets one call at a time, in the main thread, where no event loop runs."""
+    while True:
+        message = decode_to_worker(channel.receive())
+        if isinstance(message, Handle):
+            runner.run(_send_unless_cancelled(_call(script, message), message.call_id, channel))
+
+
+async def _send_unless_cancelled(answer: AsyncGenerator[Reply, None], call_id: int, channel: Channel) -> None:
+    async with aclosing(answer):
+        async for reply in answer:
+            channel.send(encode(reply))
+            # Nothing but a Cancel comes while the call runs; one for the call before it may be late.
+            if not isinstance(reply, End) and _is_cancelled(channel, call_id):
+                channel.send(encode(End(call_id)))
+                return
+
+
+def _is_cancelled(channel: Channel, call_id: int) -> bool:
+    pending = channel.pending()
+    return pending is not None and decode_to_worker(pending) == Cancel(call_id)
+
+
+def _serve_rolling_batch(script: HandlerScript, channel: Channel, runner: asyncio.Runner, content_type: str) -> None:
+    """A function of the rolling-batch form gets all unfinished requests in each call."""
+    batch = RollingBatch(script, runner, content_type)
+    while True:
+        received = channel.receive() if batch.empty else channel.pending()
+        while received is not None:
+            message = decode_to_worker(received)
+            if isinstance(message, Cancel):
+                _send_all(batch.cancel(message.call_id), channel)
+            elif isinstance(message, Handle) and message.function == script.function:
+                (request,) = message.requests
+                batch.add(message.call_id, input_of(request.properties, request.content))
+            elif isinstance(message, Handle):
+                runner.run(_send_answer(_call(script, message), channel))
+            received = channel.pending()
+        _send_all(batch.step(), channel)
+
+
+def _send_all(replies: Iterable[Reply | Working], channel: Channel) -> None:
+    for reply in replies:
+        channel.send(encode(reply))
+
+
+async def _send_answer(answer: AsyncGenerator[Reply, None], channel: Channel) -> None:
+    async with aclosing(answer):
+        async for reply in answer:
+            channel.send(encode(reply))
+
+
+async def _serve_concurrently(script: HandlerScript, channel: Channel) -> None:
+    socket = channel.asynchronous()
+    tasks: dict[int, asyncio.Task[None]] = {}
+    while True:
+        message = decode_to_worker(await socket.recv())
+        if isinstance(message, Handle):
+            task = asyncio.create_task(_send(_call(script, message), message.call_id, socket))
+            tasks[message.call_id] = task
+            task.add_done_callback(partial(_forget, tasks, message.call_id))
+        elif isinstance(message, Cancel) and message.call_id in tasks:
+            tasks[message.call_id].cancel()
+
+
+def _forget(tasks: dict[int, asyncio.Task[None]], call_id: int, _: asyncio.Task[None]) -> None:
+    del tasks[call_id]
+
+
+async def _send(answer: AsyncGenerator[Reply, None], call_id: int, socket: zmq.asyncio.Socket) -> None:
+    try:
+        async with aclosing(answer):
+            async for reply in answer:
+                await socket.send(encode(reply))
+    except asyncio.CancelledError:
+        await socket.send(encode(End(call_id)))
+
+
+def _call(script: HandlerScript, message: Handle) -> AsyncGenerator[Reply, None]:
+    """What the function answers, or how it failed. A function that is not asynchronous runs now."""
+    requests = [input_of(request.properties, request.content) for request in message.requests]
+    inputs = requests[0] if len(requests) == 1 else batch_of(requests)
+    try:
+        result = script.call(message.function, inputs)
+    except (Exception, SystemExit) as error:  # whatever the user's function raises
+        script.log(error, inputs.get_batches(), message.function)
+        words, note = script.name_of(message.function), script.note(error)
+        return _each(failure(message.call_id, error, words, begun=False, note=note))
+    return _answer(script, message, inputs, result)
+
+
+async def _answer(script: HandlerScript, message: Handle, inputs: Input, result: object) -> AsyncGenerator[Reply, None]:
+    begun = False
+    try:
+        async with aclosing(replies(message.call_id, result)) as found:
+            async for reply in found:
+                begun = True
+                if message.function == script.function and isinstance(reply, Head) and reply.code < FAILURES:
+                    script.initialization_error = None
+                yield reply
+    except (Exception, SystemExit) as error:
+        script.log(error, inputs.get_batches(), message.function)
+        words, note = script.name_of(message.function), script.note(error)
+        for reply in failure(message.call_id, error, words, begun, note):
+            yield reply
+
+
+async def _each(found: list[Reply]) -> AsyncGenerator[Reply, None]:
+    for reply in found:
+        yield reply

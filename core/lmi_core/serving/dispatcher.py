@@ -1,0 +1,114 @@
+"""Which model a request goes to, and the start and stop of them all."""
+
+import asyncio
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+
+from lmi_core.errors import BackendGivenUp, ConfigurationError, ModelNotFound, ModelNotReady
+from lmi_core.plugins.registry import did_you_mean
+from lmi_core.serving.hosts import Host
+from lmi_core.serving.model import Model, ModelPlan
+
+logger = logging.getLogger(__name__)
+
+
+class Dispatcher:
+    """The models of one server by name."""
+
+    def __init__(self, models: Mapping[str, Model]) -> None:
+        self.models = models
+        self.in_flight = 0
+        self.draining = False
+        self._idle = asyncio.Event()
+
+    @property
+    def only_model(self) -> Model | None:
+        """The model that a request need not name."""
+        return next(iter(self.models.values())) if len(self.models) == 1 else None
+
+    def find(self, name: str | None) -> Model:
+        """Raises ModelNotFound."""
+        if name is None:
+            model = self.only_model
+            if model is None:
+                raise ModelNotFound(f"several models are served, so name one of: {', '.join(sorted(self.models))}")
+            return model
+        found = self.models.get(name) or next((each for each in self.models.values() if name in each.names), None)
+        if found is None:
+            known = [known for each in self.models.values() for known in each.names]
+            hint = did_you_mean(name, known)
+            raise ModelNotFound(f"model `{name}` is not served.{hint} Served: {', '.join(sorted(known))}")
+        return found
+
+    @property
+    def largest_request(self) -> int:
+        """Bytes; the bound on a body that is read before its model is known."""
+        return max(model.plan.server.max_request_size for model in self.models.values())
+
+    @property
+    def allowed_hosts(self) -> frozenset[Host]:
+        """The names of this server that its operator declared, as patterns."""
+        return frozenset().union(*(model.plan.server.host_patterns for model in self.models.values()))
+
+    @contextmanager
+    def admit(self, model: Model) -> Iterator[None]:
+        """A place in the model's queue; raises Overloaded or ModelNotReady before anything of the request is read."""
+        if self.draining:
+            raise ModelNotReady("the server is shutting down")
+        with model.admit():
+            self.in_flight += 1
+            try:
+                yield
+            finally:
+                self.in_flight -= 1
+                if self.in_flight == 0:
+                    self._idle.set()
+
+    async def drain(self, seconds: float) -> None:
+        """Take no more requests, and wait until those in flight are done or the time is over."""
+        self.draining = True
+        if self.in_flight:
+            self._idle.clear()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._idle.wait(), seconds)
+
+    async def start(self) -> None:
+        """Load every model; the first that fails ends the loading of the others. Raises ConfigurationError."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                for model in self.models.values():
+                    group.create_task(model.start())
+        except ExceptionGroup as failures:
+            raise failures.exceptions[0] from None
+
+    async def wait_given_up(self) -> None:
+        """Raises BackendGivenUp once every model's engine has failed for good."""
+        reasons = await asyncio.gather(*(model.backend.given_up() for model in self.models.values()))
+        raise BackendGivenUp("; ".join(f"model {name}: {why}" for name, why in zip(self.models, reasons, strict=True)))
+
+    async def stop(self) -> None:
+        results = await asyncio.gather(*(model.stop() for model in self.models.values()), return_exceptions=True)
+        for result in results:
+            if isinstance(result, BaseException):
+                logger.error("a model did not stop cleanly", exc_info=result)
+
+    async def health(self) -> None:
+        """Raises ModelNotReady or BackendUnhealthy unless every model can take requests."""
+        if self.draining:
+            raise ModelNotReady("the server is shutting down")
+        for model in self.models.values():
+            await model.health()
+
+
+def check_names(plans: Iterable[ModelPlan]) -> None:
+    """Raises ConfigurationError where two models would answer to one name."""
+    owners: dict[str, str] = {}
+    for plan in plans:
+        for name in plan.names:
+            owner = owners.setdefault(name, plan.name)
+            if owner != plan.name:
+                raise ConfigurationError(
+                    f"models {owner} and {plan.name} would both be served as `{name}`: give one of them another "
+                    "option.served_model_name, or its directory another name"
+                )

@@ -1,0 +1,102 @@
+"""GenerationRequest to ValidRequest: the one place where a request is checked against a backend."""
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+from pydantic import ValidationError
+
+from lmi_core.backend import Backend
+from lmi_core.chats.images import Image
+from lmi_core.errors import ContextLengthExceeded, InvalidParameter
+from lmi_core.parameters import GenerationParameters
+from lmi_core.payloads.payload import explain
+from lmi_core.request import GenerationRequest, ValidRequest
+from lmi_core.tokenizer import Tokenizer
+
+
+async def with_images(request: GenerationRequest, backend: Backend[Any]) -> GenerationRequest:
+    """The request once its images are read and in their places. Raises InvalidPayload or InvalidParameter."""
+    if len(request.images) > backend.max_images:
+        raise InvalidParameter(
+            f"`{_name(request, 'inputs')}` must hold at most {backend.max_images} images. Given: {len(request.images)}"
+        )
+    images = [Image(source.place, await source.read()) for source in request.images]
+    _, prompt_ids = await asyncio.to_thread(_tokenized, request, backend.tokenizer)
+    return replace(request, image_prompt=await backend.place_images(prompt_ids, images))
+
+
+def validate(request: GenerationRequest, backend: Backend[Any], request_id: str) -> ValidRequest:
+    """Raises InvalidParameter or ContextLengthExceeded, each naming the field, its bound and the value given."""
+    parameters = _parameters(request, backend)
+    prompt, prompt_ids = _tokenized(request, backend.tokenizer)
+    if parameters.most_prompt_tokens is not None:
+        prompt_ids = _truncated(request, prompt_ids, parameters.most_prompt_tokens)
+    longest = min(backend.max_length - 1, backend.max_input_length or backend.max_length)
+    if not prompt_ids:
+        raise InvalidParameter(f"`{_name(request, 'inputs')}` must hold at least one token. Given: 0")
+    if len(prompt_ids) > longest:
+        raise ContextLengthExceeded(
+            f"`{_name(request, 'inputs')}` must be at most {longest} tokens long. Given: {len(prompt_ids)}"
+        )
+    room = backend.max_length - len(prompt_ids)
+    if parameters.max_new_tokens > min(room, backend.max_output_length or room):
+        parameters = _fit(request, parameters, room, backend)
+    return ValidRequest(
+        request_id,
+        prompt,
+        prompt_ids,
+        parameters,
+        request.adapter,
+        image_prompt=request.image_prompt,
+        ignored=request.ignored,
+        markers=request.markers,
+    )
+
+
+def _tokenized(request: GenerationRequest, tokenizer: Tokenizer) -> tuple[str, list[int]]:
+    if request.image_prompt is not None and isinstance(request.prompt, str):
+        return request.prompt, request.image_prompt.prompt_ids
+    if isinstance(request.prompt, str):
+        return request.prompt, tokenizer.encode(request.prompt, request.add_special_tokens)
+    last = tokenizer.vocabulary_size - 1
+    for token_id in request.prompt:
+        if not 0 <= token_id <= last:
+            raise InvalidParameter(
+                f"`{_name(request, 'inputs')}` must hold token ids from 0 to {last}. Given: {token_id}"
+            )
+    return tokenizer.decode(request.prompt), request.prompt
+
+
+def _truncated(request: GenerationRequest, prompt_ids: list[int], most: int) -> list[int]:
+    if request.images:
+        raise InvalidParameter(f"`{_name(request, 'truncate')}` cannot be given with images, which it may cut")
+    return prompt_ids[-most:]
+
+
+def _parameters(request: GenerationRequest, backend: Backend[Any]) -> GenerationParameters:
+    given = {name: value for name, value in request.parameters.items() if value is not None}
+    try:
+        return backend.parameters_type.model_validate(given)
+    except ValidationError as error:
+        raise InvalidParameter(
+            explain(error, backend.parameters_type, f"the {backend.name} backend's parameters", request.names)
+        ) from None
+
+
+def _name(request: GenerationRequest, name: str) -> str:
+    return request.names.get(name, name)
+
+
+def _fit(
+    request: GenerationRequest, parameters: GenerationParameters, room: int, backend: Backend[Any]
+) -> GenerationParameters:
+    """A default gives way to the context; a number that the client asked for only where its dialect says so."""
+    most = min(room, backend.max_output_length or room)
+    if request.fits_context or "max_new_tokens" not in parameters.model_fields_set:
+        return parameters.model_copy(update={"max_new_tokens": most})
+    context = backend.max_length
+    why = f" after a prompt of {context - room} tokens (the model's context is {context})" if most == room else ""
+    raise ContextLengthExceeded(
+        f"`{_name(request, 'max_new_tokens')}` must be at most {most}{why}. Given: {parameters.max_new_tokens}"
+    )

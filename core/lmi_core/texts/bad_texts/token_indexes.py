@@ -1,0 +1,41 @@
+"""The indexes of one model's vocabulary, made when a request first needs them."""
+
+from collections.abc import Collection, Iterable, Sequence
+
+from lmi_core.texts.bad_texts.text_ban import TextBan
+from lmi_core.texts.bad_texts.token_index import TokenIndex
+from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
+
+
+class TokenIndexes:
+    """Of the tokens as they are written with special ones, and as they are written without."""
+
+    def __init__(self, tokenizer: HuggingFaceTokenizer, vocabulary: int, end_ids: Collection[int]) -> None:
+        """`vocabulary`: how many ids the model has; `end_ids`: those that end a generation by themselves."""
+        self._tokenizer = tokenizer
+        self._vocabulary = vocabulary
+        self._special_ids = tokenizer.special_ids.union(end_ids)  # as TokenWriter takes them
+        self._never_written = tokenizer.hidden_ids - self._special_ids
+        self._end_ids = frozenset(end_ids)
+        self._indexes: dict[frozenset[int], TokenIndex] = {}  # by the ids that have no text
+
+    def ban(
+        self, texts: Iterable[str], *, skip_special_tokens: bool, spaces_between_special_tokens: bool, ignore_end: bool
+    ) -> TextBan:
+        """A ban for a request, whose text has the special tokens unless it skips them."""
+        hidden = self._special_ids if skip_special_tokens else frozenset[int]()
+        if not ignore_end:  # what ends a sequence is no part of its text
+            hidden |= self._end_ids
+        spaced = frozenset[int]() if skip_special_tokens or not spaces_between_special_tokens else self._special_ids
+        return TextBan(self._index(self._never_written | hidden), texts, spaced)
+
+    def _index(self, hidden: frozenset[int]) -> TokenIndex:
+        index = self._indexes.get(hidden)
+        if index is None:
+            known = self._tokenizer.all_token_bytes()[: self._vocabulary]
+            index = self._indexes[hidden] = TokenIndex(_without(known, hidden))
+        return index
+
+
+def _without(token_bytes: Sequence[bytes], hidden: Collection[int]) -> list[bytes]:
+    return [b"" if token_id in hidden else data for token_id, data in enumerate(token_bytes)]

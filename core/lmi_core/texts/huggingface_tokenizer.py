@@ -1,0 +1,176 @@
+"""The tokenizer that comes with a model, as transformers loads it."""
+
+import threading
+from typing import TYPE_CHECKING, Any, cast
+
+from lmi_core.chats.chat import Chat
+from lmi_core.errors import ConfigurationError, InvalidPayload
+from lmi_core.texts.token_bytes import byte_level_bytes, is_byte_level, piece_bytes
+from lmi_core.tokenizer import Detokenizer, Tokenizer
+
+if TYPE_CHECKING:
+    import tokenizers
+    from tokenizers.decoders import DecodeStream
+    from transformers import PreTrainedTokenizerBase
+
+INCOMPLETE = "\ufffd"  # what decoders write in the place of bytes that are no character yet
+PRIMING_TOKENS = 16  # of the prompt: enough to know whether a word begins with a blank
+
+# transformers puts another module in its own place while it is imported, and models load in threads of their own.
+_importing = threading.Lock()
+
+
+class HuggingFaceTokenizer(Tokenizer):
+    """Wraps transformers' tokenizer, which stays within reach as `pretrained`."""
+
+    def __init__(self, pretrained: "PreTrainedTokenizerBase") -> None:
+        self.pretrained = pretrained
+        self.special_ids = frozenset(pretrained.all_special_ids) | _special_ids(pretrained)
+        self.truncation_side = pretrained.truncation_side
+        self._backend: tokenizers.Tokenizer | None = getattr(pretrained, "backend_tokenizer", None)
+        self._byte_level = is_byte_level(self._backend)
+        self._encodes_by_backend = self._backend is not None and _encodes_by_backend(pretrained)
+
+    @classmethod
+    def load(cls, model: str, revision: str | None = None, trust_remote_code: bool = False) -> "HuggingFaceTokenizer":
+        """From a directory, or from a model id on the hub; raises ConfigurationError."""
+        with _importing:
+            from transformers import AutoTokenizer
+        try:
+            pretrained = AutoTokenizer.from_pretrained(model, revision=revision, trust_remote_code=trust_remote_code)
+        except Exception as error:  # OSError, ValueError, KeyError, ImportError and others, by what is missing
+            reason = str(error).strip().split("\n")[0]
+            raise ConfigurationError(f"{model}: the tokenizer cannot be loaded: {reason}") from error
+        return cls(pretrained)
+
+    @property
+    def vocabulary_size(self) -> int:
+        return len(self.pretrained)
+
+    def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
+        if self._backend is not None and self._encodes_by_backend and _is_plain(self._backend, self.pretrained):
+            return list(self._backend.encode(text, add_special_tokens=add_special_tokens).ids)  # in half the time
+        # Not verbose: whether a prompt is too long is checked elsewhere, against the model.
+        return list(self.pretrained.encode(text, add_special_tokens=add_special_tokens, verbose=False))
+
+    def decode(self, token_ids: list[int]) -> str:
+        return str(self.pretrained.decode(token_ids, skip_special_tokens=True))
+
+    def detokenizer(self, prompt_ids: list[int]) -> Detokenizer:
+        if self._backend is None:
+            return SlowDetokenizer(self.pretrained, prompt_ids)
+        return FastDetokenizer(self._backend, prompt_ids)
+
+    def token_bytes(self, token_id: int) -> bytes:
+        return self._piece_bytes(self.pretrained.convert_ids_to_tokens(token_id))
+
+    def _piece_bytes(self, piece: object) -> bytes:
+        if isinstance(piece, bytes):  # of vocabularies that some models' own code reads
+            return piece
+        if not isinstance(piece, str):  # a model may have more ids than its tokenizer
+            return b""
+        return byte_level_bytes(piece) if self._byte_level else piece_bytes(piece)
+
+    def all_token_bytes(self) -> list[bytes]:
+        """What every token stands for, by id; nothing for ids that are no tokens."""
+        vocabulary: dict[str, int] = self.pretrained.get_vocab()
+        found = [b""] * (max(vocabulary.values(), default=-1) + 1)
+        for piece, token_id in vocabulary.items():
+            found[token_id] = self._piece_bytes(piece)
+        return found
+
+    @property
+    def hidden_ids(self) -> frozenset[int]:
+        """The ids of all tokens that a text without special tokens leaves out."""
+        added = self.pretrained.added_tokens_decoder
+        return self.special_ids | {token_id for token_id, token in added.items() if token.special}
+
+    def chat_template(self, with_tools: bool) -> str | None:
+        templates: str | dict[str, str] | None = self.pretrained.chat_template
+        if not isinstance(templates, dict):
+            return templates
+        return (templates.get("tool_use") if with_tools else None) or templates.get("default")
+
+    def render_chat(self, chat: Chat, template: str) -> str:
+        from jinja2 import TemplateError
+
+        try:
+            return str(
+                self.pretrained.apply_chat_template(
+                    chat.messages,
+                    tools=cast("Any", chat.tools),
+                    chat_template=template,
+                    tokenize=False,
+                    **{
+                        "add_generation_prompt": chat.add_generation_prompt,
+                        "continue_final_message": chat.continue_final_message,
+                        **chat.template_arguments,
+                    },
+                )
+            )
+        except (TemplateError, TypeError, ValueError) as error:  # a template's own refusal, or what it cannot work with
+            raise InvalidPayload(f"`messages` are refused by the chat template: {error}") from None
+
+
+def _encodes_by_backend(pretrained: "PreTrainedTokenizerBase") -> bool:
+    """Whether it has no code of its own for the encoding of a text."""
+    from transformers import PreTrainedTokenizerFast
+
+    methods = ("encode", "__call__", "_encode_plus")
+    return all(getattr(type(pretrained), name) is getattr(PreTrainedTokenizerFast, name) for name in methods)
+
+
+def _special_ids(pretrained: "PreTrainedTokenizerBase") -> frozenset[int]:
+    """Return those that decoding leaves out, of which a tokenizer has more than it has names for."""
+    return frozenset(token_id for token_id, token in pretrained.added_tokens_decoder.items() if token.special)
+
+
+def _is_plain(backend: "tokenizers.Tokenizer", pretrained: "PreTrainedTokenizerBase") -> bool:
+    """Whether it is set as transformers sets it for one text: another call may have left it otherwise."""
+    splits_special_tokens = getattr(pretrained, "split_special_tokens", False)
+    whole = backend.truncation is None and backend.padding is None
+    return whole and backend.encode_special_tokens == splits_special_tokens
+
+
+class FastDetokenizer(Detokenizer):
+    """For tokenizers written in Rust."""
+
+    def __init__(self, tokenizer: "tokenizers.Tokenizer", prompt_ids: list[int]) -> None:
+        self._tokenizer = tokenizer
+        self._stream = self._new_stream(prompt_ids[-PRIMING_TOKENS:])
+
+    def step(self, token_id: int) -> str:
+        try:
+            return self._stream.step(self._tokenizer, token_id) or ""
+        except Exception as error:  # tokenizers raises no narrower class
+            if "Invalid prefix" not in str(error):
+                raise
+            # The text before this token is written differently now that the token is there. It was sent, so go on.
+            self._stream = self._new_stream([])
+            return self._stream.step(self._tokenizer, token_id) or ""
+
+    @staticmethod
+    def _new_stream(ids: list[int]) -> "DecodeStream":
+        from tokenizers.decoders import DecodeStream
+
+        return DecodeStream(ids=ids, skip_special_tokens=True)
+
+
+class SlowDetokenizer(Detokenizer):
+    """For tokenizers written in Python: decodes the last few tokens with and without the new ones."""
+
+    def __init__(self, tokenizer: "PreTrainedTokenizerBase", prompt_ids: list[int]) -> None:
+        self._tokenizer = tokenizer
+        self._ids = prompt_ids[-PRIMING_TOKENS:]
+        self._settled = len(self._ids)  # the text of so many of the ids was given
+
+    def step(self, token_id: int) -> str:
+        self._ids.append(token_id)
+        before, text = self._decode(self._ids[: self._settled]), self._decode(self._ids)
+        if text.endswith(INCOMPLETE) or len(text) <= len(before):
+            return ""
+        self._ids, self._settled = self._ids[self._settled :], len(self._ids) - self._settled
+        return text[len(before) :]
+
+    def _decode(self, ids: list[int]) -> str:
+        return str(self._tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False))

@@ -1,0 +1,80 @@
+"""Writes an engine's tokens in the way that a request asks for."""
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+
+from lmi_core.generation import Token
+from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
+from lmi_core.texts.token_stream import TokenStream
+
+Likeliest = Sequence[tuple[int, float]]  # token ids and their log probs, likeliest first
+
+
+class TokenWriter:
+    """One for an engine. `end_ids`: those that end a generation by themselves."""
+
+    def __init__(self, tokenizer: HuggingFaceTokenizer, end_ids: frozenset[int]) -> None:
+        self._tokenizer = tokenizer
+        self._end_ids = end_ids
+        self._special_ids = end_ids | tokenizer.special_ids
+        self._shown: dict[tuple[str, ...], frozenset[int]] = {}  # special tokens that are a part of such markers
+
+    def sequence(
+        self,
+        prompt_ids: list[int],
+        *,
+        stop_sequences: Sequence[str] = (),
+        stop_token_sequences: Collection[Sequence[int]] = (),
+        include_stop: bool = False,
+        skip_special_tokens: bool = True,
+        spaces_between_special_tokens: bool = True,
+        show_end: bool = False,
+        markers: tuple[str, ...] = (),
+    ) -> TokenStream:
+        """For one sequence that goes on from the prompt. `show_end`: an end token is written as other special ones.
+
+        Special tokens that are a part of one of the `markers` are written even if the others are skipped.
+        """
+        hidden = frozenset() if show_end or include_stop else self._end_ids
+        special_text: Callable[[int], str] | None = None
+        if not skip_special_tokens:
+            special_text = lambda i: "" if i in hidden else self._text(i)  # noqa: E731
+        elif shown := self._parts_of(markers) - hidden:
+            special_text = lambda i: self._text(i) if i in shown else ""  # noqa: E731
+        return TokenStream(
+            self._tokenizer.detokenizer(prompt_ids),
+            stop_sequences,
+            self._special_ids,
+            stop_token_sequences=stop_token_sequences,
+            include_stop=include_stop,
+            special_text=special_text,
+            spaces_between_special_tokens=spaces_between_special_tokens and not skip_special_tokens,
+        )
+
+    def prompt(
+        self,
+        ids: Iterable[int],
+        log_probs: Iterable[float | None],
+        likeliest: Iterable[Likeliest | None],
+    ) -> list[Token]:
+        """A prompt's own tokens."""
+        stream = TokenStream(self._tokenizer.detokenizer([]), special_ids=self._special_ids)
+        return [
+            token
+            for token_id, log_prob, others in zip(ids, log_probs, likeliest, strict=True)
+            for token in stream.push(token_id, log_prob, self.top_tokens(others))
+        ]
+
+    def top_tokens(self, likeliest: Likeliest | None) -> list[Token] | None:
+        """Each with a text of its own, which may be a part of a character."""
+        if likeliest is None:
+            return None
+        return [Token(i, self._text(i), log_prob, i in self._special_ids) for i, log_prob in likeliest]
+
+    def _parts_of(self, markers: tuple[str, ...]) -> frozenset[int]:
+        if markers not in self._shown:
+            texts = {token_id: self._text(token_id) for token_id in self._special_ids} if markers else {}
+            self._shown[markers] = frozenset(i for i, text in texts.items() if any(text in each for each in markers))
+        return self._shown[markers]
+
+    def _text(self, token_id: int) -> str:
+        return self._tokenizer.token_bytes(token_id).decode(errors="replace")

@@ -1,0 +1,99 @@
+"""Chat completions: what OpenAI's dialect and LMI's have in common."""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from lmi_core.chats.chat import Chat
+from lmi_core.chats.chat_template import find_chat_template
+from lmi_core.chats.reasoning.reader import Reasoning
+from lmi_core.handler import Call, Generation
+from lmi_core.request import GenerationRequest
+from lmi_core.serving.model import Model
+from lmi_handlers.chat.images import image_sources
+from lmi_handlers.chat.messages import template_messages
+from lmi_handlers.chat.reasoning import ReasoningUse, use_reasoning
+from lmi_handlers.chat.request import ChatRequest
+from lmi_handlers.chat.tools import ToolUse, use_tools
+from lmi_handlers.fields.guides import Guide
+from lmi_handlers.openai.tolerance import take_fields
+
+UP_TO_THE_CONTEXT = 2**31  # tokens; what is beyond the model's context is cut
+FORMATTERS = ("openai_chat", "openai_chat_stream", "lmi_chat", "lmi_chat_jsonlines", "lmi_chat_sse")
+
+logger = logging.getLogger(__name__)
+
+
+def read_chat(given: Mapping[str, Any], model: Model) -> tuple[ChatRequest, tuple[str, ...]]:
+    """Return the request and the names of the fields that were ignored. Raises InvalidPayload."""
+    return take_fields(given, ChatRequest, model.plan.options.strict_parameters)
+
+
+def chat_generation(payload: ChatRequest, call: Call, model: Model, formatter: str) -> Generation:
+    """Renders the chat template. Raises InvalidPayload."""
+    if payload.user is not None:
+        logger.info("request %s is of user %r", call.request_id, payload.user)
+    template = find_chat_template(model.plan.chat_template, model.backend.tokenizer, bool(payload.tools))
+    tools = use_tools(
+        payload.tools or [],
+        payload.tool_choice,
+        payload.parallel_tool_calls is not False,
+        template,
+        model.plan.options.tool_call_parser,
+        model.plan.options.enable_auto_tool_choice,
+    )
+    guide = payload.guide(tools.guide)
+    images = image_sources(payload.messages, model)
+    use = use_reasoning(payload, model, _prompt(payload, model, template, tools), guide, tools.parser is not None)
+    arguments = _formatter_arguments(payload, call, model, tools, use.reasoning) if formatter in FORMATTERS else {}
+    request = replace(_request(payload, model, use, guide, tools.markers), images=images)
+    return Generation((request,), formatter, arguments)
+
+
+def _prompt(payload: ChatRequest, model: Model, template: str, tools: ToolUse) -> str:
+    continues = bool(payload.continue_final_message)
+    messages = template_messages(payload.messages, template, model.backend)
+    begins = not continues and payload.add_generation_prompt is not False
+    chat = Chat(messages, tools.definitions, payload.template_arguments, begins, continues)
+    return model.backend.tokenizer.render_chat(chat, template)
+
+
+def _request(
+    payload: ChatRequest, model: Model, use: ReasoningUse, guide: Guide | None, markers: tuple[str, ...]
+) -> GenerationRequest:
+    further: dict[str, Any] = {"logprobs": payload.top_logprobs or None}
+    if payload.max_completion_tokens != payload.max_tokens:
+        further["max_completion_tokens"] = payload.max_completion_tokens
+    parameters, names = payload.parameters(model, further, guide)
+    if use.before_guide is not None:
+        parameters["guided_reasoning"] = use.before_guide
+    fits_context = "max_new_tokens" not in parameters
+    parameters.setdefault("max_new_tokens", UP_TO_THE_CONTEXT)
+    names |= {"inputs": "messages", "logprobs": "top_logprobs"}
+    return GenerationRequest(
+        use.prompt,
+        parameters,
+        add_special_tokens=bool(payload.add_special_tokens),
+        names=names,
+        fits_context=fits_context,
+        markers=markers,
+    )
+
+
+def _formatter_arguments(
+    payload: ChatRequest, call: Call, model: Model, tools: ToolUse, reasoning: Reasoning | None
+) -> dict[str, Any]:
+    return {
+        "response_id": f"chatcmpl-{call.request_id}",
+        "model": model.name_asked(payload.model),
+        "tokenizer": model.backend.tokenizer,
+        "log_probs": bool(payload.logprobs),
+        "tool_calls": tools.parser,
+        "named_tool": tools.named,
+        "include_usage": payload.include_usage,
+        "continuous_usage": payload.continuous_usage,
+        "reasoning": reasoning,
+        "include_reasoning": payload.include_reasoning is not False,
+        "token_ids_as_text": bool(payload.return_tokens_as_token_ids),
+    }

@@ -1,0 +1,86 @@
+"""The images of a chat's messages: in base64, or as links."""
+
+import binascii
+from base64 import b64decode
+from collections.abc import Sequence
+from typing import Any
+
+from lmi_core.backend import Backend
+from lmi_core.chats.images import ImageSource
+from lmi_core.configuration.properties import HandlerProperties
+from lmi_core.errors import InvalidPayload
+from lmi_core.serving.model import Model
+from lmi_handlers.chat.image_fetching import fetch_image, too_large
+from lmi_handlers.chat.messages import ContentPart, Message
+
+LINKS = ("http://", "https://")
+
+
+class LinkedImage(ImageSource):
+    def __init__(self, place: str, url: str, options: HandlerProperties) -> None:
+        super().__init__(place)
+        self._url = url
+        self._options = options
+
+    async def read(self) -> bytes:
+        return await fetch_image(self._url, self.place, self._options)
+
+
+class GivenImage(ImageSource):
+    """`data:image/png;base64,...`, or, as LMI has it, the base64 alone."""
+
+    def __init__(self, place: str, text: str, options: HandlerProperties) -> None:
+        super().__init__(place)
+        self._text = text
+        self._most = options.max_image_size
+
+    async def read(self) -> bytes:
+        try:
+            data = b64decode(self._base64(), validate=True)
+        except (binascii.Error, ValueError):  # ValueError: it is not ASCII
+            raise InvalidPayload(f"`{self.place}` must be an http or https URL, or an image in base64") from None
+        if len(data) > self._most:
+            raise too_large(self.place, self._most)
+        return data
+
+    def _base64(self) -> str:
+        if not self._text.startswith("data:"):
+            return self._text
+        head, _, data = self._text.partition(",")
+        if not head.endswith(";base64"):
+            raise InvalidPayload(f"`{self.place}` must be a data URL in base64 (data:image/png;base64,...)")
+        return data
+
+
+def image_sources(messages: Sequence[Message], model: Model) -> tuple[ImageSource, ...]:
+    """In the messages' order. Raises InvalidPayload for more than the model takes."""
+    parts = image_parts(messages)
+    if not parts:
+        return ()
+    options, backend = model.plan.options, model.backend
+    most = min(backend.max_images, options.max_images)
+    if most < len(parts):
+        raise InvalidPayload(_too_many(list(parts)[most], most, backend))
+    return tuple(_source(f"{place}.image_url.url", part, options) for place, part in parts.items())
+
+
+def image_parts(messages: Sequence[Message]) -> dict[str, ContentPart]:
+    """By the place of the part."""
+    return {
+        f"messages.{i}.content.{j}": part
+        for i, message in enumerate(messages)
+        for j, part in enumerate(message.content or ())
+        if part.image_url is not None
+    }
+
+
+def _too_many(place: str, most: int, backend: Backend[Any]) -> str:
+    if most == 0:
+        return f"`{place}` is an image, and this model takes only text on the {backend.name} backend"
+    return f"`{place}` is one image too many: `messages` must hold at most {most}"
+
+
+def _source(place: str, part: ContentPart, options: HandlerProperties) -> ImageSource:
+    assert part.image_url is not None, part
+    url = part.image_url.url
+    return (LinkedImage if url.lower().startswith(LINKS) else GivenImage)(place, url, options)

@@ -1,0 +1,37 @@
+"""How the reasoning of a chat's answer is found, and what it means for the prompt."""
+
+from dataclasses import dataclass
+
+from lmi_core.chats.reasoning.parser import AnswerContext
+from lmi_core.chats.reasoning.reader import Reasoning
+from lmi_core.serving.model import Model
+from lmi_handlers.chat.request import ChatRequest
+from lmi_handlers.fields.guides import Guide
+
+SWITCHES = ("enable_thinking", "thinking")  # what chat templates call it
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningUse:
+    """How reasoning takes part in one chat."""
+
+    prompt: str
+    reasoning: Reasoning | None = None  # None: it is not told from the content, or there is none
+    before_guide: list[str] | None = None  # `guided_reasoning`, where a guide leaves it free
+
+
+def use_reasoning(payload: ChatRequest, model: Model, prompt: str, guide: Guide | None, tools: bool) -> ReasoningUse:
+    """`tools`: the model may call some. Where a guide cannot leave the reasoning free, the prompt ends it."""
+    reasoning_format = model.plan.options.reasoning_format
+    if reasoning_format is None:
+        return ReasoningUse(prompt)
+    disabled = any(payload.template_arguments.get(name) is False for name in SWITCHES)
+    continued = payload.messages[-1].text if payload.continue_final_message else ""
+    context = AnswerContext(prompt, continued, disabled, tools and guide is None)
+    reasoning = Reasoning(reasoning_format, model.backend.tokenizer, context)
+    if guide is None:
+        return ReasoningUse(prompt, reasoning)
+    before = reasoning_format.before_guide(context)
+    if before is not None and "guided_reasoning" in model.backend.parameters_type.model_fields:
+        return ReasoningUse(prompt, reasoning, before)
+    return ReasoningUse(prompt if continued else reasoning_format.close(prompt))

@@ -1,0 +1,80 @@
+"""The chat completion request, which OpenAI's dialect and LMI's have in common."""
+
+from typing import Any, Literal
+
+from pydantic import ConfigDict, Field, JsonValue, model_validator
+
+from lmi_handlers.chat.messages import Message
+from lmi_handlers.chat.tools import GivenToolChoice, Tool
+from lmi_handlers.fields.sampling import CallFields
+
+# How a template is used; the others are names in it.
+TEMPLATE_CALL = ("chat_template", "conversation", "messages", "return_dict", "return_tensors", "tokenize", "tools")
+
+EXAMPLE: dict[str, JsonValue] = {
+    "messages": [
+        {"role": "system", "content": "You are a helpful assistant."},
+        {"role": "user", "content": "What is deep learning?"},
+    ],
+    "logprobs": True,
+    "top_logprobs": 1,
+    "max_tokens": 256,
+}
+
+
+class ChatRequest(CallFields):
+    """A chat completion request of OpenAI's, with the parameters that vLLM and LMI add."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [EXAMPLE]})
+
+    messages: list[Message] = Field(min_length=1, description="The conversation so far.")
+    max_completion_tokens: int | None = Field(None, ge=1, description="The newer name of `max_tokens`.")
+    max_tokens: int | None = Field(None, ge=1, description="The most tokens to generate. Default: what fits.")
+    logprobs: bool | None = Field(None, description="Answer with each token's log probability.")
+    top_logprobs: int | None = Field(
+        None, ge=0, le=20, description="With `logprobs`: so many likeliest tokens in each token's place."
+    )
+    tools: list[Tool] | None = Field(None, description="The functions that the model may call.")
+    tool_choice: GivenToolChoice | None = Field(None, description="none, auto, required, or the function to call.")
+    parallel_tool_calls: bool | None = Field(None, description="Whether one answer may call several. Default: true.")
+    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = Field(
+        None, description="For the chat template, as `reasoning_effort`; none also as `enable_thinking`: false."
+    )
+    include_reasoning: bool | None = Field(None, description="Whether the answer holds the reasoning. Default: true.")
+    chat_template_kwargs: dict[str, Any] | None = Field(None, description="Further names for the chat template.")
+    documents: list[dict[str, Any]] | None = Field(None, description="For the chat template, as `documents`.")
+    add_generation_prompt: bool | None = Field(None, description="Whether the prompt begins an answer. Default: true.")
+    continue_final_message: bool | None = Field(None, description="Go on within the last message.")
+    add_special_tokens: bool | None = Field(None, description="Beside those of the chat template. Default: false.")
+    echo: Literal[False] | None = Field(None, description="Only false: the last message is no part of the answer.")
+
+    @model_validator(mode="after")
+    def _likeliest_tokens_are_log_probabilities(self) -> "ChatRequest":
+        if self.top_logprobs and not self.logprobs:
+            raise ValueError("`top_logprobs` is only for `logprobs`: true")
+        return self
+
+    @model_validator(mode="after")
+    def _begins_or_continues(self) -> "ChatRequest":
+        if self.continue_final_message and self.add_generation_prompt:
+            raise ValueError("`continue_final_message` and `add_generation_prompt` exclude each other")
+        if self.continue_final_message and self.messages[-1].role != "assistant":
+            raise ValueError("`continue_final_message` is only for chats whose last message is the assistant's")
+        return self
+
+    @model_validator(mode="after")
+    def _names_for_the_template(self) -> "ChatRequest":
+        for name in TEMPLATE_CALL:
+            if name in (self.chat_template_kwargs or {}):
+                raise ValueError(f"`chat_template_kwargs` must hold names for the template. Given: {name}")
+        return self
+
+    @property
+    def template_arguments(self) -> dict[str, Any]:
+        """What the template gets beside messages and tools; `chat_template_kwargs` come first."""
+        arguments: dict[str, Any] = {}
+        if self.documents is not None:
+            arguments["documents"] = self.documents
+        if self.reasoning_effort is not None:
+            arguments |= {"reasoning_effort": self.reasoning_effort, "enable_thinking": self.reasoning_effort != "none"}
+        return arguments | (self.chat_template_kwargs or {})

@@ -1,0 +1,158 @@
+"""The tools of a chat request: what the model is told of them, and how its calls are found in what it writes."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from lmi_core.chats.tool_calls import FirstCall, IdentifiedCalls, NamedCall, ToolCallParser
+from lmi_core.chats.tool_calls.formats import ToolCallFormat, find_format
+from lmi_core.chats.tool_calls.marked_json import BareJson
+from lmi_core.chats.tool_calls.template_formats import template_format
+from lmi_core.errors import InvalidPayload
+
+ANY_OBJECT = {"type": "object"}
+
+JsonObject = dict[str, Any]
+MakeParser = Callable[[], ToolCallParser]
+
+
+class FunctionName(BaseModel):
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    name: str = Field(min_length=1)
+
+
+class FunctionDefinition(FunctionName):
+    description: str | None = None
+    parameters: JsonObject | None = Field(None, description="The JSON schema of the arguments.")
+    strict: bool | None = Field(None, description="Holds where `tool_choice` asks for a call, whatever is given.")
+
+
+class Tool(BaseModel):
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    type: Literal["function"]
+    function: FunctionDefinition
+
+
+class ToolChoice(BaseModel):
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    type: Literal["none", "auto", "required", "function"]
+    function: FunctionName | None = None
+
+    @model_validator(mode="after")
+    def _function_is_named(self) -> "ToolChoice":
+        if (self.type == "function") != (self.function is not None):
+            raise ValueError("must be none, auto, required, or name a function")
+        return self
+
+
+def _as_choice(value: object) -> object:
+    return {"type": value} if isinstance(value, str) else value
+
+
+GivenToolChoice = Annotated[
+    ToolChoice,
+    BeforeValidator(_as_choice, json_schema_input_type=Literal["none", "auto", "required"] | ToolChoice),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolUse:
+    """How tools take part in one chat."""
+
+    definitions: list[JsonObject] | None = None  # as the chat template gets them
+    guide: JsonObject | None = None  # the JSON schema of what the model must write
+    parser: MakeParser | None = None  # None: what the model writes is content
+    named: bool = False
+    markers: tuple[str, ...] = ()  # that the parser looks for
+
+
+def use_tools(
+    tools: Sequence[Tool],
+    choice: ToolChoice | None,
+    parallel: bool,
+    template: str,
+    call_format: str | None,
+    automatic: bool = True,
+) -> ToolUse:
+    """`automatic`: calls are found where the choice is the model's. Raises InvalidPayload."""
+    kind = choice.type if choice else "auto"
+    if not tools and kind not in ("auto", "none"):
+        raise InvalidPayload(f"`tool_choice` must come with `tools`. Given: {kind}")
+    if not tools or kind == "none":
+        return ToolUse()
+    if "tools" not in template:
+        raise InvalidPayload("`tools` cannot be told to this model: its chat template has no place for them")
+    name = call_format or template_format(template)
+    written = find_format(name) if name else None
+    definitions = [tool.model_dump(exclude_none=True) for tool in tools]
+    if choice and choice.function:
+        return _identified(_named(tools, choice.function.name, definitions), written)
+    if kind == "required":
+        use = ToolUse(definitions, _calls_schema(tools, parallel), partial(BareJson, _schemas(tools)))
+        return _identified(use, written)
+    if not automatic:
+        return ToolUse(definitions)
+    return _identified(_automatic(tools, parallel, definitions, written), written)
+
+
+def _identified(use: ToolUse, written: ToolCallFormat | None) -> ToolUse:
+    """Give calls ids that the model's chat template takes when they come back."""
+    make, call_id = use.parser, written.call_id if written else None
+    if make is None or call_id is None:
+        return use
+    return replace(use, parser=lambda: IdentifiedCalls(make(), call_id))
+
+
+def _named(tools: Sequence[Tool], name: str, definitions: list[JsonObject]) -> ToolUse:
+    for tool in tools:
+        if tool.function.name == name:
+            return ToolUse(definitions, tool.function.parameters or ANY_OBJECT, partial(NamedCall, name), named=True)
+    raise InvalidPayload(f"`tool_choice` must name one of `tools`. Given: {name!r}")
+
+
+def _automatic(
+    tools: Sequence[Tool], parallel: bool, definitions: list[JsonObject], written: ToolCallFormat | None
+) -> ToolUse:
+    if written is None:
+        raise InvalidPayload(
+            "`tool_choice` cannot be auto: the chat template does not show how this model writes tool calls; "
+            "set option.tool_call_parser"
+        )
+    parser = partial(written.make, _schemas(tools))
+    return ToolUse(definitions, None, parser if parallel else lambda: FirstCall(parser()), markers=written.markers)
+
+
+def _schemas(tools: Sequence[Tool]) -> dict[str, JsonObject]:
+    """Return the JSON schema of each function's parameters."""
+    return {tool.function.name: tool.function.parameters or ANY_OBJECT for tool in tools}
+
+
+def _calls_schema(tools: Sequence[Tool], parallel: bool) -> JsonObject:
+    """A list of calls. Definitions are referred to from the root, so that is where they go."""
+    schemas = [_call_schema(tool.function) for tool in tools]
+    schema: JsonObject = {"type": "array", "minItems": 1, "items": {"anyOf": schemas}}
+    if not parallel:
+        schema["maxItems"] = 1
+    definitions = {name: found for tool in tools for name, found in _definitions(tool.function).items()}
+    return schema | ({"$defs": definitions} if definitions else {})
+
+
+def _call_schema(function: FunctionDefinition) -> JsonObject:
+    parameters = {name: value for name, value in (function.parameters or ANY_OBJECT).items() if name != "$defs"}
+    return {
+        "type": "object",
+        "properties": {"name": {"enum": [function.name]}, "parameters": parameters},
+        "required": ["name", "parameters"],
+        "additionalProperties": False,
+    }
+
+
+def _definitions(function: FunctionDefinition) -> JsonObject:
+    definitions: JsonObject = (function.parameters or {}).get("$defs", {})
+    return definitions

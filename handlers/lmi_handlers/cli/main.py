@@ -1,0 +1,283 @@
+"""The `lmi` command."""
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lmi_core.errors import BackendGivenUp, ConfigurationError
+
+EXIT_GIVEN_UP = 1
+EXIT_CONFIGURATION = 2
+
+app = typer.Typer(
+    name="lmi",
+    no_args_is_help=True,
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    pretty_exceptions_enable=False,
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"lmi-handlers {version('lmi-handlers')}")
+        raise typer.Exit
+
+
+@app.callback()
+def lmi(
+    show_version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Serve DJLServing/LMI model directories: `lmi serve DIR`."""
+
+
+class LogLevel(StrEnum):
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+class NewKind(StrEnum):
+    FORMATTER = "formatter"
+    HANDLER = "handler"
+    BACKEND = "backend"
+
+
+Directory = Annotated[
+    str,
+    typer.Argument(
+        metavar="DIR",
+        help="A model directory (serving.properties and/or the model's own files), or a folder of several; or the"
+        " s3:// URL of one.",
+        show_default=False,
+    ),
+]
+Models = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[NAME=]DIR",
+        help="Model directories, each with or without a name, or a folder of several; or their s3:// URLs. Without"
+        " any, those that the environment or config.properties name, or /opt/ml/model.",
+        show_default=False,
+    ),
+]
+Items = Annotated[
+    list[str] | None,
+    typer.Option(
+        "-m",
+        "--models",
+        metavar="ITEM",
+        help="The same as DJLServing has it: [NAME[:VERSION[:ENGINE[:DEVICES]]]=]URL, with commas between several.",
+        show_default=False,
+    ),
+]
+ModelStore = Annotated[
+    str | None,
+    typer.Option("-s", "--model-store", metavar="DIR", help="A folder of model directories.", show_default=False),
+]
+ConfigFile = Annotated[
+    Path | None,
+    typer.Option(
+        "-f",
+        "--config-file",
+        metavar="FILE",
+        help="A config.properties of DJLServing; without it, the one in MODEL_SERVER_HOME.",
+        show_default=False,
+    ),
+]
+
+
+def _refuse_workflows(given: list[str] | None) -> None:
+    if given:
+        raise typer.BadParameter("workflows are not served here: name their models with -m")
+
+
+def _refuse_install(given: list[str] | None) -> None:
+    if given:
+        raise typer.BadParameter(
+            "it installs engines for Java, which has no place here: pip installs what this server needs"
+        )
+
+
+Workflows = Annotated[list[str] | None, typer.Option("-w", "--workflows", hidden=True, callback=_refuse_workflows)]
+Install = Annotated[list[str] | None, typer.Option("-i", "--install", hidden=True, callback=_refuse_install)]
+PluginsDirectory = Annotated[
+    Path | None,
+    typer.Option("--plugins-dir", metavar="DIR", help="A folder of Python files that add backends or formatters."),
+]
+
+
+Strict = Annotated[bool, typer.Option("--strict", help="Make every warning of the model directory an error.")]
+
+
+@contextmanager
+def _one_line_errors() -> Iterator[None]:
+    """What is wrong with a model directory is told in one line, with no traceback."""
+    try:
+        yield
+    except ConfigurationError as error:
+        print(f"lmi: {error.message}", file=sys.stderr)
+        raise typer.Exit(EXIT_CONFIGURATION) from None
+    except BackendGivenUp as error:
+        print(f"lmi: {error.message}", file=sys.stderr)
+        raise typer.Exit(EXIT_GIVEN_UP) from None
+
+
+@app.command()
+def serve(
+    models: Models = None,
+    items: Items = None,
+    model_store: ModelStore = None,
+    config_file: ConfigFile = None,
+    host: Annotated[
+        str | None,
+        typer.Option(
+            help="The address to listen on; 0.0.0.0 is every one. When not given: SERVING_INFERENCE_ADDRESS, 0.0.0.0 in"
+            " a SageMaker container, otherwise 127.0.0.1.",
+            show_default=False,
+        ),
+    ] = None,
+    port: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            max=65535,
+            help="The port; 0 takes a free one. When not given: SAGEMAKER_BIND_TO_PORT, that of"
+            " SERVING_INFERENCE_ADDRESS, otherwise 8080.",
+            show_default=False,
+        ),
+    ] = None,
+    plugins_directory: PluginsDirectory = None,
+    drain_seconds: Annotated[
+        float, typer.Option("--drain-seconds", min=0, help="How long requests may go on after SIGTERM or Ctrl-C.")
+    ] = 30,
+    log_level: Annotated[LogLevel, typer.Option(help="The least serious messages to log.")] = LogLevel.INFO,
+    strict: Strict = False,
+    workflows: Workflows = None,
+    install: Install = None,
+) -> None:
+    """Serve model directories over HTTP until Ctrl-C.
+
+    \b
+    lmi serve DIR                   a model directory, or a folder of several
+    lmi serve NAME=DIR NAME=DIR     several, by name
+    lmi serve -m NAME:v1=file:/DIR  as DJLServing has it
+    lmi serve                       as its container does: HF_MODEL_ID,
+                                    SERVING_LOAD_MODELS, /opt/ml/model, ...
+
+    GET /ping answers 200 once the models are loaded. Exit status 2 and one line say what is wrong with what was given;
+    exit status 1 that an engine crashed again and again (retry_threshold).
+    """
+    from lmi_handlers.cli.serving import run
+    from lmi_handlers.container.search import Arguments
+
+    arguments = Arguments(tuple(models or ()), tuple(items or ()), model_store, config_file, host, port)
+    with _one_line_errors():
+        run(arguments, plugins_directory, drain_seconds, log_level.value, strict=strict)
+
+
+@app.command()
+def check(
+    models: Models = None,
+    items: Items = None,
+    model_store: ModelStore = None,
+    config_file: ConfigFile = None,
+    plugins_directory: PluginsDirectory = None,
+    strict: Strict = False,
+    workflows: Workflows = None,
+    install: Install = None,
+) -> None:
+    """Read what `lmi serve` would with the same arguments, start nothing, and print what it would do.
+
+    Shows the models and where the server would listen, what has no effect and why, and for each model the backend, the
+    output formatters, and every option: its value and where it came from.
+    """
+    from lmi_handlers.cli.report import print_check
+    from lmi_handlers.container.search import Arguments
+
+    arguments = Arguments(tuple(models or ()), tuple(items or ()), model_store, config_file)
+    with _one_line_errors():
+        print_check(arguments, plugins_directory, os.environ, strict=strict)
+
+
+@app.command("try")
+def try_(
+    directory: Directory,
+    prompt: Annotated[str | None, typer.Option(help="The prompt to ask with.", show_default=False)] = None,
+    body: Annotated[Path | None, typer.Option(help="A file with a whole request body, in place of a prompt.")] = None,
+    stream: Annotated[bool, typer.Option("--stream", help="Ask for a stream.")] = False,
+    route: Annotated[str, typer.Option(help="The path to POST to.")] = "/invocations",
+    say: Annotated[str | None, typer.Option(help="What the scripted backend is to say.", show_default=False)] = None,
+    real: Annotated[bool, typer.Option("--real", help="Ask the model itself, not the scripted backend.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Again each time that a file is saved.")] = False,
+    plugins_directory: PluginsDirectory = None,
+) -> None:
+    """Send one request through the model directory DIR and print each chunk of the answer with its time.
+
+    Runs DIR's own formatters and its handle function. In place of the model, the scripted backend answers.
+    """
+    from lmi_core.remote.fetching import local_directory
+    from lmi_handlers.cli.try_command import Trial, run_trial
+    from lmi_handlers.cli.try_command import watch as watch_trial
+
+    with _one_line_errors():
+        trial = Trial(local_directory(directory), plugins_directory, prompt, body, stream, route, say, real)
+        if watch:
+            watch_trial(trial)
+        if not run_trial(trial):
+            raise typer.Exit(1)
+
+
+@app.command()
+def new(
+    kind: Annotated[NewKind, typer.Argument(help="What to begin: a formatter, a handler or a backend.")],
+    name: Annotated[str, typer.Argument(help="Its name, and that of the folder that is written.")],
+) -> None:
+    """Write a formatter, a handler (an API dialect) or a backend that works, and its test, into the folder NAME."""
+    from lmi_handlers.cli.new_command import write_new
+
+    with _one_line_errors():
+        print(write_new(kind.value, name, Path()))
+
+
+@app.command()
+def plugins(plugins_directory: PluginsDirectory = None) -> None:
+    """List the backends, output formatters and handlers, and where each comes from."""
+    from lmi_handlers.cli.report import print_plugins
+
+    with _one_line_errors():
+        print_plugins(plugins_directory)
+
+
+@app.command()
+def options(
+    markdown: Annotated[bool, typer.Option("--markdown", help="As the tables of docs/options.md.")] = False,
+    djl: Annotated[bool, typer.Option("--djl", help="What becomes of each of DJLServing's names, as a page.")] = False,
+    plugins_directory: PluginsDirectory = None,
+) -> None:
+    """Print every option that serving.properties can hold, with its default and its meaning."""
+    from lmi_handlers.cli.report import print_coming_from_djl, print_options
+
+    with _one_line_errors():
+        if djl:
+            print_coming_from_djl(plugins_directory)
+            return
+        print_options(markdown, plugins_directory)
+
+
+def main() -> None:
+    app()
+
+
+if __name__ == "__main__":
+    main()

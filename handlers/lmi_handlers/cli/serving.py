@@ -1,0 +1,121 @@
+"""`lmi serve`: from a path to a running server."""
+
+import asyncio
+import gc
+import logging
+import os
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from urllib.parse import quote
+
+import uvloop
+
+from lmi_core.configuration.configuration import Given
+from lmi_core.configuration.model_directory import find_model_directories
+from lmi_core.engines.logs import LOG_LEVEL_VARIABLE, configure_logging
+from lmi_core.errors import ConfigurationError
+from lmi_core.plugins.loading import Plugins, load_plugins
+from lmi_core.serving.dispatcher import Dispatcher, check_names
+from lmi_core.serving.model import Model, ModelPlan, read_plan
+from lmi_handlers.container.launch import Launch, read_launch
+from lmi_handlers.container.search import Arguments, PlacedModel
+from lmi_handlers.container.settings import for_models
+from lmi_handlers.http.server import Server, serve
+
+logger = logging.getLogger(__name__)
+
+MOST_NEW_OBJECTS = 50_000  # before they are looked through: nearly all are gone by themselves, token by token
+EXAMPLE_BODY = '{"inputs": "What is Deep Learning?", "parameters": {"max_new_tokens": 64}}'
+
+
+def run(
+    arguments: Arguments, plugins_directory: Path | None, drain_seconds: float, log_level: str, *, strict: bool = False
+) -> None:
+    """Serve until a signal. Raises ConfigurationError, with `strict` for warnings too."""
+    configure_logging(log_level)
+    os.environ[LOG_LEVEL_VARIABLE] = log_level  # for the workers
+    plugins = load_plugins(plugins_directory)
+    launch = read_launch(arguments, os.environ)
+    for warning in launch.warnings:
+        logger.warning("%s", warning)
+    plans = launch_plans(launch, os.environ, plugins)
+    host, port = launch.address
+    logger.info("the address: %s (%s), port %s (%s)", host.value, host.source, port.value, port.source)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_serve(plans, plugins, launch, drain_seconds, strict=strict))
+
+
+def launch_plans(launch: Launch, environment: Mapping[str, str], plugins: Plugins) -> list[ModelPlan]:
+    """One for each model that is to be served. Raises ConfigurationError."""
+    return _read_plans(launch.models, environment, plugins, launch.settings.for_models)
+
+
+def read_plans(directory: Path, environment: Mapping[str, str], plugins: Plugins) -> list[ModelPlan]:
+    """One for each model under the directory, with nothing that concerns a server. Raises ConfigurationError."""
+    found = find_model_directories(directory, environment)
+    models = [PlacedModel(name, path, str(directory)) for name, path in found.items()]
+    return _read_plans(models, environment, plugins)
+
+
+def _read_plans(
+    models: Sequence[PlacedModel], environment: Mapping[str, str], plugins: Plugins, common: Sequence[Given] = ()
+) -> list[ModelPlan]:
+    plans, errors, variables = [], [], for_models(environment)
+    for model in models:
+        try:
+            plans.append(read_plan(model.name, model.directory, variables, plugins, common, model.version))
+        except ConfigurationError as error:
+            if len(models) == 1:
+                raise
+            errors.append(f"model {model.name}: {error.message}")
+    if errors:
+        raise ConfigurationError("\n".join(errors))
+    check_names(plans)
+    return plans
+
+
+async def _serve(
+    plans: list[ModelPlan], plugins: Plugins, launch: Launch, drain_seconds: float, *, strict: bool
+) -> None:
+    models = [Model(plan, plugins) for plan in plans]
+    for model in models:
+        _log(model)
+    if strict:
+        refuse_warnings([*launch.warnings, *(warning for model in models for warning in model.warnings)])
+    host, port = launch.address
+    server = Server(Dispatcher({model.name: model for model in models}), plugins, host.value, int(port.value))
+
+    def on_ready() -> None:
+        gc.collect()
+        gc.freeze()  # engines load hundreds of thousands of objects: none of them is to be looked through again
+        gc.set_threshold(MOST_NEW_OBJECTS)
+        logger.info("%s", ready_message(server))
+
+    try:
+        await serve(server, drain_seconds, on_ready)
+    finally:
+        gc.unfreeze()  # frozen, they would outlive the interpreter, of which some libraries complain
+
+
+def ready_message(server: Server) -> str:
+    """One line: the URL, and a command that works when pasted."""
+    dispatcher = server.dispatcher
+    path = "/invocations" if dispatcher.only_model else f"/predictions/{quote(sorted(dispatcher.models)[0])}"
+    command = f"curl {server.url}{path} -d {shlex.quote(EXAMPLE_BODY)}"
+    return f"Ready: {', '.join(sorted(dispatcher.models))} on {server.url} -- try: {command}"
+
+
+def refuse_warnings(warnings: Sequence[str]) -> None:
+    """Raise ConfigurationError if there are any."""
+    if warnings:
+        some = (
+            f"the {len(warnings)} warnings above are errors" if len(warnings) > 1 else "the warning above is an error"
+        )
+        raise ConfigurationError(f"--strict: {some}")
+
+
+def _log(model: Model) -> None:
+    for warning in model.warnings:
+        logger.warning("model %s: %s", model.name, warning)
+    logger.info("model %s: backend %s (%s)", model.name, model.plan.backend.name, model.plan.backend_reason)

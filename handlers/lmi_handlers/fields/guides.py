@@ -1,0 +1,106 @@
+"""The request fields that say what an answer must be: OpenAI's, vLLM's, and what vLLM called them before."""
+
+from typing import Annotated, Any, Literal, NamedTuple
+
+import orjson
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from lmi_core.errors import InvalidPayload
+from lmi_core.payloads.tolerant_payload import TolerantPayload
+from lmi_handlers.chat.tools import ANY_OBJECT
+
+
+def _as_schema(given: object) -> object:
+    if not isinstance(given, str):
+        return given
+    try:
+        return orjson.loads(given)
+    except orjson.JSONDecodeError as error:
+        raise ValueError(f"must be a JSON schema, or one as text: {error}") from None
+
+
+GivenSchema = Annotated[dict[str, Any], BeforeValidator(_as_schema, json_schema_input_type=dict[str, Any] | str)]
+
+
+class JsonSchema(BaseModel):
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    name: str | None = None
+    description: str | None = None
+    schema_: dict[str, Any] | None = Field(None, alias="schema")
+    strict: bool | None = Field(None, description="The answer is of the schema, whatever is given.")
+
+
+class ResponseFormat(BaseModel):
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: JsonSchema | None = None
+
+    @model_validator(mode="after")
+    def _schema_is_given(self) -> "ResponseFormat":
+        if (self.type == "json_schema") != (self.json_schema is not None):
+            raise ValueError("must have `json_schema` where its `type` says so, and only there")
+        return self
+
+    @property
+    def guide(self) -> dict[str, Any] | None:
+        if self.type == "text":
+            return None
+        return (self.json_schema and self.json_schema.schema_) or ANY_OBJECT
+
+
+class StructuredOutputs(BaseModel):
+    """vLLM's newer form of the guides."""
+
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    json_: GivenSchema | None = Field(None, alias="json", description="Answer with JSON of this JSON schema.")
+    choice: list[str] | None = Field(None, description="Answer with one of these texts.")
+    regex: str | None = Field(None, description="Answer with a text of this regular expression.")
+    grammar: str | None = Field(None, description="Answer with a text of this EBNF grammar.")
+    json_object: bool | None = Field(None, description="Answer with any JSON object.")
+    structural_tag: None = Field(None, description="Refused: no backend takes one.")
+
+
+class Guide(NamedTuple):
+    """What an answer must be: LMI's parameter, its value, and the field that the client gave it in."""
+
+    parameter: str
+    value: Any
+    field: str
+
+
+class GuideFields(TolerantPayload):
+    """At most one of them may be given."""
+
+    response_format: ResponseFormat | None = Field(None, description="Text, any JSON object, or JSON of a schema.")
+    structured_outputs: StructuredOutputs | None = Field(None, description="What the answer must be, as vLLM has it.")
+    guided_json: GivenSchema | None = Field(None, description="Answer with JSON of this JSON schema.")
+    guided_choice: list[str] | None = Field(None, description="Answer with one of these texts.")
+    guided_regex: str | None = Field(None, description="Answer with a text of this regular expression.")
+    guided_grammar: str | None = Field(None, description="Answer with a text of this EBNF grammar.")
+
+    def guide(self, tool_choice: dict[str, Any] | None = None) -> Guide | None:
+        """Return the one that is given; `tool_choice` is the JSON schema of required calls. Raises InvalidPayload."""
+        given = [guide for guide in self._guides(tool_choice) if guide.value is not None]
+        if len(given) > 1:
+            first, second = given[0].field, given[1].field
+            raise InvalidPayload(f"`{first}` and `{second}` exclude each other: both say what the answer is")
+        return given[0] if given else None
+
+    def _guides(self, tool_choice: dict[str, Any] | None) -> list[Guide]:
+        structured = self.structured_outputs or StructuredOutputs()
+        return [
+            Guide("guided_json", tool_choice, "tool_choice"),
+            Guide("guided_json", self.response_format and self.response_format.guide, "response_format"),
+            Guide("guided_json", structured.json_, "structured_outputs.json"),
+            Guide("guided_json", ANY_OBJECT if structured.json_object else None, "structured_outputs.json_object"),
+            Guide("guided_choice", structured.choice, "structured_outputs.choice"),
+            Guide("guided_regex", structured.regex, "structured_outputs.regex"),
+            Guide("guided_grammar", structured.grammar, "structured_outputs.grammar"),
+            Guide("guided_json", self.guided_json, "guided_json"),
+            Guide("guided_choice", self.guided_choice, "guided_choice"),
+            Guide("guided_regex", self.guided_regex, "guided_regex"),
+            Guide("guided_grammar", self.guided_grammar, "guided_grammar"),
+        ]

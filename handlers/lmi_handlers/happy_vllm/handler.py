@@ -1,0 +1,102 @@
+"""happy_vllm's generating endpoints, and the abort of a request."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Annotated, ClassVar
+
+import orjson
+from pydantic import ConfigDict, Field
+
+from lmi_core.errors import LmiError
+from lmi_core.formatter import OutputFormatter
+from lmi_core.handler import Answer, Call, Generation, Handler, Route
+from lmi_core.hookspecs import hookimpl
+from lmi_core.payloads.payload import read_object
+from lmi_core.payloads.tolerance import names_of
+from lmi_core.payloads.tolerant_payload import TolerantPayload, read_known
+from lmi_core.request import GenerationRequest
+from lmi_core.serving.dispatcher import Dispatcher
+from lmi_core.serving.model import Model
+from lmi_handlers.fields.vocabulary import refuse_hidden_sequences
+from lmi_handlers.happy_vllm.payload import HappyVllmPayload
+from lmi_handlers.happy_vllm.tools import ROUTES as TOOL_ROUTES
+from lmi_handlers.http.statuses import STATUSES
+from lmi_handlers.lmi.handler import TARGET_MODEL_HEADER
+
+INVALID_STATUS = 422
+ID_PREFIXES = ("chatcmpl-", "cmpl-")  # before the call's own id in the `id` of OpenAI's answers
+
+
+class AbortPayload(TolerantPayload):
+    model_config = ConfigDict(json_schema_extra={"examples": [{"request_id": "the id to abort"}]})
+
+    request_id: Annotated[str, Field(min_length=1)] = Field(
+        description="The `x-request-id` of a running request, or the `id` that its answer has."
+    )
+
+
+async def abort_request(call: Call, dispatcher: Dispatcher) -> Answer:
+    """Ends a request of any dialect; it is answered with what it has generated and the finish reason `abort`."""
+    models = list(dispatcher.models.values())
+    strict = any(model.plan.options.strict_parameters for model in models)
+    payload, ignored = read_known(call.body, AbortPayload, strict)
+    for model in models:
+        model.ignored.report(ignored, lambda: names_of([AbortPayload]))
+    for request_id in _meant(payload.request_id):
+        aborted = [model.running.abort(request_id) for model in models]
+        if any(aborted):
+            body = orjson.dumps({"request_id": payload.request_id, "aborted": True})
+            return Answer(200, "application/json", body, ignored)
+    return _detail(404, f"no request with the id `{payload.request_id}` is running")
+
+
+def _meant(request_id: str) -> Iterator[str]:
+    """Yield the ids of calls that an id may mean: itself first, as clients choose ids of any form."""
+    yield request_id
+    for prefix in ID_PREFIXES:
+        if request_id.startswith(prefix):
+            yield request_id.removeprefix(prefix)
+
+
+def _detail(status: int, message: str) -> Answer:
+    return Answer(status, "application/json", orjson.dumps({"detail": message}))
+
+
+class HappyVllmHandler(Handler):
+    name: ClassVar[str] = "happy_vllm"
+    routes: ClassVar[tuple[Route, ...]] = (
+        Route("/v1/generate", summary="Generate text", payloads=(HappyVllmPayload,)),
+        Route("/v1/generate_stream", summary="Generate text, step by step", payloads=(HappyVllmPayload,)),
+        Route("/v1/abort_request", "POST", abort_request, "End a running request", (AbortPayload,)),
+        *TOOL_ROUTES,
+    )
+
+    def model_name(self, path_parameters: Mapping[str, str], headers: Mapping[str, str]) -> str | None:
+        return headers.get(TARGET_MODEL_HEADER)
+
+    def model_name_in_body(self, body: bytes) -> str | None:
+        name = read_object(body).get("model")
+        return name if isinstance(name, str) else None
+
+    def parse(self, call: Call, model: Model) -> Generation:
+        payload, ignored = read_known(call.body, HappyVllmPayload, model.plan.options.strict_parameters)
+        parameters, names = payload.translated()
+        streams = call.path.endswith("_stream")
+        if streams:
+            refuse_hidden_sequences(parameters, names)
+        request = GenerationRequest(payload.prompt, parameters, names=names, fits_context=True)
+        arguments = {
+            "count": payload.n,
+            "prompt": payload.prompt_in_response,
+            "logprobs": payload.logprobs is not None,
+            "prompt_logprobs": payload.prompt_logprobs is not None,
+        }
+        formatter = "happy_vllm_stream" if streams else "happy_vllm"
+        return Generation((request,), formatter, arguments, ignored=ignored)
+
+    def error(self, error: LmiError, model: Model | None, formatter: OutputFormatter | None) -> Answer:
+        return _detail(STATUSES.get(error.kind, INVALID_STATUS), error.message)
+
+
+@hookimpl
+def lmi_register_handlers(register: Callable[[type[Handler]], None]) -> None:
+    register(HappyVllmHandler)

@@ -1,0 +1,95 @@
+"""The request object of happy_vllm's generating endpoints."""
+
+from typing import Annotated, Any, Self
+
+from pydantic import ConfigDict, Field, JsonValue, WithJsonSchema, field_validator, model_validator
+
+from lmi_core.errors import InvalidPayload
+from lmi_core.payloads.payload import shown
+from lmi_handlers.happy_vllm.sampling import SamplingKeywords
+
+END_OF_SEQUENCE = 1  # token
+SIMPLE_TYPES = ("string", "integer", "boolean", "number")
+ADA = "Describe Ada Lovelace. Your answer should be in form of a json with the keywords name, surname, age, occupation."
+OCCUPATION = (
+    "Was was the occupation of Ada Lovelace ?"
+    " Answer one of the following : 'mathematician', 'astronaut', 'show writer'."
+)
+POOL: list[JsonValue] = ["mathematician", "astronaut", "show writer"]
+GREEDY = {"temperature": 0, "repetition_penalty": 1, "top_p": 0.8}
+EXAMPLES: list[JsonValue] = [
+    {"prompt": "Please describe Ada Lovelace to me.", **GREEDY, "max_tokens": 50},
+    {"prompt": OCCUPATION, **GREEDY, "response_pool": POOL},
+    {
+        "prompt": ADA,
+        **GREEDY,
+        "max_tokens": 100,
+        "json_format": {"name": "string", "surname": "string", "age": "integer", "occupation": "string"},
+    },
+]
+
+
+class HappyVllmPayload(SamplingKeywords):
+    model_config = ConfigDict(json_schema_extra={"examples": EXAMPLES})
+
+    prompt: Annotated[str, Field(min_length=1)]
+    model: str | None = Field(None, description="The model's name, where several are served.")
+    prompt_in_response: bool = Field(False, description="Give the prompt in the answer.")
+    response_pool: list[str] | None = Field(
+        None, min_length=1, description="Answer with one of these texts; not with `min_tokens`."
+    )
+    json_format: dict[str, Any] | None = Field(
+        None, description="Answer with JSON: each key and its type, a list of one type for an array; or a JSON schema."
+    )
+    json_format_is_json_schema: bool = Field(False, description="`json_format` is a JSON schema.")
+    logits_processors: Annotated[Any, WithJsonSchema({"type": "null"})] = Field(
+        None, description="Not taken: `response_pool` and `json_format` are what guides the text here."
+    )
+
+    @field_validator("logits_processors")
+    @classmethod
+    def _no_code(cls, value: object) -> None:
+        if value is not None:
+            raise ValueError("is not taken; `response_pool` and `json_format` are what guides the text here")
+
+    @model_validator(mode="after")
+    def _one_guide(self) -> Self:
+        if self.response_pool is not None and self.min_tokens > 0:
+            raise ValueError("`response_pool` and `min_tokens` exclude each other")
+        if self.response_pool is not None and self.json_format is not None:
+            raise ValueError("`response_pool` and `json_format` exclude each other")
+        for text in self.stop or () if self.response_pool is not None else ():
+            if text and any(text in item for item in self.response_pool or ()):
+                raise ValueError(f"`stop` must hold no part of what `response_pool` offers. Given: {shown(text)}")
+        return self
+
+    def translated(self) -> tuple[dict[str, Any], dict[str, str]]:
+        parameters, names = super().translated()
+        names |= {"inputs": "prompt", "guided_choice": "response_pool", "guided_json": "json_format"}
+        if self.response_pool is not None:
+            parameters["guided_choice"] = self.response_pool
+            longest = max(len(text.encode()) for text in self.response_pool)
+            parameters["max_new_tokens"] = longest + END_OF_SEQUENCE  # a token is at least a byte
+        if self.json_format is not None:
+            schema = self.json_format if self.json_format_is_json_schema else simple_schema(self.json_format)
+            parameters["guided_json"] = schema
+        return parameters, names
+
+
+def simple_schema(json_format: dict[str, Any]) -> dict[str, Any]:
+    """The JSON schema that a simple `json_format` is short for."""
+    return {
+        "type": "object",
+        "properties": {key: _simple_type(key, value) for key, value in json_format.items()},
+        "required": list(json_format),
+    }
+
+
+def _simple_type(key: str, value: object) -> dict[str, Any]:
+    if isinstance(value, str) and value in SIMPLE_TYPES:
+        return {"type": value}
+    if isinstance(value, list) and len(value) == 1 and value[0] in SIMPLE_TYPES:
+        return {"type": "array", "items": {"type": value[0]}}
+    raise InvalidPayload(
+        f"`json_format.{key}` must be one of {', '.join(SIMPLE_TYPES)}, or a list of one of them. Given: {shown(value)}"
+    )

@@ -1,0 +1,113 @@
+"""happy_vllm's endpoints beside generation: what is served, and its tokenizer."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.metadata import PackageNotFoundError, version
+from typing import TypeVar
+
+import orjson
+
+from lmi_core.errors import InvalidPayload, LmiError
+from lmi_core.handler import Answer, Call, Route
+from lmi_core.payloads.payload import read_payload, shown
+from lmi_core.payloads.tolerance import names_of
+from lmi_core.payloads.tolerant_payload import read_known
+from lmi_core.serving.dispatcher import Dispatcher
+from lmi_core.serving.model import Model
+from lmi_handlers.happy_vllm.texts import (
+    DecodePayload,
+    MetadataPayload,
+    SplitPayload,
+    TokenizePayload,
+    ToolPayload,
+    metadata,
+    split,
+)
+from lmi_handlers.http.admission import generating_model
+
+P = TypeVar("P", bound=ToolPayload)
+
+
+async def info(call: Call, dispatcher: Dispatcher) -> Answer:
+    with generating_model(call, dispatcher) as model:
+        return _json(
+            {
+                "application": "lmi-handlers",
+                "version": version("lmi-handlers"),
+                "vllm_version": _version("vllm"),
+                "model_name": model.name,
+                "truncation_side": model.backend.tokenizer.truncation_side,
+                "max_length": model.backend.max_length,
+            }
+        )
+
+
+async def liveness(call: Call, dispatcher: Dispatcher) -> Answer:
+    return _json({"alive": "ok"})
+
+
+async def readiness(call: Call, dispatcher: Dispatcher) -> Answer:
+    try:
+        await dispatcher.health()
+    except LmiError:
+        return _json({"ready": "ko"}, 503)
+    return _json({"ready": "ok"})
+
+
+async def tokenize(call: Call, dispatcher: Dispatcher) -> Answer:
+    with _asked(call, dispatcher, TokenizePayload) as (payload, model, ignored):
+        ids = await asyncio.to_thread(payload.tokenize, model)
+    return _json({"count": len(ids), "max_model_len": model.backend.max_length, "tokens": ids}, ignored=ignored)
+
+
+async def decode(call: Call, dispatcher: Dispatcher) -> Answer:
+    with _asked(call, dispatcher, DecodePayload) as (payload, model, ignored):
+        try:
+            text = await asyncio.to_thread(model.backend.tokenizer.decode, payload.tokens)
+        except (IndexError, KeyError, OverflowError, TypeError):  # by the kind of tokenizer
+            raise InvalidPayload(f"`tokens` must be token ids of the model. Given: {shown(payload.tokens)}") from None
+    return _json({"prompt": text}, ignored=ignored)
+
+
+async def split_text(call: Call, dispatcher: Dispatcher) -> Answer:
+    with _asked(call, dispatcher, SplitPayload) as (payload, model, ignored):
+        return _json({"split_text": await asyncio.to_thread(split, payload, model.backend.tokenizer)}, ignored=ignored)
+
+
+async def metadata_text(call: Call, dispatcher: Dispatcher) -> Answer:
+    with _asked(call, dispatcher, MetadataPayload) as (payload, model, ignored):
+        return _json(await asyncio.to_thread(metadata, payload, model), ignored=ignored)
+
+
+@contextmanager
+def _asked(call: Call, dispatcher: Dispatcher, payload_type: type[P]) -> Iterator[tuple[P, Model, tuple[str, ...]]]:
+    """Admit a call: its payload, the model that it is for, and the names that were dropped. Raises InvalidPayload."""
+    payload, ignored = read_known(call.body, payload_type, strict=False)
+    with generating_model(call, dispatcher, payload.model) as model:
+        if ignored and model.plan.options.strict_parameters:
+            read_payload(call.body, payload_type)
+        model.ignored.report(ignored, lambda: names_of([payload_type]))
+        yield payload, model, ignored
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return version(distribution)
+    except PackageNotFoundError:
+        return None
+
+
+def _json(content: object, status: int = 200, ignored: tuple[str, ...] = ()) -> Answer:
+    return Answer(status, "application/json", orjson.dumps(content), ignored)
+
+
+ROUTES = (
+    Route("/v1/info", "GET", info, "What is served"),
+    Route("/liveness", "GET", liveness, "Whether the server runs"),
+    Route("/readiness", "GET", readiness, "Whether every model takes requests"),
+    Route("/v2/tokenizer", "POST", tokenize, "Tokenize a text", (TokenizePayload,), guarded=False),
+    Route("/v2/decode", "POST", decode, "The text of token ids", (DecodePayload,), guarded=False),
+    Route("/v1/split_text", "POST", split_text, "Split a text at separators", (SplitPayload,), guarded=False),
+    Route("/v1/metadata_text", "POST", metadata_text, "Count a text's tokens", (MetadataPayload,), guarded=False),
+)

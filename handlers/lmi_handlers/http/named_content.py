@@ -1,0 +1,121 @@
+"""A request's query and body as contents by name, which is how a `handle` function gets them."""
+
+import asyncio
+import warnings
+from urllib.parse import parse_qsl
+
+from aiohttp import BadContentDispositionHeader, BadContentDispositionParam, BodyPartReader, MultipartReader
+from aiohttp.base_protocol import BaseProtocol
+from aiohttp.http_exceptions import BadHttpMessage
+from aiohttp.streams import StreamReader
+
+from lmi_core.errors import InvalidPayload
+from lmi_core.handler import Call
+from lmi_core.script.function.protocol import Content
+
+DATA = "data"  # the body of a request that has no fields
+FORM = "application/x-www-form-urlencoded"
+MULTIPART = "multipart/form-data"
+MAX_FIELDS = 1000  # reading one costs far more than its bytes
+PLAIN_ENCODINGS = ("7bit", "8bit", "binary")
+JSON_BEGINNINGS = (b"{", b"[", b'"')
+
+
+async def named_content(call: Call) -> Content:
+    """Return the query's fields, then those of a form or the parts of a multipart body; any other body is `data`.
+
+    A name may come several times. Raises InvalidPayload.
+    """
+    kind = call.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+    content: Content = [(_name(name), _bytes(value)) for name, value in call.query.items()]
+    if kind == MULTIPART:
+        content += await _parts(call)
+    elif kind == FORM and (form := _form(call.body)) is not None:
+        content += _fields(form)
+    else:
+        content.append((DATA, call.body))
+    _check_count(len(content))
+    return content or [(DATA, b"")]  # no content at all is the call in which a function loads its model
+
+
+def _form(body: bytes) -> str | None:
+    """The form in a body; None where there is none, as curl calls everything that it sends with -d a form.
+
+    A form's names and values are percent-encoded: it does not begin as JSON does, and it has no bytes but text.
+    """
+    if b"=" not in body or body.lstrip().startswith(JSON_BEGINNINGS):
+        return None
+    try:
+        return body.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _fields(form: str) -> Content:
+    try:
+        pairs = parse_qsl(form, keep_blank_values=True, errors="surrogateescape", max_num_fields=MAX_FIELDS)
+    except ValueError:
+        raise _too_many() from None
+    return [(_name(name), _bytes(value)) for name, value in pairs]
+
+
+async def _parts(call: Call) -> Content:
+    content: Content = []
+    try:
+        reader = _reader(call)
+        while (part := await _next(reader)) is not None:
+            _check_count(len(content) + 1)
+            content.append((_part_name(part, len(content)), bytes(await part.read())))
+            await asyncio.sleep(0)  # many parts are to hold up nobody else's stream
+    except (ValueError, AssertionError, BadHttpMessage, Warning) as error:
+        reason = " ".join(str(getattr(error, "message", None) or error).split()) or type(error).__name__
+        raise InvalidPayload(f"the {MULTIPART} body cannot be read: {reason}") from None
+    return content
+
+
+def _reader(call: Call) -> MultipartReader:
+    loop = asyncio.get_running_loop()
+    stream = StreamReader(BaseProtocol(loop), limit=len(call.body) + 1, loop=loop)
+    stream.feed_data(call.body)
+    stream.feed_eof()
+    return MultipartReader(call.headers, stream)
+
+
+async def _next(reader: MultipartReader) -> BodyPartReader | None:
+    with warnings.catch_warnings():  # nothing is waited for in it: the whole body is there
+        warnings.simplefilter("error", BadContentDispositionHeader)
+        warnings.simplefilter("error", BadContentDispositionParam)
+        part = await reader.next()
+        if part is not None and not isinstance(part, BodyPartReader):
+            raise ValueError("a part is a multipart message of its own; send its parts as they are")
+        if part is not None:
+            _ = part.name  # reads the part's Content-Disposition
+        return part
+
+
+def _part_name(part: BodyPartReader, index: int) -> str:
+    if not part.name:
+        raise ValueError(f'part {index + 1} has no name: give it a `Content-Disposition: form-data; name="..."`')
+    for header, plain in (("Content-Transfer-Encoding", PLAIN_ENCODINGS), ("Content-Encoding", ("identity",))):
+        encoding = part.headers.get(header, plain[0])
+        if encoding.lower() not in plain:
+            raise ValueError(f"part {part.name} has the {header} {encoding}; send its bytes as they are")
+    return _name(part.name)
+
+
+def _check_count(fields: int) -> None:
+    if fields > MAX_FIELDS:
+        raise _too_many()
+
+
+def _too_many() -> InvalidPayload:
+    return InvalidPayload(f"the query and the body must have at most {MAX_FIELDS} fields together")
+
+
+def _bytes(value: str) -> bytes:
+    return value.encode(errors="surrogateescape")
+
+
+def _name(name: str) -> str:
+    """The name as text that can be sent on; bytes that are no UTF-8 are replaced."""
+    return _bytes(name).decode(errors="replace")

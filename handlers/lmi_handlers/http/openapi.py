@@ -1,0 +1,99 @@
+"""The OpenAPI document of every route, and the page that shows it."""
+
+import re
+from collections.abc import Iterable, Iterator
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import orjson
+from aiohttp import web
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
+
+from lmi_core.handler import Route
+from lmi_core.plugins.loading import Plugins
+
+JsonObject = dict[str, Any]
+
+SCHEMA_REFERENCE = "#/components/schemas/{model}"
+SERVER_ROUTES = (
+    Route("/ping", "GET", summary="Whether every model takes requests"),
+    Route("/openapi.json", "GET", summary="This document"),
+    Route("/docs", "GET", summary="This document as a page"),
+)
+RESPONSES = {"200": {"description": "The answer"}, "default": {"description": "An error, in the dialect's own form"}}
+PLAIN_TEXT = {"type": "string", "minLength": 1, "description": "The prompt."}
+PAGE = Path(__file__).with_name("docs.html")
+# The page has its script and its style in it, and asks nobody but this server.
+PAGE_POLICY = "default-src 'none'; connect-src 'self'; script-src 'unsafe-inline'; style-src 'unsafe-inline'"
+
+
+def add_documentation(application: web.Application, plugins: Plugins, models: Iterable[str]) -> None:
+    """The routes `/openapi.json` and `/docs`."""
+    body = orjson.dumps(document(plugins, models))
+
+    async def openapi(request: web.Request) -> web.Response:
+        return web.Response(body=body, content_type="application/json")
+
+    application.router.add_get("/openapi.json", openapi)
+    application.router.add_get("/docs", page)
+
+
+async def page(request: web.Request) -> web.StreamResponse:
+    return web.Response(
+        body=PAGE.read_bytes(),
+        content_type="text/html",
+        charset="utf-8",
+        headers={"Content-Security-Policy": PAGE_POLICY},
+    )
+
+
+def document(plugins: Plugins, models: Iterable[str]) -> JsonObject:
+    """OpenAPI 3.1 of all handlers' routes; the models are examples of what paths may name."""
+    routes = list(_routes(plugins))
+    payloads = dict.fromkeys(payload for _, route in routes for payload in route.payloads)
+    references, definitions = models_json_schema(
+        [(payload, "validation") for payload in payloads], ref_template=SCHEMA_REFERENCE
+    )
+    schemas = {payload: references[payload, "validation"] for payload in payloads}
+    paths: JsonObject = {}
+    for tag, route in routes:
+        paths.setdefault(route.path, {})[route.method.lower()] = _operation(tag, route, schemas, sorted(models))
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "LMI handlers", "version": version("lmi-handlers")},
+        "paths": paths,
+        "components": {"schemas": definitions.get("$defs", {})},
+    }
+
+
+def _routes(plugins: Plugins) -> Iterator[tuple[str, Route]]:
+    for route in SERVER_ROUTES:
+        yield "server", route
+    for handler in reversed(list(plugins.handlers)):  # those of others, which are registered first, come last
+        for route in handler.routes:
+            yield handler.name, route
+
+
+def _operation(tag: str, route: Route, schemas: dict[type[BaseModel], JsonObject], models: list[str]) -> JsonObject:
+    operation: JsonObject = {
+        "tags": [tag],
+        "operationId": re.sub(r"\W+", "_", f"{route.method.lower()}{route.path}").strip("_"),
+        "summary": route.summary,
+        "parameters": [_path_parameter(name, models) for name in re.findall(r"{(\w+)}", route.path)],
+        "responses": RESPONSES,
+    }
+    if route.payloads:
+        forms = [schemas[payload] for payload in route.payloads]
+        schema = forms[0] if len(forms) == 1 else {"anyOf": forms}
+        content: JsonObject = {"application/json": {"schema": schema}}
+        if route.plain_text:
+            content["text/plain"] = {"schema": PLAIN_TEXT}
+        operation["requestBody"] = {"required": True, "content": content}
+    return operation
+
+
+def _path_parameter(name: str, models: list[str]) -> JsonObject:
+    examples = models if name in ("model", "endpoint") else ["1"]
+    return {"name": name, "in": "path", "required": True, "schema": {"type": "string", "examples": examples}}

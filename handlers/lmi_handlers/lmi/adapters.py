@@ -1,0 +1,183 @@
+"""Management of a model's adapters while it is served, as DJLServing has it."""
+
+from collections.abc import Callable, Mapping
+from typing import Annotated, ClassVar, TypeVar
+
+import orjson
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
+
+from lmi_core.errors import Forbidden, InvalidPayload, LmiError
+from lmi_core.formatter import OutputFormatter
+from lmi_core.handler import Answer, Call, Generation, Handler, Route
+from lmi_core.hookspecs import hookimpl
+from lmi_core.payloads.payload import check_payload, read_object
+from lmi_core.script.function.backend import HandlerBackend
+from lmi_core.serving.dispatcher import Dispatcher
+from lmi_core.serving.hosts import is_loopback
+from lmi_core.serving.model import Model
+
+INVALID_STATUS = 400
+STATUSES = {
+    "forbidden": 403,
+    "model_not_found": 404,
+    "adapter_not_found": 404,
+    "adapter_exists": 409,
+    "payload_too_large": 413,
+    "configuration": 424,  # the adapter's model.py cannot be loaded
+    "formatter_failed": 424,  # the model's own function raised
+    "model_not_ready": 503,
+    "overloaded": 503,
+    "backend_unhealthy": 503,
+    "internal": 500,
+}
+
+MAX_NAME_LENGTH = 255  # as that of a folder, the name of an adapter that is there from the start
+
+P = TypeVar("P", bound=BaseModel)
+
+
+def _no_path(name: str) -> str:
+    if not name.isprintable() or name != name.strip() or name in (".", "..") or set(name) & set("/\\"):
+        raise ValueError("must be printable, without / and \\ and blanks around it, and neither . nor .. alone")
+    return name
+
+
+Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME_LENGTH), AfterValidator(_no_path)]
+
+
+class AdapterSource(BaseModel):
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"src": "adapters/french"}]})
+
+    src: Annotated[str, Field(min_length=1)] = Field(
+        description="The adapter's folder on the server's host, absolute or in the model directory, or an s3:// URL."
+    )
+    preload: bool = Field(
+        default=True, description="With either value it is loaded before the answer, which tells what is wrong with it."
+    )
+    pin: bool = Field(default=False, description="Only false: option.max_cpu_loras says how many stay in memory.")
+
+    @property
+    def further(self) -> dict[str, str]:
+        """Only a model's own script takes any."""
+        return {}
+
+    @field_validator("pin")
+    @classmethod
+    def _not_pinned(cls, pin: bool) -> bool:
+        if pin:
+            raise ValueError("must be false: no adapter is pinned, option.max_cpu_loras says how many stay in memory")
+        return pin
+
+
+class NewAdapter(AdapterSource):
+    model_config = ConfigDict(json_schema_extra={"examples": [{"name": "french", "src": "adapters/french"}]})
+
+    name: Name = Field(
+        description="What requests are to call it: printable, without / and \\, and neither . nor .. alone."
+    )
+
+
+class ScriptAdapterChange(BaseModel):
+    """What goes to the `update_adapter` of a model's own script, which knows best what is right."""
+
+    model_config = ConfigDict(extra="allow")
+
+    src: str | None = None  # as before
+
+    @property
+    def further(self) -> dict[str, str]:
+        """The other fields as text: strings as they are, anything else as JSON."""
+        given = self.model_extra or {}
+        return {
+            name: value if isinstance(value, str) else orjson.dumps(value).decode() for name, value in given.items()
+        }
+
+
+class ScriptAdapter(ScriptAdapterChange):
+    """What goes to the `register_adapter` of a model's own script."""
+
+    name: Name
+    src: str
+
+
+async def list_adapters(call: Call, dispatcher: Dispatcher) -> Answer:
+    folders = _managed_model(call, dispatcher).adapters.folders
+    return _json({"adapters": [{"name": name, "src": str(folder)} for name, folder in folders.items()]})
+
+
+async def show_adapter(call: Call, dispatcher: Dispatcher) -> Answer:
+    name = call.path_parameters["name"]
+    return _json({"name": name, "src": str(_managed_model(call, dispatcher).adapters.folder(name))})
+
+
+async def add_adapter(call: Call, dispatcher: Dispatcher) -> Answer:
+    model = _managed_model(call, dispatcher)
+    adapter = _fields(call, ScriptAdapter) if _has_script(model) else _fields(call, NewAdapter)
+    with dispatcher.admit(model):
+        await model.adapters.add(adapter.name, adapter.src, adapter.further)
+    return _json({"status": f"Adapter {adapter.name} registered"})
+
+
+async def update_adapter(call: Call, dispatcher: Dispatcher) -> Answer:
+    model, name = _managed_model(call, dispatcher), call.path_parameters["name"]
+    adapter = _fields(call, ScriptAdapterChange) if _has_script(model) else _fields(call, AdapterSource)
+    with dispatcher.admit(model):
+        await model.adapters.replace(name, adapter.src, adapter.further)
+    return _json({"status": f"Adapter {name} updated"})
+
+
+async def remove_adapter(call: Call, dispatcher: Dispatcher) -> Answer:
+    model, name = _managed_model(call, dispatcher), call.path_parameters["name"]
+    with dispatcher.admit(model):
+        await model.adapters.remove(name)
+    return _json({"status": f"Adapter {name} unregistered"})
+
+
+def _has_script(model: Model) -> bool:
+    return isinstance(model.backend, HandlerBackend)
+
+
+def _managed_model(call: Call, dispatcher: Dispatcher) -> Model:
+    """Raises ModelNotFound or Forbidden."""
+    model = dispatcher.find(call.path_parameters["model"])
+    if not model.plan.server.open_management and not is_loopback(call.peer):
+        raise Forbidden(
+            f"model {model.name} is managed from its own host only; open_management=true opens it to others"
+        )
+    return model
+
+
+def _fields(call: Call, payload_type: type[P]) -> P:
+    """Of the body, of the query string, or of both. Raises InvalidPayload."""
+    body = read_object(call.body) if call.body else {}
+    return check_payload(body | dict(call.query), payload_type)
+
+
+def _json(content: object, status: int = 200) -> Answer:
+    return Answer(status, "application/json", orjson.dumps(content))
+
+
+class AdaptersHandler(Handler):
+    name: ClassVar[str] = "adapters"
+    routes: ClassVar[tuple[Route, ...]] = (
+        Route("/models/{model}/adapters", "GET", list_adapters, "The model's adapters", guarded=True),
+        Route("/models/{model}/adapters", "POST", add_adapter, "Load an adapter", (NewAdapter,)),
+        Route("/models/{model}/adapters/{name}", "GET", show_adapter, "One adapter", guarded=True),
+        Route("/models/{model}/adapters/{name}", "DELETE", remove_adapter, "Unload an adapter"),
+        Route("/models/{model}/adapters/{name}/update", "POST", update_adapter, "Replace an adapter", (AdapterSource,)),
+    )
+
+    def model_name(self, path_parameters: Mapping[str, str], headers: Mapping[str, str]) -> str | None:
+        return path_parameters["model"]
+
+    def parse(self, call: Call, model: Model) -> Generation:
+        raise InvalidPayload(f"{call.path} generates nothing")
+
+    def error(self, error: LmiError, model: Model | None, formatter: OutputFormatter | None) -> Answer:
+        status = STATUSES.get(error.kind, INVALID_STATUS)
+        return _json({"error": error.message, "code": status}, status)
+
+
+@hookimpl
+def lmi_register_handlers(register: Callable[[type[Handler]], None]) -> None:
+    register(AdaptersHandler)

@@ -1,0 +1,169 @@
+"""The LMI dialect (LMI handlers Inference API Schema, v0.28), in its rolling-batch and its dynamic-batch form."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Annotated, Any, ClassVar
+
+import orjson
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
+
+from lmi_core.engines.extended_parameters import ParametersObject
+from lmi_core.errors import InvalidPayload, LmiError, ModelNotFound, Overloaded
+from lmi_core.formatter import OutputFormatter, joined
+from lmi_core.handler import Answer, Call, Generation, Handler, Route
+from lmi_core.hookspecs import hookimpl
+from lmi_core.payloads.payload import check_payload, read_object, shown
+from lmi_core.payloads.plain_text import is_plain_text, read_plain_text
+from lmi_core.payloads.tolerant_payload import TolerantPayload, take_known
+from lmi_core.request import GenerationRequest
+from lmi_core.serving.model import Model
+from lmi_handlers.chat.generation import chat_generation, read_chat
+from lmi_handlers.chat.request import ChatRequest
+from lmi_handlers.fields.vocabulary import sample_as_tgi, translate
+from lmi_handlers.http.statuses import STATUSES
+from lmi_handlers.tgi.adapters import with_adapters
+from lmi_handlers.tgi.grammar import TgiGrammar, use_grammar
+
+TARGET_MODEL_HEADER = "X-Amzn-SageMaker-Target-Model"
+
+VALIDATION_STATUS = 424  # "If there is an issue with payload validation"
+LMI_STATUSES = STATUSES | {"adapter_not_found": VALIDATION_STATUS}
+TGI_NAMES = {"stop": "stop_sequences"}  # what TGI's clients send, those of `option.tgi_compat`
+BEFORE_DISPATCH = ("payload_too_large", "model_not_found", "model_not_ready", "overloaded")
+
+Prompt = Annotated[str, Field(min_length=1)]
+SAMPLED: dict[str, JsonValue] = {"do_sample": True, "max_new_tokens": 256}
+EXAMPLES: list[JsonValue] = [
+    {"inputs": "What is Deep Learning?", "parameters": SAMPLED | {"details": True}, "stream": stream}
+    for stream in (False, True)
+]
+
+
+class Payload(TolerantPayload):
+    parameters: ParametersObject | None = Field(None, description="The generation parameters.")
+    stream: bool | None = Field(None, description="Answer token by token.")
+    model: str | None = Field(None, description="The model's name, where several are served.")
+
+
+class RollingBatchPayload(Payload):
+    model_config = ConfigDict(json_schema_extra={"examples": EXAMPLES})
+
+    inputs: Prompt = Field(description="The prompt.")
+
+
+def _as_list(inputs: object) -> object:
+    if not isinstance(inputs, (str, list)):
+        raise ValueError("must be a string, or a list of strings")
+    return [inputs] if isinstance(inputs, str) else inputs
+
+
+class DynamicBatchPayload(Payload):
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"inputs": "What is Deep Learning?", "parameters": SAMPLED}]}
+    )
+
+    inputs: Annotated[
+        list[Prompt], Field(min_length=1), BeforeValidator(_as_list, json_schema_input_type=Prompt | list[Prompt])
+    ] = Field(description="The prompt, or several.")
+
+
+class _Grammar(BaseModel):
+    grammar: TgiGrammar
+
+
+PAYLOADS = (RollingBatchPayload, DynamicBatchPayload, ChatRequest)
+
+
+class LmiHandler(Handler):
+    name: ClassVar[str] = "lmi"
+    routes: ClassVar[tuple[Route, ...]] = (
+        Route("/invocations", summary="Generate text", payloads=PAYLOADS, plain_text=True),
+        Route("/predictions/{model}", summary="Generate text with that model", payloads=PAYLOADS, plain_text=True),
+        Route("/predictions/{model}/{version}", summary="The same", payloads=PAYLOADS, plain_text=True),
+    )
+
+    def model_name(self, path_parameters: Mapping[str, str], headers: Mapping[str, str]) -> str | None:
+        return path_parameters.get("model") or headers.get(TARGET_MODEL_HEADER)
+
+    def model_name_in_body(self, body: bytes) -> str | None:
+        name = read_object(body).get("model")
+        return name if isinstance(name, str) else None
+
+    def receive(self, call: Call, model: Model) -> Call:
+        """Raises ModelNotFound where another version than the model's is asked for."""
+        version, served = call.path_parameters.get("version"), model.plan.version
+        if served is not None and version not in (served, None):
+            raise ModelNotFound(f"model `{model.name}` is served in version {served} only. Given: {version}")
+        return with_adapters(call, model)
+
+    def parse(self, call: Call, model: Model) -> Generation:
+        payload = _payload(call)
+        if "messages" in payload:  # whose `model` LMI's schema leaves to the client
+            return _chat(payload, call, model)
+        if payload.get("model") not in (None, *model.names):
+            known = " or ".join(model.names)
+            raise ModelNotFound(f"`model` must be {known} or left out. Given: {shown(payload['model'])}")
+        return _dynamic(payload, model) if model.dynamic_batch is not None else _rolling(payload, model)
+
+    def error(self, error: LmiError, model: Model | None, formatter: OutputFormatter | None) -> Answer:
+        status = LMI_STATUSES.get(error.kind, VALIDATION_STATUS)
+        if isinstance(error, Overloaded) and model is not None:
+            status = model.plan.server.throttle_error_http_code
+        if error.kind not in BEFORE_DISPATCH:
+            if model is not None and model.dynamic_batch is not None:
+                status = VALIDATION_STATUS
+                formatter = formatter or model.new_formatter("dynamic_json")
+            elif isinstance(error, InvalidPayload):
+                formatter = None
+            if formatter is not None:
+                return Answer(status, formatter.content_type, joined(formatter.error(error)))
+        body = orjson.dumps({"error": error.message, "code": status})
+        return Answer(status, "application/json", body)
+
+
+def _payload(call: Call) -> dict[str, Any]:
+    """Read the body's object; a body of plain text is the prompt. Raises InvalidPayload."""
+    if is_plain_text(call.headers):
+        return {"inputs": read_plain_text(call.body, call.headers)}
+    return read_object(call.body)
+
+
+def _chat(body: Mapping[str, Any], call: Call, model: Model) -> Generation:
+    payload, ignored = read_chat(body, model)
+    formatters = model.plan.chat_formatters
+    generation = chat_generation(payload, call, model, formatters.stream if payload.stream else formatters.whole)
+    return replace(generation, ignored=ignored)
+
+
+def _rolling(body: Mapping[str, Any], model: Model) -> Generation:
+    payload, ignored = take_known(body, RollingBatchPayload, model.plan.options.strict_parameters)
+    return Generation((_request(payload.inputs, payload, model),), _formatter(payload, model), ignored=ignored)
+
+
+def _dynamic(body: Mapping[str, Any], model: Model) -> Generation:
+    payload, ignored = take_known(body, DynamicBatchPayload, model.plan.options.strict_parameters)
+    if given := (payload.parameters or {}).get("details"):
+        raise InvalidPayload(f"`parameters.details` is only available with rolling batch. Given: {shown(given)}")
+    requests = tuple(_request(prompt, payload, model) for prompt in payload.inputs)
+    return Generation(requests, _formatter(payload, model), ignored=ignored)
+
+
+def _request(prompt: str, payload: Payload, model: Model) -> GenerationRequest:
+    given = dict(payload.parameters or {})
+    grammar = given.pop("grammar", None)
+    is_flag = isinstance(given.get("stop"), bool)  # TensorRT-LLM's parameter
+    parameters, names = translate(given, {} if is_flag else TGI_NAMES)
+    if grammar is not None:
+        use_grammar(check_payload({"grammar": grammar}, _Grammar).grammar, parameters, names)
+    if model.plan.options.tgi_compat:
+        sample_as_tgi(parameters)
+    return GenerationRequest(prompt, parameters, names=names)
+
+
+def _formatter(payload: Payload, model: Model) -> str:
+    return model.formatters.stream if payload.stream else model.formatters.whole
+
+
+@hookimpl
+def lmi_register_handlers(register: Callable[[type[Handler]], None]) -> None:
+    register(LmiHandler)

@@ -1,0 +1,151 @@
+"""OpenAI's completions, and the list of models."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Annotated, Any, ClassVar
+
+from pydantic import BeforeValidator, ConfigDict, Field, model_validator
+
+from lmi_core.errors import InvalidPayload
+from lmi_core.handler import Call, Generation, Handler, Route
+from lmi_core.hookspecs import hookimpl
+from lmi_core.payloads.payload import read_object
+from lmi_core.request import GenerationRequest
+from lmi_core.serving.model import Model
+from lmi_handlers.fields.sampling import CallFields
+from lmi_handlers.openai.handler import JSON_LINES, OpenAiHandler, check_model
+from lmi_handlers.openai.models import list_models, show_model
+from lmi_handlers.openai.tolerance import take_fields
+
+DEFAULT_MAX_TOKENS = 16
+MOST_CHOICES = 1024  # of all prompts of a call together
+
+logger = logging.getLogger(__name__)
+
+
+def _as_prompts(given: object) -> object:
+    """A text, texts, token ids or lists of them, as a list with an item for each prompt."""
+    if isinstance(given, str) or (isinstance(given, list) and given and _are_token_ids(given)):
+        return [given]
+    if isinstance(given, list) and given and all(isinstance(one, str) or _are_token_ids(one) for one in given):
+        return given
+    raise ValueError("must be a text, token ids, or a list of texts or of lists of token ids")
+
+
+def _are_token_ids(value: object) -> bool:
+    return isinstance(value, list) and all(type(token_id) is int for token_id in value)
+
+
+Prompts = Annotated[
+    list[str | list[int]],
+    BeforeValidator(_as_prompts, json_schema_input_type=str | list[str] | list[int] | list[list[int]]),
+]
+
+
+class CompletionRequest(CallFields):
+    """A completion request of OpenAI's, with the parameters that vLLM and LMI add."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"prompt": "Deep Learning is", "max_tokens": 64, "temperature": 0}]}
+    )
+
+    prompt: Prompts = Field(description="A text, or token ids; or a list of such prompts, each with its own choices.")
+    max_tokens: int | None = Field(
+        None, ge=0, description=f"The most tokens to generate; 0 only with `echo`. Default: {DEFAULT_MAX_TOKENS}."
+    )
+    echo: bool | None = Field(None, description="Put the prompt before the text, and before the log probabilities.")
+    logprobs: int | None = Field(
+        None, ge=0, le=20, description="Answer with each token's log probability, and so many likeliest in its place."
+    )
+    suffix: str | None = Field(None, description="Refused unless empty: no backend fills in the middle of a text.")
+    add_special_tokens: bool | None = Field(None, description="Those that the model expects. Default: true.")
+
+    @model_validator(mode="after")
+    def _rules_about_several(self) -> "CompletionRequest":
+        if self.suffix:
+            raise ValueError("`suffix` is not taken: no backend fills in the middle of a text")
+        if self.max_tokens == 0 and not self.echo:
+            raise ValueError("`max_tokens` must be at least 1 without `echo`. Given: 0")
+        if len(self.prompt) * max(self.n or 1, self.best_of or 1) > MOST_CHOICES:
+            raise ValueError(f"`prompt` and `n` must make at most {MOST_CHOICES} choices")
+        return self
+
+
+class OpenAiCompletionsHandler(OpenAiHandler):
+    name: ClassVar[str] = "openai_completions"
+    routes: ClassVar[tuple[Route, ...]] = (
+        Route("/v1/completions", summary="Complete a text", payloads=(CompletionRequest,)),
+        Route("/v1/models", "GET", list_models, "The models that are served"),
+        Route("/v1/models/{model}", "GET", show_model, "One of them"),
+    )
+
+    def parse(self, call: Call, model: Model) -> Generation:
+        payload, ignored = take_fields(read_object(call.body), CompletionRequest, model.plan.options.strict_parameters)
+        check_model(payload.model, call, model)
+        if payload.user is not None:
+            logger.info("request %s is of user %r", call.request_id, payload.user)
+        return replace(_generation(payload, call, model), ignored=ignored)
+
+
+def _generation(payload: CompletionRequest, call: Call, model: Model) -> Generation:
+    if JSON_LINES in call.headers.get("Accept", ""):
+        return _in_lmi_form(payload, model, "jsonlines" if model.dynamic_batch is None else "dynamic_jsonlines")
+    if model.plan.chat_formatters.everywhere:
+        return _in_lmi_form(payload, model, model.formatters.stream if payload.stream else model.formatters.whole)
+    return _in_openai_form(payload, call, model)
+
+
+def _in_openai_form(payload: CompletionRequest, call: Call, model: Model) -> Generation:
+    log_probs = payload.logprobs is not None
+    further: dict[str, Any] = {"logprobs": payload.logprobs or None}
+    if payload.echo and log_probs:
+        further |= {"details": True, "decoder_input_details": True, "prompt_logprobs": payload.logprobs or None}
+    arguments = {
+        "response_id": f"cmpl-{call.request_id}",
+        "model": model.name_asked(payload.model),
+        "tokenizer": model.backend.tokenizer,
+        "count": payload.n or 1,
+        "echo": bool(payload.echo),
+        "generated": payload.max_tokens != 0,
+        "log_probs": payload.logprobs,
+        "include_usage": payload.include_usage,
+        "continuous_usage": payload.continuous_usage,
+        "token_ids_as_text": bool(payload.return_tokens_as_token_ids),
+    }
+    formatter = "openai_completions_stream" if payload.stream else "openai_completions"
+    return Generation(_requests(payload, model, further), formatter, arguments)
+
+
+def _in_lmi_form(payload: CompletionRequest, model: Model, formatter: str) -> Generation:
+    """The LMI inference schema's answer, which has no place for several prompts but in dynamic batches."""
+    if len(payload.prompt) > 1 and model.dynamic_batch is None:
+        raise InvalidPayload("`prompt` must be a single one for an answer in the LMI schema")
+    further: dict[str, Any] = {"return_full_text": payload.echo or None}
+    if payload.logprobs is not None:
+        further |= {"details": True, "logprobs": payload.logprobs or None}
+    return Generation(_requests(payload, model, further), formatter)
+
+
+def _requests(payload: CompletionRequest, model: Model, further: dict[str, Any]) -> tuple[GenerationRequest, ...]:
+    parameters, names = payload.parameters(model, further, payload.guide())
+    if payload.max_tokens == 0:
+        parameters["max_new_tokens"] = 1  # backends generate; what they do is left out of the answer
+    fits_context = "max_new_tokens" not in parameters
+    parameters.setdefault("max_new_tokens", DEFAULT_MAX_TOKENS)
+    names |= {"inputs": "prompt", "prompt_logprobs": "logprobs", "return_full_text": "echo"}
+    return tuple(
+        GenerationRequest(
+            prompt,
+            parameters,
+            add_special_tokens=payload.add_special_tokens is not False,
+            names=names,
+            fits_context=fits_context,
+        )
+        for prompt in payload.prompt
+    )
+
+
+@hookimpl
+def lmi_register_handlers(register: Callable[[type[Handler]], None]) -> None:
+    register(OpenAiCompletionsHandler)

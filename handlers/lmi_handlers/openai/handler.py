@@ -1,0 +1,75 @@
+"""What OpenAI's dialects have in common: whose model a call is for, and errors."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+
+import orjson
+
+from lmi_core.errors import InvalidPayload, LmiError, ModelNotFound, Overloaded
+from lmi_core.formatter import OutputFormatter
+from lmi_core.handler import Answer, Call, Handler
+from lmi_core.payloads.payload import read_object, shown
+from lmi_core.plugins.registry import did_you_mean
+from lmi_core.script.function.backend import HandlerBackend
+from lmi_core.serving.model import Model
+from lmi_handlers.http.statuses import STATUSES
+from lmi_handlers.lmi.handler import TARGET_MODEL_HEADER
+
+INVALID_STATUS = 400
+FIELD = re.compile(r"`([\w.]+)`")  # that a message of ours begins with
+# What clients of TGI send in place of a name, as TGI serves one model and does not look: huggingface_hub's, and the
+# examples in TGI's documents for OpenAI's client.
+NO_NAME = frozenset({"dummy", "tgi"})
+JSON_LINES = "application/jsonlines"  # in `Accept`: the LMI schemas' streams are wanted
+
+
+class OpenAiHandler(Handler):
+    def model_name(self, path_parameters: Mapping[str, str], headers: Mapping[str, str]) -> str | None:
+        return headers.get(TARGET_MODEL_HEADER)
+
+    def model_name_in_body(self, body: bytes) -> str | None:
+        name = read_object(body).get("model")
+        return name if isinstance(name, str) else None
+
+    def receive(self, call: Call, model: Model) -> Call:
+        """Take an adapter's name as `model` for the model with that adapter, as vLLM does."""
+        if isinstance(model.backend, HandlerBackend) or not (adapters := model.adapters.folders):
+            return call
+        payload = read_object(call.body)
+        name = payload.get("model")
+        if not isinstance(name, str) or name in model.names or name not in adapters:
+            return call
+        named = payload.get("adapters")
+        if named not in (None, [], name, [name]):
+            raise InvalidPayload(f"`model` and `adapters` name different adapters: {shown(name)} and {shown(named)}")
+        try:
+            return replace(call, body=orjson.dumps({**payload, "model": None, "adapters": name}))
+        except orjson.JSONEncodeError as error:  # it reads deeper nesting than it writes
+            raise InvalidPayload(f"the body cannot be taken: {error}") from None
+
+    def error(self, error: LmiError, model: Model | None, formatter: OutputFormatter | None) -> Answer:
+        status = STATUSES.get(error.kind, INVALID_STATUS)
+        if isinstance(error, Overloaded) and model is not None:
+            status = model.plan.server.throttle_error_http_code
+        field = FIELD.match(error.message)
+        content = {
+            "message": error.message,
+            "type": _type(status),
+            "param": field[1] if field and status == INVALID_STATUS else None,
+            "code": error.kind,
+        }
+        return Answer(status, "application/json", orjson.dumps({"error": content}))
+
+
+def check_model(name: str | None, call: Call, model: Model) -> None:
+    """The only model takes calls without a name, but none for another. Raises ModelNotFound."""
+    if name not in (None, *NO_NAME, *model.names) and TARGET_MODEL_HEADER not in call.headers:
+        hint = did_you_mean(str(name), model.names)
+        raise ModelNotFound(f"model `{name}` is not served.{hint} Served: {', '.join(model.names)}")
+
+
+def _type(status: int) -> str:
+    if status == 429:
+        return "rate_limit_error"
+    return "invalid_request_error" if status < 500 else "server_error"

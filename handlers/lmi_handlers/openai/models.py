@@ -1,0 +1,28 @@
+"""OpenAI's list of models: those that are served here."""
+
+from typing import Any
+
+import orjson
+
+from lmi_core.handler import Answer, Call
+from lmi_core.serving.dispatcher import Dispatcher
+from lmi_core.serving.model import Model
+
+
+async def list_models(call: Call, dispatcher: Dispatcher) -> Answer:
+    data = [_described(model, name) for model in dispatcher.models.values() for name in model.names]
+    return _answer({"object": "list", "data": data})
+
+
+async def show_model(call: Call, dispatcher: Dispatcher) -> Answer:
+    """Raises ModelNotFound."""
+    name = call.path_parameters["model"]
+    return _answer(_described(dispatcher.find(name), name))
+
+
+def _described(model: Model, name: str) -> dict[str, Any]:
+    return {"id": name, "object": "model", "created": model.created, "owned_by": "lmi", "root": model.name}
+
+
+def _answer(content: dict[str, Any]) -> Answer:
+    return Answer(200, "application/json", orjson.dumps(content))

@@ -1,0 +1,106 @@
+"""The fields of OpenAI's and vLLM's requests that are not read here: which may be given nevertheless, and why not."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeVar
+
+from pydantic import BaseModel
+
+from lmi_core.errors import InvalidPayload
+from lmi_core.payloads.payload import shown
+from lmi_core.payloads.tolerant_payload import take_known
+
+M = TypeVar("M", bound=BaseModel)
+
+
+class Refused(NamedTuple):
+    """A field that would change the answer; `neutral` values of it ask for nothing."""
+
+    reason: str
+    neutral: tuple[object, ...] = ()
+
+
+# Hints to a service, or about what this server does not do in answering: any value is right.
+HINTS = frozenset(
+    {
+        "guided_decoding_backend",
+        "metadata",
+        "mm_payload",
+        "prediction",
+        "priority",
+        "prompt_cache_key",
+        "prompt_cache_options",
+        "prompt_cache_retention",
+        "return_mm_kwargs",
+        "return_token_offsets",
+        "routed_experts_prompt_start",
+        "safety_identifier",
+        "service_tier",
+        "session_id",
+        "store",
+        "stream_interval",
+        "verbosity",
+    }
+)
+# Ignored like an unknown field, so that the client is told.
+IGNORED = MappingProxyType(
+    {
+        "cache_salt": "prompts share one prefix cache",
+        "guided_whitespace_pattern": "what blanks a guided answer may have, the engine says",
+        "request_id": "the header x-request-id names the request",
+        "web_search_options": "the model searches nothing",
+    }
+)
+_NOT_ANSWERED = "answers have no place for it"
+_NO_TRANSFER = "one engine computes the prompt and the answer"
+_NOT_BY_REQUEST = "requests cannot change how images are read"
+REFUSED = MappingProxyType(
+    {
+        "allowed_token_ids": Refused("no backend takes them", ([],)),
+        "audio": Refused("answers are text"),
+        "chat_template": Refused(
+            "a template is a program, which only the model's own directory may bring: set option.chat_template"
+        ),
+        "ec_transfer_params": Refused(_NO_TRANSFER, ({},)),
+        "function_call": Refused("this is the older form of `tool_choice`, which is taken", ("none", "auto")),
+        "functions": Refused("this is the older form of `tools`, which are taken", ([],)),
+        "kv_transfer_params": Refused(_NO_TRANSFER, ({},)),
+        "logits_processors": Refused("requests bring no code", ([],)),
+        "logprob_token_ids": Refused(_NOT_ANSWERED, ([],)),
+        "media_io_kwargs": Refused(_NOT_BY_REQUEST, ({},)),
+        "mm_processor_kwargs": Refused(_NOT_BY_REQUEST, ({},)),
+        "moderation": Refused("nothing moderates requests or answers"),
+        "modalities": Refused("answers are text", ([], ["text"])),
+        "prompt_embeds": Refused("prompts are texts or token ids", ([],)),
+        "prompt_logprobs": Refused(f"{_NOT_ANSWERED}; completions have `echo` with `logprobs`"),
+        "repetition_detection": Refused("no backend takes it"),
+        "return_prompt_text": Refused(_NOT_ANSWERED, (False,)),
+        "return_token_ids": Refused(_NOT_ANSWERED, (False,)),
+        "thinking_token_budget": Refused("no backend counts the tokens of the reasoning", (-1,)),
+        "vllm_xargs": Refused("no backend takes any", ({},)),
+        "watermarking": Refused("no backend marks its answers", (False,)),
+    }
+)
+
+
+def take_fields(given: Mapping[str, Any], payload_type: type[M], strict: bool) -> tuple[M, tuple[str, ...]]:
+    """Return the payload and the names of the fields that were ignored; where strict, those are errors.
+
+    Raises InvalidPayload.
+    """
+    kept: dict[str, Any] = {}
+    for name, value in given.items():
+        if name in REFUSED:
+            _refuse(name, value)
+        elif name not in HINTS:
+            kept[name] = value
+    for name in IGNORED.keys() & kept.keys() if strict else ():
+        raise InvalidPayload(f"`{name}` has no effect here: {IGNORED[name]}. option.strict_parameters refuses it")
+    return take_known(kept, payload_type, strict)
+
+
+def _refuse(name: str, value: object) -> None:
+    reason, neutral = REFUSED[name]
+    if value is not None and not any(value == each and type(value) is type(each) for each in neutral):
+        needed = " or ".join(["null", *map(shown, neutral)])
+        raise InvalidPayload(f"`{name}` must be {needed}: {reason}. Given: {shown(value)}")

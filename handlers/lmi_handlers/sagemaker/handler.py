@@ -1,0 +1,103 @@
+"""The runtime of SageMaker as its clients call it (boto3's `sagemaker-runtime`), around LMI's dialect."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import ClassVar
+
+import orjson
+from multidict import CIMultiDict
+
+from lmi_core.errors import InvalidPayload, LmiError
+from lmi_core.formatter import OutputFormatter
+from lmi_core.handler import Answer, Call, Handler, Route
+from lmi_core.hookspecs import hookimpl
+from lmi_core.script.formatters.adapter_names import ADAPTER_HEADER
+from lmi_core.serving.model import Model
+from lmi_handlers.lmi.handler import PAYLOADS, TARGET_MODEL_HEADER, LmiHandler
+from lmi_handlers.sagemaker.events import EventStream
+
+ACCEPT_HEADER = "X-Amzn-SageMaker-Accept"  # of a call for a stream, whose `Accept` is the client's own
+INFERENCE_COMPONENT_HEADER = "X-Amzn-SageMaker-Inference-Component"
+# What boto3 calls them: a call that asks for what an endpoint has and this server does not is refused.
+REFUSED_HEADERS = {
+    "X-Amzn-SageMaker-Target-Variant": "TargetVariant",
+    "X-Amzn-SageMaker-Target-Container-Hostname": "TargetContainerHostname",
+    "X-Amzn-SageMaker-Enable-Explanations": "EnableExplanations",
+    "X-Amzn-SageMaker-Session-Id": "SessionId",
+}
+
+# What goes wrong before a model has it is the endpoint's error; the rest is its model's.
+ENDPOINT_ERRORS = {
+    "model_not_found": ("ValidationError", 400),
+    "payload_too_large": ("ValidationError", 400),
+    "model_not_ready": ("ModelNotReadyException", 429),
+    "overloaded": ("ServiceUnavailable", 503),
+    "backend_unhealthy": ("ServiceUnavailable", 503),
+    "internal": ("InternalFailure", 500),
+}
+MODEL_ERROR = ("ModelError", 424)
+FAILED = 400
+
+
+class SageMakerHandler(LmiHandler):
+    """An endpoint of any name is this server."""
+
+    name: ClassVar[str] = "sagemaker"
+    routes: ClassVar[tuple[Route, ...]] = (
+        Route(
+            "/endpoints/{endpoint}/invocations",
+            summary="Generate text as SageMaker's runtime",
+            payloads=PAYLOADS,
+            plain_text=True,
+        ),
+        Route(
+            "/endpoints/{endpoint}/invocations-response-stream",
+            summary="The same, as an event stream",
+            payloads=PAYLOADS,
+            plain_text=True,
+            framing=EventStream(),
+        ),
+    )
+
+    def model_name(self, path_parameters: Mapping[str, str], headers: Mapping[str, str]) -> str | None:
+        return headers.get(TARGET_MODEL_HEADER)
+
+    def receive(self, call: Call, model: Model) -> Call:
+        """With the headers that a model's container gets."""
+        for header, name in REFUSED_HEADERS.items():
+            if header in call.headers:
+                raise InvalidPayload(f"`{name}` has no meaning for this server, which has one variant of each model")
+        headers = CIMultiDict(call.headers)
+        if ACCEPT_HEADER in headers:
+            headers["Accept"] = headers[ACCEPT_HEADER]
+        component = headers.pop(INFERENCE_COMPONENT_HEADER, model.name)
+        if component not in model.names:
+            headers.add(ADAPTER_HEADER, component)  # beside one of the client's, which must name the same
+        return super().receive(replace(call, headers=headers), model)
+
+    def error(self, error: LmiError, model: Model | None, formatter: OutputFormatter | None) -> Answer:
+        if error.kind in ENDPOINT_ERRORS:
+            return _error(*ENDPOINT_ERRORS[error.kind], {"Message": error.message})
+        return _model_error(super().error(error, model, formatter), error.message)
+
+    def relayed(self, answer: Answer) -> Answer:
+        if answer.status < FAILED:
+            return answer
+        return _model_error(answer, f"the model answered with status {answer.status}")
+
+
+def _model_error(answer: Answer, message: str) -> Answer:
+    original: dict[str, str | int] = {
+        "OriginalStatusCode": answer.status,
+        "OriginalMessage": answer.body.decode(errors="replace"),
+    }
+    return _error(*MODEL_ERROR, {"Message": message, **original})
+
+
+def _error(name: str, status: int, content: dict[str, str | int]) -> Answer:
+    return Answer(status, "application/json", orjson.dumps({"__type": name, **content}))
+
+
+@hookimpl
+def lmi_register_handlers(register: Callable[[type[Handler]], None]) -> None:
+    register(SageMakerHandler)

@@ -1,0 +1,47 @@
+"""TGI's `grammar`: what an answer must be."""
+
+from typing import Any, Literal
+
+import orjson
+from pydantic import BaseModel, ConfigDict, Field
+
+from lmi_core.engines.extended_parameters import GUIDES
+from lmi_core.errors import InvalidPayload
+
+
+class TgiGrammar(BaseModel):
+    """The kind of grammar, and the grammar."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    type: Literal["json", "json_object", "json_schema", "regex"]
+    value: dict[str, Any] | str = Field(description="A JSON schema, also as a string; or a regular expression.")
+
+    def guide(self) -> tuple[str, Any]:
+        """Return LMI's parameter that says the same, and its value. Raises InvalidPayload."""
+        if self.type == "regex":
+            if not isinstance(self.value, str):
+                raise InvalidPayload("`parameters.grammar.value` must be a regular expression as a string")
+            return "guided_regex", self.value
+        schema = _schema(self.value)
+        return "guided_json", schema.get("schema", schema) if self.type == "json_schema" else schema
+
+
+def _schema(value: dict[str, Any] | str) -> dict[str, Any]:
+    if isinstance(value, str):
+        try:
+            value = orjson.loads(value)
+        except orjson.JSONDecodeError:
+            value = ""
+    if not isinstance(value, dict):
+        raise InvalidPayload("`parameters.grammar.value` must be a JSON schema, as an object or as its text")
+    return value
+
+
+def use_grammar(grammar: TgiGrammar, parameters: dict[str, Any], names: dict[str, str]) -> None:
+    """Add the parameter that a grammar means, and what the client calls it. Raises InvalidPayload."""
+    for other in GUIDES:
+        if parameters.get(other) is not None:
+            raise InvalidPayload(f"`grammar` and `{other}` exclude each other: both say what the answer is")
+    guide, value = grammar.guide()
+    parameters[guide], names[guide] = value, "grammar"

@@ -1,0 +1,115 @@
+"""The native routes of Text Generation Inference."""
+
+from collections.abc import Callable, Mapping
+from importlib.metadata import version
+from typing import Any, ClassVar
+
+import orjson
+
+from lmi_core.errors import InvalidPayload, LmiError
+from lmi_core.formatter import OutputFormatter
+from lmi_core.handler import Answer, Call, Generation, Handler, Route
+from lmi_core.hookspecs import hookimpl
+from lmi_core.payloads.tolerant_payload import read_known
+from lmi_core.request import GenerationRequest
+from lmi_core.serving.dispatcher import Dispatcher
+from lmi_core.serving.model import Model
+from lmi_handlers.fields.vocabulary import refuse_hidden_sequences
+from lmi_handlers.http.admission import generating_model
+from lmi_handlers.lmi.handler import TARGET_MODEL_HEADER
+from lmi_handlers.tgi.adapters import with_adapters
+from lmi_handlers.tgi.payload import TgiParameters, TgiPayload
+
+STATUSES = {
+    "invalid_payload": (422, "validation"),
+    "invalid_parameter": (422, "validation"),
+    "context_length_exceeded": (422, "validation"),
+    "payload_too_large": (413, "validation"),
+    "model_not_found": (404, "validation"),
+    "adapter_not_found": (404, "validation"),
+    "model_not_ready": (503, "healthcheck"),
+    "backend_unhealthy": (503, "healthcheck"),
+    "overloaded": (429, "overloaded"),
+    "generation_failed": (424, "generation"),
+    "formatter_failed": (424, "generation"),
+    "generation_timeout": (500, "incomplete_generation"),
+}
+INTERNAL = (500, "internal")
+
+
+async def info(call: Call, dispatcher: Dispatcher) -> Answer:
+    """Of the model that the header names, or of the only one."""
+    with generating_model(call, dispatcher) as model:
+        return Answer(200, "application/json", orjson.dumps(_info(model)))
+
+
+def _info(model: Model) -> dict[str, Any]:
+    longest = model.backend.max_length
+    return {
+        "model_id": model.plan.setup.properties.model_id or model.name,
+        "model_pipeline_tag": "text-generation",
+        "max_concurrent_requests": model.most_in_flight,
+        "max_input_tokens": longest - 1,
+        "max_total_tokens": longest,
+        "router": "lmi-handlers",
+        "version": version("lmi-handlers"),
+    }
+
+
+async def health(call: Call, dispatcher: Dispatcher) -> Answer:
+    """200 while every model takes requests."""
+    try:
+        await dispatcher.health()
+    except LmiError as error:
+        return error_answer(error)
+    return Answer(200, "text/plain; charset=utf-8", b"")
+
+
+def error_answer(error: LmiError) -> Answer:
+    status, error_type = STATUSES.get(error.kind, INTERNAL)
+    return Answer(status, "application/json", orjson.dumps({"error": error.message, "error_type": error_type}))
+
+
+class TgiHandler(Handler):
+    name: ClassVar[str] = "tgi"
+    routes: ClassVar[tuple[Route, ...]] = (
+        Route("/", summary="Generate text, or with `stream` token by token", payloads=(TgiPayload,)),
+        Route("/generate", summary="Generate text", payloads=(TgiPayload,)),
+        Route("/generate_stream", summary="Generate text, token by token", payloads=(TgiPayload,)),
+        Route("/info", "GET", info, summary="What model is served, and its bounds"),
+        Route("/health", "GET", health, summary="Whether every model takes requests"),
+    )
+
+    def model_name(self, path_parameters: Mapping[str, str], headers: Mapping[str, str]) -> str | None:
+        return headers.get(TARGET_MODEL_HEADER)
+
+    def receive(self, call: Call, model: Model) -> Call:
+        return with_adapters(call, model)
+
+    def parse(self, call: Call, model: Model) -> Generation:
+        payload, ignored = read_known(call.body, TgiPayload, model.plan.options.strict_parameters)
+        formatter = _formatter(call.path, payload.stream)
+        given = payload.parameters or TgiParameters()
+        parameters, names = given.translated()
+        if formatter == "tgi_stream":
+            refuse_hidden_sequences(parameters, names)
+        fits_context = given.max_new_tokens is None
+        request = GenerationRequest(payload.inputs, parameters, names=names, fits_context=fits_context)
+        return Generation((request,), formatter, ignored=ignored)
+
+    def error(self, error: LmiError, model: Model | None, formatter: OutputFormatter | None) -> Answer:
+        return error_answer(error)
+
+
+def _formatter(path: str, stream: bool | None) -> str:
+    if path == "/":
+        return "tgi_stream" if stream else "tgi_array"
+    streams = path == "/generate_stream"
+    if stream not in (streams, None):
+        raise InvalidPayload(f"`stream` must be {str(streams).lower()} on {path}. Given: {stream}")
+    return "tgi_stream" if streams else "tgi_object"
+
+
+@hookimpl
+def lmi_register_handlers(register: Callable[[type[Handler]], None]) -> None:
+    register(TgiHandler)

@@ -1,0 +1,63 @@
+"""The request object of Text Generation Inference."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from lmi_core.payloads.tolerant_payload import TolerantPayload
+from lmi_handlers.fields.vocabulary import sample_as_tgi, translate
+from lmi_handlers.tgi.grammar import TgiGrammar, use_grammar
+
+MAX_NEW_TOKENS = 100
+NAMES = {"stop": "stop_sequences"}
+
+
+class TgiParameters(BaseModel):
+    """Any further property is one of LMI's parameters, or unknown."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+
+    adapter_id: str | None = Field(None, description="The adapter to generate with; so does `adapters` in the body.")
+    best_of: int | None = Field(None, description="Sequences to generate, of which the likeliest is the answer.")
+    decoder_input_details: bool | None = Field(None, description="Give `details.prefill`: the prompt's tokens.")
+    details: bool | None = Field(None, description="Answer with `details`.")
+    do_sample: bool | None = Field(None, description="Sample, also where no other parameter of sampling is given.")
+    frequency_penalty: float | None = Field(None, description="Makes tokens less likely for each time that they came.")
+    grammar: TgiGrammar | None = Field(None, description="What the answer must be.")
+    max_new_tokens: int | None = Field(None, description=f"The most tokens to generate. Default: {MAX_NEW_TOKENS}.")
+    repetition_penalty: float | None = Field(None, description="Above 1 makes tokens seen before less likely.")
+    return_full_text: bool | None = Field(None, description="Put the prompt before the generated text.")
+    seed: int | None = Field(None, description="The same seed gives the same text; -1 is random.")
+    stop: str | list[str] | None = Field(None, description="A text that ends the generation, or several.")
+    temperature: float | None = Field(None, description="Divides the logits before sampling.")
+    top_k: int | None = Field(None, description="Sample from the k most likely tokens.")
+    top_n_tokens: int | None = Field(None, description="Give so many likeliest tokens in each token's place.")
+    top_p: float | None = Field(None, description="Sample from the tokens that make up this probability.")
+    truncate: int | None = Field(None, description="Use only so many of the prompt's last tokens.")
+    typical_p: float | None = Field(None, description="Sample from the tokens of about the expected surprise.")
+    watermark: Literal[False] | None = Field(None, description="Texts are not watermarked here.")
+
+    def translated(self) -> tuple[dict[str, Any], dict[str, str]]:
+        """The parameters by LMI's names, and the client's names for them."""
+        given = self.model_dump(exclude_none=True, exclude={"adapter_id", "grammar", "watermark"})
+        given.setdefault("max_new_tokens", MAX_NEW_TOKENS)
+        parameters, names = translate(given, NAMES)
+        if self.grammar is not None:
+            use_grammar(self.grammar, parameters, names)
+        sample_as_tgi(parameters)
+        return parameters, names
+
+
+class TgiPayload(TolerantPayload):
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {"inputs": "What is Deep Learning?", "parameters": {"max_new_tokens": 20, "details": True}},
+                {"inputs": "What is Deep Learning?", "parameters": {"temperature": 0.7, "seed": 7, "stop": ["."]}},
+            ]
+        },
+    )
+
+    inputs: Annotated[str, Field(min_length=1)] = Field(description="The prompt.")
+    parameters: TgiParameters | None = Field(None, description="The generation parameters.")
+    stream: bool | None = Field(None, description="Answer token by token; each route but `/` has only one form.")

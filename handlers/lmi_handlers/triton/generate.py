@@ -1,0 +1,94 @@
+"""Calls of Triton's generate extension: a text, or, where the backend takes them, tensors by their names."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from lmi_core.errors import InvalidPayload
+from lmi_core.handler import Call, Generation
+from lmi_core.inference import Inference
+from lmi_core.payloads.payload import check_payload, read_object, shown
+from lmi_core.plugins.registry import did_you_mean
+from lmi_core.request import GenerationRequest
+from lmi_core.serving.model import Model
+from lmi_core.tensors import Tensor, TensorBackend, TensorSpecification
+from lmi_handlers.triton.payload import TritonParameters, TritonPayload
+from lmi_handlers.triton.responses import GenerateStreamWriter, GenerateWriter
+from lmi_handlers.triton.tensors import fitted
+
+STREAMING = "streaming"  # the tensor with which TensorRT-LLM's requests ask for several responses
+VERSION = "1"  # a model has one version here
+
+
+def generate(call: Call, model: Model) -> Generation | Inference:
+    """Raises InvalidPayload."""
+    body = read_object(call.body)
+    streams = call.path.endswith("/generate_stream")
+    if isinstance(model.backend, TensorBackend) and "text_input" not in body:
+        return _of_tensors(body, model, model.backend.tensor_inputs, streams)
+    payload = check_payload(body, TritonPayload)
+    parameters = TritonParameters(payload)
+    arguments = {
+        "head": head(model, payload.id),
+        "outputs": parameters.outputs,
+        "count": parameters.num_answers,
+    }
+    formatter = _formatter(streams, parameters)
+    return Generation((text_request(payload, parameters),), formatter, arguments, strict=True)
+
+
+def text_request(payload: TritonPayload, parameters: TritonParameters) -> GenerationRequest:
+    names = parameters.spellings | {"inputs": "text_input"}
+    return GenerationRequest(payload.text_input, parameters.values, names=names, fits_context=True)
+
+
+def head(model: Model, request_id: str | None) -> dict[str, str]:
+    """What an answer begins with."""
+    served = {"model_name": model.name, "model_version": VERSION}
+    return served if request_id is None else {"id": request_id} | served
+
+
+def refuse_stream(inputs: Mapping[str, Tensor]) -> None:
+    """Raises InvalidPayload: an answer that is whole has one response. What is no flag is refused by the backend."""
+    if STREAMING in inputs and (inputs[STREAMING].dtype, inputs[STREAMING].data) == ("BOOL", b"\x01"):
+        raise InvalidPayload(f"`{STREAMING}` must be false here: generate_stream is the route of streams. Given: True")
+
+
+def _formatter(event_stream: bool, parameters: TritonParameters) -> str:
+    if not event_stream:
+        if parameters.stream:
+            raise InvalidPayload("`stream` must be false here: generate_stream is the route of streams. Given: True")
+        return "triton"
+    if parameters.stream is False:
+        return "triton_event"
+    parameters.refuse_hidden_sequences()
+    return "triton_stream"
+
+
+def _of_tensors(
+    body: dict[str, Any], model: Model, specifications: tuple[TensorSpecification, ...], streams: bool
+) -> Inference:
+    request_id = body.pop("id", None)
+    if not isinstance(request_id, str | None):
+        raise InvalidPayload(f"`id` must be a valid string. Given: {shown(request_id)}")
+    known = {each.name: each for each in specifications}
+    inputs = {name: _tensor(name, value, known) for name, value in _values(body).items()}
+    if not streams:
+        refuse_stream(inputs)
+    writer = GenerateStreamWriter if streams else GenerateWriter
+    return Inference(inputs, writer(head(model, request_id)))
+
+
+def _values(body: dict[str, Any]) -> dict[str, Any]:
+    """Those in `parameters` too; null is not given."""
+    parameters = body.pop("parameters", {})
+    if not isinstance(parameters, dict):
+        raise InvalidPayload(f"`parameters` must be a valid dictionary. Given: {shown(parameters)}")
+    for name in parameters.keys() & body.keys():
+        raise InvalidPayload(f"`{name}` is given twice: in `parameters` and beside them")
+    return {name: value for name, value in (parameters | body).items() if value is not None}
+
+
+def _tensor(name: str, value: object, known: Mapping[str, TensorSpecification]) -> Tensor:
+    if name not in known:
+        raise InvalidPayload(f"`{name}` is no tensor of this model.{did_you_mean(name, known)}")
+    return fitted(known[name], value)

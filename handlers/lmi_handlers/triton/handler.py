@@ -1,0 +1,67 @@
+"""Triton's HTTP API: KServe's inference protocol (v2), and the generate extension."""
+
+from collections.abc import Callable, Mapping
+from typing import ClassVar
+
+import orjson
+
+from lmi_core.errors import LmiError
+from lmi_core.formatter import OutputFormatter
+from lmi_core.handler import Answer, Call, Generation, Handler, Route
+from lmi_core.hookspecs import hookimpl
+from lmi_core.inference import Inference
+from lmi_core.serving.model import Model
+from lmi_handlers.http.statuses import STATUSES
+from lmi_handlers.triton.generate import generate
+from lmi_handlers.triton.infer import infer
+from lmi_handlers.triton.infer_payload import InferPayload
+from lmi_handlers.triton.metadata import (
+    check_version,
+    live,
+    model_configuration,
+    model_metadata,
+    model_ready,
+    ready,
+    server_metadata,
+)
+from lmi_handlers.triton.payload import TritonPayload
+
+INVALID_STATUS = 400
+
+
+def _model_routes(model: str) -> tuple[Route, ...]:
+    return (
+        Route(f"{model}/generate", summary="Generate text", payloads=(TritonPayload,)),
+        Route(f"{model}/generate_stream", summary="Generate text, step by step", payloads=(TritonPayload,)),
+        Route(f"{model}/infer", summary="Infer from tensors", payloads=(InferPayload,), compresses=True),
+        Route(model, "GET", model_metadata, "The tensors that the model takes and gives"),
+        Route(f"{model}/config", "GET", model_configuration, "The same, as a model configuration"),
+        Route(f"{model}/ready", "GET", model_ready, "Whether the model takes requests"),
+    )
+
+
+class TritonHandler(Handler):
+    name: ClassVar[str] = "triton"
+    routes: ClassVar[tuple[Route, ...]] = (
+        *_model_routes("/v2/models/{model}"),
+        *_model_routes("/v2/models/{model}/versions/{version}"),
+        Route("/v2", "GET", server_metadata, "What this server is"),
+        Route("/v2/health/live", "GET", live, "Whether the server runs"),
+        Route("/v2/health/ready", "GET", ready, "Whether every model takes requests"),
+    )
+
+    def model_name(self, path_parameters: Mapping[str, str], headers: Mapping[str, str]) -> str | None:
+        return path_parameters["model"]
+
+    def parse(self, call: Call, model: Model) -> Generation | Inference:
+        check_version(call, model)
+        return infer(call, model) if call.path.endswith("/infer") else generate(call, model)
+
+    def error(self, error: LmiError, model: Model | None, formatter: OutputFormatter | None) -> Answer:
+        status = STATUSES.get(error.kind, INVALID_STATUS)
+        return Answer(status, "application/json", orjson.dumps({"error": error.message}))
+
+
+@hookimpl
+def lmi_register_handlers(register: Callable[[type[Handler]], None]) -> None:
+    register(TritonHandler)

@@ -1,0 +1,176 @@
+"""The request object of KServe's inference protocol (v2), and the binary data behind it."""
+
+from collections.abc import Collection, Mapping
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt
+
+from lmi_core.errors import InvalidPayload
+from lmi_core.handler import Call
+from lmi_core.payloads.payload import read_payload, shown
+from lmi_core.plugins.registry import did_you_mean
+from lmi_core.tensors import Tensor, TensorType
+from lmi_handlers.triton.tensors import from_json
+
+HEADER_LENGTH = "Inference-Header-Content-Length"  # of the JSON object, where binary data follow it
+MICROSECONDS = 1_000_000
+NO_SEQUENCES = ("sequence_id", "sequence_start", "sequence_end")
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    name: Annotated[str, Field(min_length=1)]
+
+
+class InputParameters(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    binary_data_size: NonNegativeInt | None = Field(None, description="Bytes of this tensor behind the JSON object.")
+
+
+class InferInput(_Part):
+    datatype: TensorType
+    shape: list[NonNegativeInt]
+    parameters: InputParameters = Field(default_factory=InputParameters)
+    data: list[Any] | None = Field(None, description="In row-major order, nested or not.")
+
+
+class OutputParameters(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    binary_data: bool | None = Field(None, description="Send it as bytes behind the JSON object.")
+
+
+class InferOutput(_Part):
+    parameters: OutputParameters = Field(default_factory=OutputParameters)
+
+
+class InferPayload(BaseModel):
+    model_config = ConfigDict(
+        extra="forbid",
+        strict=True,
+        json_schema_extra={
+            "examples": [
+                {
+                    "id": "42",
+                    "inputs": [
+                        {"name": "text_input", "shape": [1, 1], "datatype": "BYTES", "data": ["client input"]},
+                        {"name": "max_tokens", "shape": [1, 1], "datatype": "INT32", "data": [20]},
+                    ],
+                    "outputs": [{"name": "text_output"}],
+                }
+            ]
+        },
+    )
+
+    id: str | None = Field(None, description="Comes back in the answer.")
+    model_name: str | None = Field(None, description="The path's.")
+    parameters: dict[str, Any] = Field(default_factory=dict, description="`binary_data_output`, `timeout`.")
+    inputs: Annotated[list[InferInput], Field(min_length=1)]
+    outputs: list[InferOutput] | None = Field(None, description="Those to answer with. Default: all that there are.")
+
+
+class InferRequest:
+    """A call's request: its tensors, which of the answer's it wants and how, and parameters of its own."""
+
+    def __init__(self, call: Call) -> None:
+        """Raises InvalidPayload."""
+        header, data = _split(call)
+        payload = read_payload(header, InferPayload)
+        _check_name(payload, call.path_parameters["model"])
+        self.id = payload.id
+        self.inputs = _tensors(payload.inputs, data)
+        self.parameters = dict(payload.parameters)
+        self.binary_by_default = _boolean(self.parameters, "binary_data_output")
+        self.timeout = _timeout(self.parameters)
+        _refuse_scheduling(self.parameters)
+        self.outputs = _outputs(payload.outputs)
+
+    def check_outputs(self, known: Collection[str]) -> None:
+        """Raises InvalidPayload where another is asked for."""
+        for name in self.outputs or ():
+            if name not in known:
+                raise InvalidPayload(
+                    f"`outputs` names `{name}`, which this request has none of.{did_you_mean(name, known)}"
+                    f" Known: {', '.join(known)}"
+                )
+
+    def selected(self, outputs: Mapping[str, Tensor]) -> dict[str, tuple[Tensor, bool]]:
+        """The wanted ones in the order in which they were asked for, and whether each goes as binary data."""
+        if self.outputs is None:
+            return {name: (tensor, self.binary_by_default) for name, tensor in outputs.items()}
+        return {
+            name: (outputs[name], self.binary_by_default if binary is None else binary)
+            for name, binary in self.outputs.items()
+            if name in outputs
+        }
+
+
+def _split(call: Call) -> tuple[bytes, bytes]:
+    """The JSON object and what follows it."""
+    given = call.headers.get(HEADER_LENGTH)
+    if given is None:
+        return call.body, b""
+    if not (given.isascii() and given.isdigit() and 0 < int(given) <= len(call.body)):
+        raise InvalidPayload(f"{HEADER_LENGTH} must be from 1 to the body's length, {len(call.body)}. Given: {given}")
+    return call.body[: int(given)], call.body[int(given) :]
+
+
+def _check_name(payload: InferPayload, served: str) -> None:
+    if payload.model_name not in (served, None):
+        raise InvalidPayload(f"`model_name` must be {served}, as in the path. Given: {shown(payload.model_name)}")
+
+
+def _tensors(inputs: list[InferInput], data: bytes) -> dict[str, Tensor]:
+    tensors: dict[str, Tensor] = {}
+    place = 0
+    for each in inputs:
+        if each.name in tensors:
+            raise InvalidPayload(f"`inputs` has `{each.name}` twice")
+        size = each.parameters.binary_data_size
+        if (each.data is None) == (size is None):
+            raise InvalidPayload(f"`{each.name}` must have either `data` or `parameters.binary_data_size`")
+        tensors[each.name] = _tensor(each, data[place : place + (size or 0)])
+        place += size or 0
+    if place != len(data):
+        raise InvalidPayload(f"the tensors' binary data must be {place} bytes in all. Given: {len(data)}")
+    return tensors
+
+
+def _tensor(each: InferInput, data: bytes) -> Tensor:
+    if each.data is not None:
+        return from_json(each.name, each.datatype, each.shape, each.data)
+    try:
+        return Tensor(each.datatype, tuple(each.shape), data)
+    except ValueError as error:
+        raise InvalidPayload(f"`{each.name}`: {error}") from None
+
+
+def _outputs(outputs: list[InferOutput] | None) -> dict[str, bool | None] | None:
+    """By name, whether each is to be binary where the request says so. None: all that there are."""
+    if not outputs:
+        return None
+    return {output.name: output.parameters.binary_data for output in outputs}
+
+
+def _timeout(parameters: dict[str, Any]) -> float | None:
+    microseconds = parameters.pop("timeout", 0)
+    if type(microseconds) is not int or microseconds < 0:
+        raise InvalidPayload(f"`timeout` must be microseconds, 0 for none. Given: {shown(microseconds)}")
+    return microseconds / MICROSECONDS or None
+
+
+def _boolean(parameters: dict[str, Any], name: str) -> bool:
+    value = parameters.pop(name, False)
+    if not isinstance(value, bool):
+        raise InvalidPayload(f"`{name}` must be a valid boolean. Given: {shown(value)}")
+    return value
+
+
+def _refuse_scheduling(parameters: dict[str, Any]) -> None:
+    """What asks for nothing is taken: clients send it."""
+    for name in (*NO_SEQUENCES, "priority"):
+        if parameters.pop(name, 0):
+            reason = "requests have no priorities" if name == "priority" else "the model keeps no state"
+            raise InvalidPayload(f"`{name}` cannot be given: {reason}")

@@ -1,0 +1,107 @@
+"""What Triton tells of its server and its models."""
+
+from importlib.metadata import version
+from typing import Any
+
+import orjson
+
+from lmi_core.errors import ModelNotFound
+from lmi_core.handler import Answer, Call
+from lmi_core.script.function.backend import HandlerBackend
+from lmi_core.serving.dispatcher import Dispatcher
+from lmi_core.serving.model import Model
+from lmi_core.tensors import TensorBackend, TensorSpecification, TensorType
+from lmi_handlers.triton.generate import VERSION
+from lmi_handlers.triton.payload import NAMES
+from lmi_handlers.triton.text import TEXT_OUTPUTS, text_inputs
+
+EXTENSIONS = ["binary_tensor_data", "generate", "model_configuration", "parameters"]
+CONFIGURATION_TYPES: dict[TensorType, str] = {"BYTES": "TYPE_STRING"}  # the others are called as elsewhere
+
+
+def check_version(call: Call, model: Model) -> None:
+    """Raises ModelNotFound."""
+    given = call.path_parameters.get("version", VERSION)
+    if given != VERSION:
+        raise ModelNotFound(f"model `{model.name}` has only version {VERSION}. Given: {given}")
+
+
+async def server_metadata(call: Call, dispatcher: Dispatcher) -> Answer:
+    return _json({"name": "lmi-handlers", "version": version("lmi-handlers"), "extensions": EXTENSIONS})
+
+
+async def live(call: Call, dispatcher: Dispatcher) -> Answer:
+    return Answer(200, "application/json", b"")
+
+
+async def ready(call: Call, dispatcher: Dispatcher) -> Answer:
+    """Raises ModelNotReady or BackendUnhealthy."""
+    await dispatcher.health()
+    return Answer(200, "application/json", b"")
+
+
+async def model_ready(call: Call, dispatcher: Dispatcher) -> Answer:
+    """Raises ModelNotFound, ModelNotReady or BackendUnhealthy."""
+    await _model(call, dispatcher).health()
+    return Answer(200, "application/json", b"")
+
+
+async def model_metadata(call: Call, dispatcher: Dispatcher) -> Answer:
+    model = _model(call, dispatcher)
+    inputs, outputs = _tensors(model)
+    return _json(
+        {
+            "name": model.name,
+            "versions": [VERSION],
+            "platform": model.backend.name,
+            "inputs": [_described(each) for each in inputs],
+            "outputs": [_described(each) for each in outputs],
+        }
+    )
+
+
+async def model_configuration(call: Call, dispatcher: Dispatcher) -> Answer:
+    model = _model(call, dispatcher)
+    inputs, outputs = _tensors(model)
+    return _json(
+        {
+            "name": model.name,
+            "platform": "",
+            "backend": model.backend.name,
+            "version_policy": {"latest": {"num_versions": 1}},
+            "max_batch_size": 0,
+            "input": [_configured(each) | {"optional": each.optional} for each in inputs],
+            "output": [_configured(each) for each in outputs],
+            "model_transaction_policy": {"decoupled": bool(outputs)},
+        }
+    )
+
+
+def _model(call: Call, dispatcher: Dispatcher) -> Model:
+    model = dispatcher.find(call.path_parameters["model"])
+    check_version(call, model)
+    return model
+
+
+def _tensors(model: Model) -> tuple[tuple[TensorSpecification, ...], tuple[TensorSpecification, ...]]:
+    """What the model takes and gives: none, where its own `handle` function answers."""
+    backend = model.backend
+    if isinstance(backend, TensorBackend):
+        return backend.tensor_inputs, backend.tensor_outputs
+    if isinstance(backend, HandlerBackend):
+        return (), ()
+    fields = backend.parameters_type.model_fields
+    return text_inputs(lambda name: NAMES.get(name, name) in fields), TEXT_OUTPUTS
+
+
+def _described(tensor: TensorSpecification) -> dict[str, Any]:
+    return {"name": tensor.name, "datatype": tensor.dtype, "shape": tensor.shape}
+
+
+def _configured(tensor: TensorSpecification) -> dict[str, Any]:
+    data_type = CONFIGURATION_TYPES.get(tensor.dtype, f"TYPE_{tensor.dtype}")
+    return {"name": tensor.name, "data_type": data_type, "dims": tensor.shape}
+
+
+def _json(content: object) -> Answer:
+    return Answer(200, "application/json", orjson.dumps(content))

@@ -1,0 +1,119 @@
+"""The request object of Triton's generate extension."""
+
+from collections.abc import Mapping
+from types import NoneType
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from lmi_core.errors import InvalidPayload
+from lmi_core.payloads.payload import read_object, shown
+from lmi_handlers.fields.vocabulary import refuse_hidden_sequences, sample_if_asked, translate
+
+# What TensorRT-LLM's and vLLM's Triton models call LMI's parameters.
+NAMES = {
+    "max_tokens": "max_new_tokens",
+    "min_tokens": "min_length",
+    "stop": "stop_sequences",
+    "stop_words": "stop_sequences",
+    "bad_words": "bad_sequences",
+    "beam_width": "num_beams",
+    "random_seed": "seed",
+    "ignore_eos": "ignore_eos_token",
+    "end_id": "stop_token_ids",
+}
+LISTS = frozenset({"stop_sequences", "bad_sequences", "stop_token_ids", "guided_choice"})
+OUTPUTS = ("finish_reason", "cumulative_logprob", "logprobs", "num_input_tokens", "num_output_tokens")
+LOG_PROBS = ("cum_log_probs", "output_log_probs")  # TensorRT-LLM's, both for one `return_log_probs`
+TENSORS_ONLY = ("return_context_logits", "return_generation_logits")  # no answer in text has them
+SAMPLING_PARAMETERS = "sampling_parameters"  # vLLM's: an object of parameters, or one written as a string
+
+
+def _scalar(value: object) -> object:
+    return value[0] if isinstance(value, list) and len(value) == 1 else value
+
+
+OneElement = BeforeValidator(_scalar, json_schema_input_type=str)
+
+
+class TritonPayload(BaseModel):
+    """Any further property is a parameter."""
+
+    model_config = ConfigDict(
+        extra="allow",
+        strict=True,
+        json_schema_extra={
+            "examples": [
+                {"id": "42", "text_input": "client input", "parameters": {"stream": False, "temperature": 0}},
+                {"text_input": "client input", "max_tokens": 20, "return_finish_reason": True},
+            ]
+        },
+    )
+
+    id: Annotated[str | None, OneElement] = Field(None, description="Comes back in the answer.")
+    text_input: Annotated[str, Field(min_length=1), OneElement] = Field(description="The prompt.")
+    parameters: dict[str, Any] = Field(
+        default_factory=dict, description="Generation parameters, by LMI's names or those of Triton's LLM backends."
+    )
+
+
+class TritonParameters:
+    """A payload's parameters in LMI's names, and what it asks of the answer."""
+
+    def __init__(self, payload: TritonPayload) -> None:
+        given = _merge(_inner(payload.parameters), _inner(payload.model_extra or {}))
+        self.stream = _flag(given, "stream", None)
+        self.outputs = frozenset(name for name in OUTPUTS if _flag(given, f"return_{name}", False))
+        if _flag(given, "return_log_probs", False):
+            self.outputs |= {*LOG_PROBS}
+        for name in TENSORS_ONLY:
+            if _flag(given, name, False):
+                raise InvalidPayload(f"`{name}` must be false where the answer is text. Given: True")
+        exclude_input = _flag(given, "exclude_input_in_output", None)
+        given.pop("pad_id", None)  # fills up TensorRT-LLM's batches: no text depends on it
+        self.values, self.spellings = translate({name: _scalar(value) for name, value in given.items()}, NAMES)
+        for name in LISTS & self.values.keys():
+            self.values[name] = _as_list(self.values[name])
+        if exclude_input is not None:
+            self.values.setdefault("return_full_text", not exclude_input)
+        sample_if_asked(self.values)
+
+    def refuse_hidden_sequences(self) -> None:
+        refuse_hidden_sequences(self.values, self.spellings)
+
+    @property
+    def num_answers(self) -> int:
+        count = self.values.get("n", 1)
+        return count if isinstance(count, int) else 1
+
+
+def _merge(parameters: dict[str, Any], properties: dict[str, Any]) -> dict[str, Any]:
+    for name in parameters.keys() & properties.keys():
+        raise InvalidPayload(f"`{name}` is given twice: in `parameters` and beside them")
+    return parameters | properties
+
+
+def _inner(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """With vLLM's `sampling_parameters` taken out of their box."""
+    outer = dict(parameters)
+    box = _scalar(outer.pop(SAMPLING_PARAMETERS, None))
+    if isinstance(box, str):
+        box = read_object(box.encode(), f"`{SAMPLING_PARAMETERS}`")
+    if not isinstance(box, (dict, NoneType)):
+        raise InvalidPayload(f"`{SAMPLING_PARAMETERS}` must be an object. Given: {shown(box)}")
+    return _merge(outer, box or {})
+
+
+def _flag(given: dict[str, Any], name: str, default: bool | None) -> bool | None:
+    """Taken out of the parameters: it says how to answer, not what to generate."""
+    value = _scalar(given.pop(name, default))
+    if not isinstance(value, (bool, NoneType)):
+        raise InvalidPayload(f"`{name}` must be a valid boolean. Given: {shown(value)}")
+    return value
+
+
+def _as_list(value: object) -> object:
+    """The words of TensorRT-LLM's clients: a list, one of them alone, or "" for none."""
+    if value == "":
+        return None
+    return value if isinstance(value, list) else [value]

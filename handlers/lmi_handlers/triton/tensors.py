@@ -1,0 +1,99 @@
+"""Tensors as JSON has them: KServe's inference protocol (v2), and Triton's generate extension."""
+
+import math
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from lmi_core.errors import InvalidPayload
+from lmi_core.payloads.payload import shown
+from lmi_core.tensors import NUMPY_TYPES, Tensor, TensorSpecification, TensorType
+
+if TYPE_CHECKING:
+    import numpy
+
+INTEGERS: tuple[TensorType, ...] = ("UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64")
+ELEMENT_KINDS: dict[TensorType, set[type]] = {"BOOL": {bool}, "BYTES": {str}, **{each: {int} for each in INTEGERS}}
+
+
+def from_json(name: str, dtype: TensorType, shape: Iterable[int], data: object) -> Tensor:
+    """Of values in row-major order, in nested lists or in one. Raises InvalidPayload."""
+    dimensions = tuple(shape)
+    nesting, values = _unnested(name, data)
+    if len(values) != math.prod(dimensions):
+        raise InvalidPayload(
+            f"`{name}` of shape {list(dimensions)} must have {math.prod(dimensions)} elements. Given: {len(values)}"
+        )
+    if len(nesting) > 1 and nesting != dimensions:
+        raise InvalidPayload(
+            f"`{name}` must have data of shape {list(dimensions)}, or flat. Given: {shown([*nesting])}"
+        )
+    return Tensor(dtype, dimensions, _packed(name, dtype, values))
+
+
+def fitted(specification: TensorSpecification, value: object) -> Tensor:
+    """Of a value that comes without a shape: nested lists have their own, others get the specification's.
+
+    Then the last dimension of any size takes what is left, and those before it are 1, as Triton has it.
+    """
+    nesting, values = _unnested(specification.name, value)
+    nested = len(nesting) > 1 and len(nesting) == len(specification.shape)
+    shape = nesting if nested else _filled(specification, len(values))
+    return from_json(specification.name, specification.dtype, shape, value if nested else values)
+
+
+def flat_array(tensor: Tensor) -> "numpy.ndarray[Any, Any] | list[str]":
+    """In row-major order, as orjson takes them with OPT_SERIALIZE_NUMPY."""
+    if tensor.dtype == "BYTES":
+        return [element.decode(errors="replace") for element in tensor.array().ravel().tolist()]
+    return tensor.array().ravel()
+
+
+def _filled(specification: TensorSpecification, count: int) -> tuple[int, ...]:
+    fixed = math.prod(size for size in specification.shape if size != -1)
+    free = [place for place, size in enumerate(specification.shape) if size == -1]
+    shape = [1 if size == -1 else size for size in specification.shape]
+    if free and count % fixed == 0:
+        shape[free[-1]] = count // fixed
+    return tuple(shape)
+
+
+def _unnested(name: str, data: object) -> tuple[tuple[int, ...], list[Any]]:
+    """The lengths of lists in lists, and what is in them. Raises InvalidPayload where lists differ in length."""
+    lengths: list[int] = []
+    values = [data]
+    while values and isinstance(values[0], list):
+        lengths.append(len(values[0]))
+        if any(not isinstance(value, list) or len(value) != lengths[-1] for value in values):
+            raise InvalidPayload(f"`{name}` must have lists of one length within a list. Given: {shown(data)}")
+        values = [inner for value in values if isinstance(value, list) for inner in value]
+    return tuple(lengths), values
+
+
+def _packed(name: str, dtype: TensorType, values: list[Any]) -> bytes:
+    kinds = ELEMENT_KINDS.get(dtype, {int, float})
+    for value in values:
+        if type(value) not in kinds:
+            raise InvalidPayload(f"`{name}` must hold values of type {dtype}. Given: {shown(value)}")
+    try:
+        return _array(dtype, values)
+    except OverflowError:
+        raise InvalidPayload(f"`{name}` holds a value that does not fit {dtype}. Given: {shown(values)}") from None
+
+
+def _array(dtype: TensorType, values: list[Any]) -> bytes:
+    """Raises OverflowError."""
+    import numpy
+
+    if dtype == "BYTES":
+        return Tensor.from_array(numpy.array([*values, None], dtype=object)[:-1]).data
+    with numpy.errstate(over="ignore"):  # what becomes infinite is refused below
+        array = numpy.array(values, dtype="<f4" if dtype == "BF16" else NUMPY_TYPES[dtype])
+    if array.dtype.kind == "f" and not numpy.isfinite(array).all():
+        raise OverflowError
+    return _brain_floats(array) if dtype == "BF16" else Tensor.from_array(array).data
+
+
+def _brain_floats(array: "numpy.ndarray[Any, Any]") -> bytes:
+    """The upper halves of float32, rounded to the nearest, ties to even."""
+    bits = array.view("<u4").astype("<u8")
+    return bytes(((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype("<u2").tobytes())

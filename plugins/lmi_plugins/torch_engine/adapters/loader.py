@@ -1,0 +1,76 @@
+"""Loads adapters beside the running requests, which do not wait for a file to be read."""
+
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from pathlib import Path
+from typing import NamedTuple
+
+from lmi_core.errors import AdapterNotFound, InvalidAdapter, LmiError
+from lmi_plugins.torch_engine.adapters.adapter import AdapterWeights
+from lmi_plugins.torch_engine.adapters.store import Source
+from lmi_plugins.torch_engine.engine import Engine
+from lmi_plugins.torch_engine.worker.protocol import AdapterAnswer, LoadAdapter, UnloadAdapter, failure
+
+PATIENCE = 0.01  # seconds of waiting after which the worker looks whether there are messages
+
+
+class Loading(NamedTuple):
+    name: str
+    source: Source
+    weights: "Future[AdapterWeights]"
+
+
+class AdapterLoader:
+    """Reads on a thread of its own; the engine is changed on its own thread, between steps."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._thread = ThreadPoolExecutor(1, "adapters")
+        self._loading: dict[str, Loading] = {}  # by call
+        self._answers: list[AdapterAnswer] = []
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._loading or self._answers)
+
+    def load(self, call: LoadAdapter) -> None:
+        source = Path(call.source) if isinstance(call.source, str) else call.source
+        try:
+            weights = self._thread.submit(self._engine.adapters.read, source)
+        except AdapterNotFound as error:
+            self._answer(call.call_id, error)
+        else:
+            self._loading[call.call_id] = Loading(call.name, source, weights)
+
+    def unload(self, call: UnloadAdapter) -> None:
+        try:
+            self._engine.unload_adapter(call.name)
+        except AdapterNotFound as error:
+            self._answer(call.call_id, error)
+        else:
+            self._answer(call.call_id)
+
+    def wait(self) -> None:
+        """Until there is something to answer, but not for long."""
+        if not self._answers:
+            wait([loading.weights for loading in self._loading.values()], PATIENCE, FIRST_COMPLETED)
+
+    def answers(self) -> list[AdapterAnswer]:
+        """To the calls that are done since the last time."""
+        for call_id in [call_id for call_id, loading in self._loading.items() if loading.weights.done()]:
+            self._finish(call_id, self._loading.pop(call_id))
+        answers, self._answers = self._answers, []
+        return answers
+
+    def _finish(self, call_id: str, loading: Loading) -> None:
+        try:
+            self._engine.adapters.add(loading.name, loading.source, loading.weights.result())
+        except LmiError as error:
+            self._answer(call_id, error)
+        except Exception as error:  # whatever a broken file makes the libraries raise
+            self._answer(call_id, InvalidAdapter(f"the adapter cannot be loaded: {type(error).__name__}: {error}"))
+        else:
+            self._answer(call_id)
+
+    def _answer(self, call_id: str, error: LmiError | None = None) -> None:
+        names = [] if error is not None else self._engine.adapters.names
+        self._answers.append(AdapterAnswer(call_id, names, None if error is None else failure(call_id, error)))

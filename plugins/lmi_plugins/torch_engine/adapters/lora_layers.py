@@ -1,0 +1,149 @@
+"""Adds low-rank deltas to the outputs of a model's linear modules, each token its own adapter's."""
+
+from collections.abc import Callable
+from collections.abc import Sequence as Items
+from typing import Any
+
+import torch
+from transformers import PreTrainedModel
+from transformers.pytorch_utils import Conv1D
+
+from lmi_core.errors import InvalidAdapter
+from lmi_plugins.torch_engine.adapters.adapter import AdapterWeights, LoraPair
+
+PROBED_TOKENS = 3
+
+
+class LoraLayer:
+    """The deltas of one module: those of all adapters on the device side by side, each in the columns of its slot.
+
+    So one product serves a step, however many adapters are in it; what is not a token's own is masked in between.
+    """
+
+    def __init__(self, module: torch.nn.Module, slots: int, rank: int) -> None:
+        ins, outs = module_shape(module)
+        weight = module.weight
+        assert isinstance(weight, torch.Tensor)
+        self._down = weight.new_zeros(ins, slots * rank)
+        self._up = weight.new_zeros(slots * rank, outs)
+        self._rank = rank
+        self.slots: set[int] = set()  # those with weights for this module
+
+    def fill(self, slot: int, pair: LoraPair | None) -> None:
+        columns = slice(slot * self._rank, (slot + 1) * self._rank)
+        self._down[:, columns] = 0
+        self._up[columns] = 0
+        self.slots.discard(slot)
+        if pair is not None:
+            columns = slice(columns.start, columns.start + pair.rank)
+            self._down[:, columns] = pair.down
+            self._up[columns] = pair.up
+            self.slots.add(slot)
+
+    def add(self, inputs: torch.Tensor, output: torch.Tensor, columns: slice, mask: torch.Tensor | None) -> None:
+        """inputs: [..., in]; output: [..., out], added to in place; mask: [tokens, columns], True where hidden."""
+        inner = inputs.reshape(-1, inputs.shape[-1]) @ self._down[:, columns]
+        if mask is not None:
+            inner.masked_fill_(mask, 0)
+        output.view(-1, output.shape[-1]).addmm_(inner, self._up[columns])
+
+
+class LoraLayers:
+    """Of one model. Modules that no adapter targets are left as they are."""
+
+    def __init__(self, model: PreTrainedModel, slots: int, rank: int, run_tokens: Callable[[int], object]) -> None:
+        """`run_tokens` runs the model over so many tokens, of which only the last one's logits are wanted."""
+        self._rank = rank
+        self._slots = slots
+        self._modules = _find_modules(model, run_tokens)
+        self._device = model.device
+        self._layers: dict[str, LoraLayer] = {}
+        self._active: set[int] = set()  # slots of the running step
+        self._columns = slice(0)
+        self._mask: torch.Tensor | None = None
+
+    @property
+    def modules(self) -> dict[str, tuple[int, int]]:
+        """By name: how many numbers each takes and gives for a token."""
+        return {name: module_shape(module) for name, module in self._modules.items()}
+
+    def check(self, weights: AdapterWeights) -> None:
+        """Raises InvalidAdapter where they do not fit the model."""
+        for name, pair in weights.items():
+            module = self._modules.get(name)
+            if module is None:
+                raise InvalidAdapter(f"the model has no linear layer {name} that every token passes")
+            ins, outs = module_shape(module)
+            if (pair.down.shape[0], pair.up.shape[1]) != (ins, outs):
+                raise InvalidAdapter(
+                    f"{name}: the model's layer takes {ins} numbers and gives {outs}, but the adapter's"
+                    f" takes {pair.down.shape[0]} and gives {pair.up.shape[1]}"
+                )
+            if pair.rank > self._rank:
+                raise InvalidAdapter(f"{name} is of rank {pair.rank}, but option.max_lora_rank is {self._rank}")
+            dtype = self.dtype_of(name)
+            if not (pair.down.to(dtype).isfinite().all() and pair.up.to(dtype).isfinite().all()):
+                raise InvalidAdapter(f"{name} has weights that are no finite numbers in {dtype}")
+
+    def dtype_of(self, name: str) -> torch.dtype:
+        weight = self._modules[name].weight
+        assert isinstance(weight, torch.Tensor)
+        return weight.dtype
+
+    def fill(self, slot: int, weights: AdapterWeights) -> None:
+        """What was in the slot is gone."""
+        for name in weights.keys() - self._layers.keys():
+            self._layers[name] = self._add_layer(self._modules[name])
+        for name, layer in self._layers.items():
+            if name in weights or slot in layer.slots:
+                layer.fill(slot, weights.get(name))
+
+    def begin(self, slots: Items[int | None], lengths: Items[int]) -> None:
+        """For the next forward passes: parts of so many tokens, and the slots that are theirs."""
+        self._active = {slot for slot in slots if slot is not None}
+        self._mask = None
+        if not self._active:
+            return
+        first, last = min(self._active), max(self._active)
+        self._columns = slice(first * self._rank, (last + 1) * self._rank)
+        if len(self._active) > 1 or None in slots:
+            owners = [-1 if slot is None else slot for slot in slots]
+            rows = torch.repeat_interleave(torch.tensor(owners), torch.tensor(lengths)).to(self._device)
+            columns = torch.arange(self._columns.start, self._columns.stop, device=self._device) // self._rank
+            self._mask = rows[:, None] != columns
+
+    def _add_layer(self, module: torch.nn.Module) -> LoraLayer:
+        layer = LoraLayer(module, self._slots, self._rank)
+
+        def add(_: torch.nn.Module, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
+            if not self._active.isdisjoint(layer.slots):
+                layer.add(inputs[0], output, self._columns, self._mask)
+
+        module.register_forward_hook(add)
+        return layer
+
+
+def module_shape(module: torch.nn.Module) -> tuple[int, int]:
+    """How many numbers it takes and gives for a token."""
+    weight = module.weight
+    assert isinstance(weight, torch.Tensor)
+    first, second = weight.shape
+    return (first, second) if isinstance(module, Conv1D) else (second, first)
+
+
+@torch.inference_mode()
+def _find_modules(model: PreTrainedModel, run_tokens: Callable[[int], object]) -> dict[str, torch.nn.Module]:
+    """The linear modules that a step's tokens pass once, all together and in order; so not those of experts."""
+    linear = {name: module for name, module in model.named_modules() if isinstance(module, torch.nn.Linear | Conv1D)}
+    passed: dict[torch.nn.Module, list[int]] = {module: [] for module in linear.values()}
+
+    def note(module: torch.nn.Module, inputs: tuple[Any, ...]) -> None:
+        passed[module].append(inputs[0].numel() // inputs[0].shape[-1])
+
+    hooks = [module.register_forward_pre_hook(note) for module in linear.values()]
+    try:
+        run_tokens(PROBED_TOKENS)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return {name: module for name, module in linear.items() if passed[module] == [PROBED_TOKENS]}

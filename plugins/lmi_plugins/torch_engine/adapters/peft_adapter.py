@@ -1,0 +1,135 @@
+"""Reads LoRA adapters as PEFT writes them."""
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+
+from lmi_core.errors import InvalidAdapter, InvalidParameter
+from lmi_plugins.torch_engine.adapters.adapter import AdapterWeights, LoraPair
+from lmi_plugins.torch_engine.worker.messages import AdapterTensors
+from lmi_plugins.torch_engine.worker.tensors import from_data
+
+CONFIG_FILE = "adapter_config.json"
+WEIGHTS_FILE = "adapter_model.safetensors"
+PREFIX = "base_model.model."  # PEFT's own wrapping of the model
+TENSOR_NAME = re.compile(r"(?P<module>.+)\.lora_(?P<part>[AB])\.weight")
+
+# Kinds of LoRA that add something else than B times A, or change the model's own weights.
+UNSUPPORTED_KEYS = (
+    "context_length",  # LongLoRA, which scales the positions too
+    "use_dora",
+    "lora_bias",
+    "use_qalora",
+    "modules_to_save",
+    "layer_replication",
+    "trainable_token_indices",
+    "target_parameters",
+    "alora_invocation_tokens",
+)
+CHANGED_WEIGHTS = ("pissa", "olora", "corda", "loftq")  # as the start of `init_lora_weights`
+
+
+def read_directory(directory: Path) -> AdapterWeights:
+    """Raises InvalidAdapter. How the model's own weights lie (`fan_in_fan_out`) matters only to who merges them."""
+    try:
+        config = json.loads((directory / CONFIG_FILE).read_bytes())
+        tensors = load_file(directory / WEIGHTS_FILE)
+    except FileNotFoundError as error:
+        raise InvalidAdapter(f"{directory} holds no LoRA adapter of PEFT's: there is no {error.filename}") from None
+    except (OSError, ValueError, SafetensorError) as error:
+        raise InvalidAdapter(f"{directory}: the adapter cannot be read: {error}") from None
+    if not isinstance(config, dict):
+        raise InvalidAdapter(f"{directory / CONFIG_FILE} must hold a JSON object")
+    return read_weights(tensors, config)
+
+
+def read_tensors(source: AdapterTensors) -> AdapterWeights:
+    """Raises InvalidAdapter."""
+    try:
+        tensors = {name: from_data(data, f"tensor {name}") for name, data in source.tensors.items()}
+    except InvalidParameter as error:
+        raise InvalidAdapter(error.message) from None
+    return read_weights(tensors, source.config)
+
+
+def read_weights(tensors: Mapping[str, torch.Tensor], config: Mapping[str, Any] | None) -> AdapterWeights:
+    """Raises InvalidAdapter."""
+    if config is not None:
+        _check(config)
+    pairs = _pairs(tensors)
+    if config is not None:
+        _check_targets(config, pairs)
+    return {module: _pair(module, parts, config) for module, parts in pairs.items()}
+
+
+def _check(config: Mapping[str, Any]) -> None:
+    if config.get("peft_type") != "LORA":
+        raise InvalidAdapter(f"only adapters of type LORA are taken. Given: {config.get('peft_type')}")
+    for key in UNSUPPORTED_KEYS:
+        if config.get(key):
+            raise InvalidAdapter(f"LoRA with {key} is not supported. Given: {config[key]}")
+    if config.get("bias", "none") != "none":
+        raise InvalidAdapter(f"LoRA with biases is not supported. Given: bias={config['bias']}")
+    start = config.get("init_lora_weights")
+    if isinstance(start, str) and start.lower().startswith(CHANGED_WEIGHTS):
+        raise InvalidAdapter(f"init_lora_weights={start} changed the model's own weights, which are not in an adapter")
+    for key in ("r", "lora_alpha"):
+        if not isinstance(config.get(key), int | float) or config[key] <= 0:
+            raise InvalidAdapter(f"{key} must be a number above 0. Given: {config.get(key)}")
+
+
+def _pairs(tensors: Mapping[str, torch.Tensor]) -> dict[str, dict[str, torch.Tensor]]:
+    """Both matrices of each module, A and B."""
+    pairs: dict[str, dict[str, torch.Tensor]] = {}
+    for name, tensor in tensors.items():
+        match = TENSOR_NAME.fullmatch(name.removeprefix(PREFIX))
+        if match is None:
+            raise InvalidAdapter(f"{name} is no LoRA matrix of a linear layer; nothing else can be adapted")
+        pairs.setdefault(match["module"], {})[match["part"]] = tensor
+    if not pairs:
+        raise InvalidAdapter("the adapter has no weights")
+    return pairs
+
+
+def _check_targets(config: Mapping[str, Any], pairs: Mapping[str, Any]) -> None:
+    targets = config.get("target_modules")
+    for target in targets if isinstance(targets, list) else []:  # else a pattern, such as all-linear
+        if not any(module == target or module.endswith(f".{target}") for module in pairs):
+            raise InvalidAdapter(f"target_modules has {target}, but the adapter has no weights for such a module")
+
+
+def _pair(module: str, parts: Mapping[str, torch.Tensor], config: Mapping[str, Any] | None) -> LoraPair:
+    for part in "AB":
+        if part not in parts:
+            raise InvalidAdapter(f"{module} has no matrix lora_{part}")
+    down, up = parts["A"], parts["B"]
+    if down.dim() != 2 or up.dim() != 2 or down.shape[0] != up.shape[1]:
+        raise InvalidAdapter(
+            f"{module}: lora_A [rank, in] and lora_B [out, rank] must share their rank."
+            f" Given: {list(down.shape)} and {list(up.shape)}"
+        )
+    scale = 1.0 if config is None else _scale(module, down.shape[0], config)
+    return LoraPair(down.t(), up.t().float() * scale)
+
+
+def _scale(module: str, rank: int, config: Mapping[str, Any]) -> float:
+    told = _by_pattern(module, config.get("rank_pattern"), config["r"])
+    if told != rank:
+        raise InvalidAdapter(f"{module}: the configuration says rank {told}, but the weights are of rank {rank}")
+    alpha = _by_pattern(module, config.get("alpha_pattern"), config["lora_alpha"])
+    return float(alpha / (math.sqrt(rank) if config.get("use_rslora") else rank))
+
+
+def _by_pattern(module: str, patterns: Mapping[str, Any] | None, default: Any) -> Any:
+    """The value of the first pattern that the module's name ends with, as PEFT reads them."""
+    for pattern, value in (patterns or {}).items():
+        if re.fullmatch(rf"(.*\.)?({pattern.removeprefix('^')})", module):
+            return value
+    return default

@@ -1,0 +1,109 @@
+"""Compiles what the texts of requests must be into grammars over the model's tokens, with xgrammar."""
+
+import json
+import re
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from lmi_core.chats.reasoning.guide import after_reasoning
+from lmi_core.errors import InvalidParameter
+from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
+from lmi_plugins.torch_engine.guides.grammar_matcher import Matcher
+from lmi_plugins.torch_engine.guides.json_schema import check_schema
+from lmi_plugins.torch_engine.worker.messages import Guide
+
+if TYPE_CHECKING:
+    from xgrammar import CompiledGrammar, GrammarCompiler
+
+THREADS = 2
+CACHE_BYTES = 64 * 2**20  # of compiled grammars
+MOST_BLANKS = 2  # in a row, between the parts of JSON: without a bound some models write nothing else
+# The characters of texts whose length is bounded: xgrammar lets in control characters, which JSON has not, and halves
+# of surrogate pairs, which no text has.
+CHARACTERS = r"[^\"\\\r\n]"
+JSON_CHARACTERS = r"[ !#-\[\]-\ud7ff\ue000-\U0010ffff]"
+SOURCE_PLACE = re.compile(r"^\[[\d:]+\] \S+:\d+: ")  # what xgrammar's messages begin with
+
+
+class GuideCompiler:
+    """Works in threads of its own, so that nobody waits for it but the request. xgrammar loads with the first guide."""
+
+    def __init__(self, tokenizer: HuggingFaceTokenizer, vocabulary: int, end_ids: frozenset[int]) -> None:
+        own_end = tokenizer.pretrained.eos_token_id
+        # A guided text ends with a token, also where the model's own configuration names none.
+        self.end_ids = end_ids or (frozenset() if own_end is None else frozenset([own_end]))
+        self._tokenizer = tokenizer
+        self._vocabulary = vocabulary
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="guide")
+        self._lock = threading.Lock()
+        self._compiler: GrammarCompiler | None = None
+
+    def submit(self, guide: Guide) -> "Future[CompiledGrammar]":
+        """Its exception is InvalidParameter. Compiled grammars are kept."""
+        return self._threads.submit(self.compile, guide)
+
+    def compile(self, guide: Guide) -> "CompiledGrammar":
+        """Raises InvalidParameter."""
+        if not self.end_ids:
+            raise InvalidParameter(f"`guided_{guide.kind}` needs an end-of-sequence token, which this model has not")
+        try:
+            return self._compile(self._load(), guide)
+        except (RuntimeError, ValueError, TypeError, AttributeError) as error:  # the last two: of a schema's own form
+            reason = SOURCE_PLACE.sub("", str(error)).strip().partition("\n")[0]
+            raise InvalidParameter(f"`guided_{guide.kind}` cannot be used: {reason}") from None
+
+    def matcher(self, grammar: "CompiledGrammar", start: int) -> Matcher:
+        """For a sequence whose prompt is so long."""
+        from xgrammar import GrammarMatcher
+
+        return Matcher(GrammarMatcher(grammar), start)
+
+    def _compile(self, compiler: "GrammarCompiler", guide: Guide) -> "CompiledGrammar":
+        if guide.reasoning is not None:
+            return compiler.compile_structural_tag(after_reasoning(guide.reasoning, _as_format(guide)))
+        if guide.kind == "regex":
+            return compiler.compile_regex(str(guide.content))
+        return compiler.compile_grammar(_grammar(guide))
+
+    def _load(self) -> "GrammarCompiler":
+        with self._lock:
+            if self._compiler is None:
+                from xgrammar import GrammarCompiler, TokenizerInfo
+
+                tokenizer = TokenizerInfo.from_huggingface(
+                    self._tokenizer.pretrained, vocab_size=self._vocabulary, stop_token_ids=sorted(self.end_ids)
+                )
+                self._compiler = GrammarCompiler(tokenizer, max_threads=1, cache_limit_bytes=CACHE_BYTES)
+            return self._compiler
+
+
+def _as_format(guide: Guide) -> dict[str, object]:
+    """Of xgrammar's structural tags."""
+    if guide.kind == "regex":
+        return {"type": "regex", "pattern": guide.content}
+    return {"type": "grammar", "grammar": _grammar(guide)}
+
+
+def _grammar(guide: Guide) -> str:
+    """Of any guide but a regular expression. Raises InvalidParameter."""
+    content = guide.content
+    if isinstance(content, list):
+        return choice_grammar(content)
+    if guide.kind == "json":
+        check_schema(json.loads(content))
+        return json_grammar(content)
+    return content
+
+
+def choice_grammar(texts: list[str]) -> str:
+    """In xgrammar's EBNF, whose strings are written as JSON's are."""
+    return "root ::= " + " | ".join(json.dumps(text, ensure_ascii=False) for text in texts)
+
+
+def json_grammar(schema: str) -> str:
+    """In xgrammar's EBNF. Raises RuntimeError."""
+    from xgrammar import Grammar
+
+    grammar = str(Grammar.from_json_schema(schema, max_whitespace_cnt=MOST_BLANKS))
+    return grammar.replace(CHARACTERS, JSON_CHARACTERS)

@@ -1,0 +1,73 @@
+"""Attention over the paged cache, in the form that transformers' models call it."""
+
+from abc import ABC, abstractmethod
+from typing import Any, NamedTuple
+
+import torch
+
+from lmi_plugins.torch_engine.scheduling.kv_cache import LayerShape
+
+NAME = "lmi_paged"  # as `attn_implementation`
+
+
+class AttentionOptions(NamedTuple):
+    """How one layer attends."""
+
+    scale: float | None
+    window: int | None  # a token sees so many tokens, itself among them
+    softcap: float | None
+    sinks: torch.Tensor | None  # [heads], a logit beside those of the keys
+
+
+class AttentionStep(ABC):
+    """Does the attention of one forward pass; each layer calls it in turn."""
+
+    @abstractmethod
+    def attend(
+        self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, options: AttentionOptions
+    ) -> torch.Tensor:
+        """query, key, value: [1, heads, tokens, size]; gives [1, tokens, heads, size of a value]."""
+
+
+class UnsupportedAttention(Exception):
+    """A layer attends in a way that the paged cache cannot serve."""
+
+
+def paged_attention(
+    module: Any,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    *,
+    paged_step: AttentionStep,
+    scaling: float | None = None,
+    sliding_window: int | None = None,
+    softcap: float | None = None,
+    s_aux: torch.Tensor | None = None,
+    position_ids: torch.Tensor | None = None,
+    **kwargs: Any,
+) -> tuple[torch.Tensor, None]:
+    """What a model calls where `attn_implementation` is `lmi_paged`; the step comes down from the model's arguments."""
+    unknown = [name for name, argument in kwargs.items() if isinstance(argument, torch.Tensor)]
+    if unknown or attention_mask is not None or not getattr(module, "is_causal", True):
+        raise UnsupportedAttention(f"{type(module).__name__} attends in its own way {unknown}")
+    options = AttentionOptions(scaling, sliding_window, softcap, s_aux)
+    return paged_step.attend(module.layer_idx, query, key, value, options), None
+
+
+class LayoutProbe(AttentionStep):
+    """Learns from one forward pass what each layer keeps of a token."""
+
+    def __init__(self) -> None:
+        self.shapes: dict[int, LayerShape] = {}
+        self.windows: dict[int, int | None] = {}
+
+    def attend(
+        self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, options: AttentionOptions
+    ) -> torch.Tensor:
+        if layer in self.shapes:
+            raise UnsupportedAttention(f"layer {layer} attends more than once")
+        self.shapes[layer] = LayerShape(key.shape[1], key.shape[3], value.shape[3])
+        self.windows[layer] = options.window
+        return query.new_zeros(1, query.shape[2], query.shape[1], value.shape[3])

@@ -1,0 +1,44 @@
+"""Whether a model's layers are of the kind that the paged cache can serve."""
+
+import inspect
+from typing import Any
+
+from transformers import PreTrainedModel
+
+from lmi_plugins.torch_engine.model.attention import UnsupportedAttention
+
+LAYER_TYPES = {"full_attention", "sliding_attention"}
+ARGUMENTS = {"position_ids", "logits_to_keep"}
+# Their frequencies depend on the longest of the sequences that run together.
+LENGTH_DEPENDENT_ROPES = {"dynamic", "longrope"}
+
+
+def check_model(model: PreTrainedModel, max_length: int) -> None:
+    """What its class and its configuration tell; raises UnsupportedAttention."""
+    config = model.config.get_text_config()
+    if not model._supports_attention_backend or model._is_stateful:
+        raise UnsupportedAttention("it does not take an attention function")
+    if missing := ARGUMENTS - inspect.signature(model.forward).parameters.keys():
+        raise UnsupportedAttention(f"it does not take {', '.join(sorted(missing))}")
+    if unknown := set(getattr(config, "layer_types", None) or ()) - LAYER_TYPES:
+        raise UnsupportedAttention(f"it has layers of type {', '.join(sorted(unknown))}")
+    if getattr(config, "is_decoder", False):
+        raise UnsupportedAttention("it is an encoder used as a decoder, which numbers positions in its own way")
+    if _rope_depends_on_length(config, max_length):
+        raise UnsupportedAttention("its rotary embedding depends on the length of the sequence")
+
+
+def check_windows(model: PreTrainedModel, windows: dict[int, int | None]) -> None:
+    """That layers with a sliding window told it; otherwise they leave it to a mask, which a packed step has not."""
+    layer_types = getattr(model.config.get_text_config(), "layer_types", None) or ()
+    for layer, layer_type in enumerate(layer_types):
+        if layer_type == "sliding_attention" and windows.get(layer) is None:
+            raise UnsupportedAttention(f"layer {layer} does not tell its sliding window")
+
+
+def _rope_depends_on_length(config: Any, max_length: int) -> bool:
+    rope: dict[str, Any] = getattr(config, "rope_parameters", None) or {}
+    if rope.get("rope_type") not in LENGTH_DEPENDENT_ROPES:
+        return False
+    original: int = rope.get("original_max_position_embeddings") or config.max_position_embeddings
+    return max_length > original

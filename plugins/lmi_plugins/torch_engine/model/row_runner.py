@@ -1,0 +1,100 @@
+"""Runs each sequence by itself with transformers' own cache: slower, but any causal language model can do it."""
+
+import inspect
+import logging
+from collections.abc import Sequence as Items
+from typing import Any
+
+import torch
+from transformers import Cache, PreTrainedModel
+
+from lmi_plugins.torch_engine.model.model_runner import ModelRunner
+from lmi_plugins.torch_engine.model.soft_prompt import embed
+from lmi_plugins.torch_engine.scheduling.block_pool import BLOCK_SIZE
+from lmi_plugins.torch_engine.sequence import Chunk
+
+logger = logging.getLogger(__name__)
+
+CACHE_ARGUMENTS = ("past_key_values", "cache_params", "state")  # of attention, of Mamba, of RWKV
+
+
+class RowRunner(ModelRunner):
+    """Each sequence keeps the cache that its last forward pass gave back; the scheduler's blocks only count memory."""
+
+    paged = False
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        self._model = model
+        self._keeps_cache = True
+        arguments = inspect.signature(model.forward).parameters
+        self._cache_argument = next((name for name in CACHE_ARGUMENTS if name in arguments), "past_key_values")
+        self._takes_position_ids = "position_ids" in arguments
+        self._takes_logits_to_keep = "logits_to_keep" in arguments
+        self._vocabulary, self.block_bytes = self._probe()
+
+    def allocate(self, blocks: int) -> None:
+        """The caches grow with their sequences."""
+
+    def copy(self, copies: dict[int, int]) -> None:
+        raise AssertionError("sequences share no blocks here")
+
+    def run(self, chunks: Items[Chunk], new_blocks: list[int]) -> torch.Tensor:
+        return torch.cat([self._run_alone(chunk) for chunk in chunks])
+
+    def _run_alone(self, chunk: Chunk) -> torch.Tensor:
+        wanted = chunk.end - chunk.logits_start
+        try:
+            return self._run(chunk, wanted)
+        except torch.AcceleratorError:  # the device is beyond use
+            raise
+        except Exception:
+            logger.exception("Request %s failed", chunk.sequence.request_id)
+            return torch.full((wanted, self._vocabulary), float("nan"), device=self._model.device)
+
+    def _run(self, chunk: Chunk, wanted: int) -> torch.Tensor:
+        sequence = chunk.sequence
+        start = 0 if sequence.row_cache is None else chunk.start  # from the beginning, for models that keep nothing
+        # State-space models take up an earlier state one token at a time only.
+        stride = 1 if self._model._is_stateful and start else chunk.end - start
+        if self.adapters is not None:
+            self.adapters.begin([chunk])
+        logits = []
+        for first in range(start, chunk.end, stride):
+            ids = sequence.token_ids[first : first + stride]
+            embeddings = embed(self._model, [(ids, sequence.soft_prompt)])
+            part, sequence.row_cache = self._forward(ids, first, sequence.row_cache, wanted, embeddings)
+            logits.append(part)
+        joined = torch.cat(logits)
+        return joined[joined.shape[0] - wanted :]
+
+    def run_tokens(self, count: int) -> None:
+        self._forward([0] * count, 0, None, 1)
+
+    def _forward(
+        self, token_ids: list[int], start: int, cache: object, wanted: int, embeddings: torch.Tensor | None = None
+    ) -> tuple[torch.Tensor, object]:
+        """Gives at least the last wanted logits, [positions, vocabulary], and the cache."""
+        device = self._model.device
+        arguments: dict[str, Any] = {self._cache_argument: cache} if cache is not None else {}
+        if self._takes_position_ids:
+            arguments["position_ids"] = torch.arange(start, start + len(token_ids), device=device)[None]
+        if self._takes_logits_to_keep:
+            arguments["logits_to_keep"] = max(wanted, 1)  # 0 would mean all
+        if embeddings is None:
+            arguments["input_ids"] = torch.tensor([token_ids], device=device)
+        else:
+            arguments["inputs_embeds"] = embeddings
+        output = self._model(use_cache=self._keeps_cache, return_dict=True, **arguments)
+        return output.logits[0], output.get(self._cache_argument)
+
+    @torch.inference_mode()
+    def _probe(self) -> tuple[int, int]:
+        """The vocabulary's size, and what a block of tokens takes in the cache."""
+        logits, cache = self._forward([0] * BLOCK_SIZE, 0, None, 1)
+        if cache is None:
+            logger.warning("%s keeps nothing: each token takes a pass over all before it", type(self._model).__name__)
+            self._keeps_cache = False
+        layers: list[Any] = cache.layers if isinstance(cache, Cache) else []
+        states = [getattr(layer, name, None) for layer in layers for name in ("keys", "values")]
+        size = sum(state.nbytes for state in states if isinstance(state, torch.Tensor))
+        return logits.shape[-1], size

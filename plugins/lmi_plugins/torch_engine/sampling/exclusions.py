@@ -1,0 +1,99 @@
+"""Logits processors that rule tokens out."""
+
+from abc import abstractmethod
+from collections.abc import Iterable
+from collections.abc import Sequence as Items
+
+import torch
+
+from lmi_plugins.torch_engine.sampling.logits_processor import LogitsProcessor
+from lmi_plugins.torch_engine.sampling.token_history import Ngrams
+from lmi_plugins.torch_engine.sequence import Sequence
+from lmi_plugins.torch_engine.worker.messages import SamplingParameters
+
+
+class Exclusion(LogitsProcessor):
+    """Its tokens get a logit of minus infinity."""
+
+    @abstractmethod
+    def excluded(self, sequence: Sequence) -> Iterable[int]:
+        """Ids that cannot be the sequence's next token."""
+
+    def process(self, scores: torch.Tensor, sequences: Items[Sequence]) -> torch.Tensor:
+        pairs = [(row, token_id) for row, sequence in enumerate(sequences) for token_id in self.excluded(sequence)]
+        pairs = [pair for pair in pairs if pair[1] < scores.shape[1]]  # ids beyond stand for a soft prompt
+        if not pairs:
+            return scores
+        rows, ids = torch.tensor(pairs, device=scores.device).unbind(1)
+        return scores.index_put((rows, ids), scores.new_tensor(float("-inf")))
+
+
+class NoRepeatNgram(Exclusion):
+    """Counts the prompt's tokens too, as transformers has it."""
+
+    def applies(self, parameters: SamplingParameters) -> bool:
+        return parameters.no_repeat_ngram_size > 0
+
+    def excluded(self, sequence: Sequence) -> Iterable[int]:
+        state = sequence.state
+        if state.ngrams is None:
+            state.ngrams = Ngrams(sequence.parameters.no_repeat_ngram_size)
+        return state.ngrams.completions(sequence.token_ids)
+
+
+class BadSequences(Exclusion):
+    """A bad sequence may begin in the prompt; the end-of-sequence token is never bad, as transformers has it."""
+
+    def applies(self, parameters: SamplingParameters) -> bool:
+        return bool(parameters.bad_sequences)
+
+    def excluded(self, sequence: Sequence) -> Iterable[int]:
+        ids = sequence.token_ids
+        for *before, last in sequence.parameters.bad_sequences:
+            if before:
+                if ids[-len(before) :] == before:
+                    yield last
+            elif last not in sequence.end_ids:
+                yield last
+
+
+class BadTexts(LogitsProcessor):
+    """Leaves out the tokens that would complete a bad text; many of them, where it is a short one."""
+
+    def applies(self, parameters: SamplingParameters) -> bool:
+        return bool(parameters.bad_texts)
+
+    def process(self, scores: torch.Tensor, sequences: Items[Sequence]) -> torch.Tensor:
+        found = [(row, ids) for row, sequence in enumerate(sequences) for ids in _completing(sequence)]
+        if not found:
+            return scores
+        scores = scores.clone()
+        for row, ids in found:
+            scores[row].index_fill_(0, ids.to(scores.device), float("-inf"))
+        return scores
+
+
+class MinLength(Exclusion):
+    """Too early for the end-of-sequence token, and for a stop token."""
+
+    def applies(self, parameters: SamplingParameters) -> bool:
+        return parameters.min_length > 0
+
+    def excluded(self, sequence: Sequence) -> Iterable[int]:
+        parameters = sequence.parameters
+        if len(sequence.token_ids) - sequence.prompt_length >= parameters.min_length:
+            return
+        if not parameters.ignore_end:
+            yield from sequence.end_ids
+        for stop in parameters.stop_token_sequences:
+            if len(stop) == 1:
+                yield stop[0]
+
+
+def _completing(sequence: Sequence) -> Iterable[torch.Tensor]:
+    """The ids of tokens that would complete a bad text, where there are any."""
+    ban = sequence.state.text_ban
+    assert ban is not None, "the engine makes it with the sequence"
+    for ids in (ban.always, ban.completing(sequence.token_ids, sequence.prompt_length)):
+        if ids is not None and len(ids):
+            yield torch.from_numpy(ids)

@@ -1,0 +1,65 @@
+"""From the model's logits to the scores that the next tokens are chosen by."""
+
+from collections.abc import Sequence as Items
+
+import torch
+
+from lmi_plugins.torch_engine.guides.grammar_mask import GrammarMask
+from lmi_plugins.torch_engine.sampling.exclusions import BadSequences, BadTexts, MinLength, NoRepeatNgram
+from lmi_plugins.torch_engine.sampling.logits_processor import LogitsProcessor
+from lmi_plugins.torch_engine.sampling.penalties import Bias, FrequencyPenalty, RepetitionPenalty
+from lmi_plugins.torch_engine.sampling.warpers import MinP, Temperature, TopK, TopP, TypicalP
+from lmi_plugins.torch_engine.sequence import Sequence
+from lmi_plugins.torch_engine.worker.messages import SamplingParameters
+
+# The order is transformers'; vLLM's differs in that min_p comes before top-k there, and typical_p does not exist.
+CHOICE = (
+    Bias(),
+    RepetitionPenalty(),
+    FrequencyPenalty(),
+    NoRepeatNgram(),
+    BadSequences(),
+    BadTexts(),
+    MinLength(),
+    GrammarMask(),
+)
+SAMPLING = (Temperature(), TopK(), TopP(), MinP(), TypicalP())
+
+
+def process(
+    logits: torch.Tensor, sequences: Items[Sequence], order: Items[LogitsProcessor] = CHOICE + SAMPLING
+) -> torch.Tensor:
+    """logits: [rows, vocabulary], float32. Each row passes what its request asks for of these, in this order:
+
+    bias, repetition penalty, frequency and presence penalty, no_repeat_ngram_size, bad sequences and texts, min_length,
+    guide; then, where it is sampled: temperature, top-k, top-p, min_p, typical_p. A batch that asks for nothing comes
+    back as it is.
+    """
+    rows: dict[LogitsProcessor, list[int]] = {}
+    for row, sequence in enumerate(sequences):
+        for processor in _processors(sequence):
+            rows.setdefault(processor, []).append(row)
+    for processor in order if rows else ():
+        if processor in rows:
+            logits = _apply(processor, logits, sequences, rows[processor])
+    return logits
+
+
+def _apply(
+    processor: LogitsProcessor, scores: torch.Tensor, sequences: Items[Sequence], rows: list[int]
+) -> torch.Tensor:
+    if len(rows) == len(sequences):
+        return processor.process(scores, sequences)
+    index = torch.tensor(rows, device=scores.device)
+    return scores.index_copy(0, index, processor.process(scores[index], [sequences[row] for row in rows]))
+
+
+def _processors(sequence: Sequence) -> tuple[LogitsProcessor, ...]:
+    if sequence.processors is None:
+        sequence.processors = processors_of(sequence.parameters)
+    return sequence.processors
+
+
+def processors_of(parameters: SamplingParameters) -> tuple[LogitsProcessor, ...]:
+    """What a request asks for, in order."""
+    return tuple(processor for processor in CHOICE + SAMPLING if processor.applies(parameters))

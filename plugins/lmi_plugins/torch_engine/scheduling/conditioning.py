@@ -1,0 +1,19 @@
+"""What a sequence's keys and values depend on besides its tokens."""
+
+from hashlib import sha256
+
+import torch
+
+from lmi_plugins.torch_engine.adapters.adapter import Adapter
+from lmi_plugins.torch_engine.sequence import Sequence
+from lmi_plugins.torch_engine.worker.tensors import to_bytes
+
+
+def condition(sequence: Sequence, adapter: Adapter | None, soft_prompt: torch.Tensor | None) -> None:
+    """Sequences that differ in either share no blocks."""
+    sequence.adapter = adapter
+    sequence.soft_prompt = soft_prompt
+    if adapter is not None:
+        sequence.variant += ("adapter", adapter.serial)
+    if soft_prompt is not None:
+        sequence.variant += ("soft prompt", sha256(to_bytes(soft_prompt)).hexdigest())

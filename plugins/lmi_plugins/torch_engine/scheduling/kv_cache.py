@@ -1,0 +1,79 @@
+"""Keys and values of all running sequences, in blocks of tokens."""
+
+from collections import Counter
+from dataclasses import dataclass
+
+import torch
+
+from lmi_plugins.torch_engine.scheduling.block_pool import BLOCK_SIZE
+
+
+@dataclass(frozen=True, slots=True)
+class LayerShape:
+    """What one attention layer keeps of a token."""
+
+    heads: int
+    key_size: int
+    value_size: int
+
+    @property
+    def widths(self) -> tuple[int, int]:
+        return self.heads * self.key_size, self.heads * self.value_size
+
+
+class PagedCache:
+    """The cache's memory. All of it is touched at once: what a server takes is seen at its start, and never grows."""
+
+    def __init__(self, shapes: dict[int, LayerShape], blocks: int, dtype: torch.dtype, device: torch.device) -> None:
+        self._shapes = shapes
+        # One tensor for all that has the same width, so that clearing blocks is one operation.
+        widths = Counter(width for shape in shapes.values() for width in shape.widths)
+        self._storage = {
+            width: torch.empty(count, blocks + 1, BLOCK_SIZE * width, dtype=dtype, device=device).zero_()
+            for width, count in widths.items()
+        }
+        parts = {width: iter(storage) for width, storage in self._storage.items()}
+        # Of each layer the keys and the values: [blocks, BLOCK_SIZE * width], and by slot: [slots, width].
+        self._blocks = {layer: [next(parts[width]) for width in shape.widths] for layer, shape in shapes.items()}
+        self._slots = {
+            layer: [part.view(-1, width) for part, width in zip(self._blocks[layer], shape.widths, strict=True)]
+            for layer, shape in shapes.items()
+        }
+        self._gathered = [torch.empty(0, dtype=dtype, device=device) for _ in range(2)]  # keys and values
+
+    @staticmethod
+    def block_bytes(shapes: dict[int, LayerShape], dtype: torch.dtype) -> int:
+        return BLOCK_SIZE * dtype.itemsize * sum(sum(shape.widths) for shape in shapes.values())
+
+    def clear(self, blocks: torch.Tensor) -> None:
+        """Masked positions are multiplied by zero, which would not silence a NaN that an earlier sequence left."""
+        for storage in self._storage.values():
+            storage.index_fill_(1, blocks, 0)
+
+    def copy(self, copies: dict[int, int]) -> None:
+        """What the blocks hold that the values number, to those that the keys number."""
+        device = next(iter(self._storage.values())).device
+        targets, sources = (torch.tensor(list(blocks), device=device) for blocks in (copies.keys(), copies.values()))
+        for storage in self._storage.values():
+            storage.index_copy_(1, targets, storage.index_select(1, sources))
+
+    def write(self, layer: int, slots: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> None:
+        """slots: [tokens], block * BLOCK_SIZE + place in it; keys and values: [tokens, heads, size]."""
+        key_slots, value_slots = self._slots[layer]
+        key_slots.index_copy_(0, slots, keys.flatten(1))
+        value_slots.index_copy_(0, slots, values.flatten(1))
+
+    def read(self, layer: int, tables: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """tables: [rows, blocks]; keys and values: [rows, heads, blocks * BLOCK_SIZE, size], until the next read."""
+        shape, rows, blocks = self._shapes[layer], tables.shape[0], tables.view(-1)
+        keys = self._gather(0, layer, blocks).view(rows, -1, shape.heads, shape.key_size)
+        values = self._gather(1, layer, blocks).view(rows, -1, shape.heads, shape.value_size)
+        return keys.transpose(1, 2), values.transpose(1, 2)
+
+    def _gather(self, kind: int, layer: int, blocks: torch.Tensor) -> torch.Tensor:
+        # Into the same memory for every layer: fresh memory would cost more than the copy.
+        part = self._blocks[layer][kind]
+        size = len(blocks) * part.shape[1]
+        if self._gathered[kind].numel() < size:
+            self._gathered[kind] = part.new_empty(size * 5 // 4)
+        return torch.index_select(part, 0, blocks, out=self._gathered[kind][:size].view(len(blocks), -1))

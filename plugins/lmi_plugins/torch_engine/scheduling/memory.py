@@ -1,0 +1,44 @@
+"""How much memory the cache gets."""
+
+import logging
+import os
+
+import torch
+
+from lmi_plugins.torch_engine.scheduling.block_pool import blocks_for
+from lmi_plugins.torch_engine.worker.messages import EngineOptions
+
+logger = logging.getLogger(__name__)
+
+CPU_SHARE = 0.25  # of the memory that is available
+CUDA_SHARE = 0.9  # of what is free once the model is loaded
+
+
+def count_blocks(options: EngineOptions, block_bytes: int, max_length: int, device: torch.device) -> int:
+    """As many as all rows could need at full length, if memory has room for them."""
+    needed = options.max_batch_size * blocks_for(max_length)
+    memory = options.kv_cache_memory
+    if memory is None and options.gpu_memory_utilization is not None:
+        memory = memory_within(options.gpu_memory_utilization, device)
+    if memory is None:
+        memory = available_memory(device, options.kv_cache_share)
+    return max(1, min(needed, memory // max(block_bytes, 1)))
+
+
+def memory_within(utilization: float, device: torch.device) -> int | None:
+    """In bytes, for the cache, so that this share of the GPU's memory is taken, the weights included."""
+    if device.type != "cuda":
+        logger.warning("option.gpu_memory_utilization has no effect: the model runs on %s", device.type)
+        return None
+    free, total = torch.cuda.mem_get_info(device)
+    return max(0, int(total * utilization) - (total - free))
+
+
+def available_memory(device: torch.device, share: float | None = None) -> int:
+    """In bytes, for the cache."""
+    if device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(device)
+        return int(free * (share or CUDA_SHARE))
+    # macOS does not tell how many pages are available.
+    pages = os.sysconf("SC_AVPHYS_PAGES" if "SC_AVPHYS_PAGES" in os.sysconf_names else "SC_PHYS_PAGES")
+    return int(pages * os.sysconf("SC_PAGE_SIZE") * (share or CPU_SHARE))

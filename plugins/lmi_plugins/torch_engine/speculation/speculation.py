@@ -1,0 +1,83 @@
+"""Speculative decoding: several tokens are guessed, and checked in one step of the model."""
+
+import logging
+
+from lmi_plugins.torch_engine.sampling.sampler import Sampler
+from lmi_plugins.torch_engine.scheduling.scheduler import Scheduler
+from lmi_plugins.torch_engine.sequence import Chunk, Sequence
+from lmi_plugins.torch_engine.speculation.draft import Acceptance, Draft
+from lmi_plugins.torch_engine.speculation.draft_model import DraftModel
+
+logger = logging.getLogger(__name__)
+
+
+class Speculation:
+    """Guesses come from requests and from a draft model, and are counted."""
+
+    def __init__(self, draft_model: DraftModel | None, length: int, record_acceptance_rate: bool) -> None:
+        self.acceptance = Acceptance()
+        self._draft_model = draft_model
+        self._length = length
+        self._record = record_acceptance_rate
+
+    def extend(self, chunks: list[Chunk], scheduler: Scheduler, sampler: Sampler) -> None:
+        """Put drafts behind the chunks; their order changes."""
+        lengths = {chunk.sequence: length for chunk in chunks if (length := self._length_for(chunk, scheduler))}
+        if self._draft_model is not None:
+            self._guess(self._draft_model, chunks, lengths, scheduler, sampler)
+        for chunk in chunks:
+            given = chunk.sequence.draft
+            if given is not None and chunk.sequence in lengths:
+                chunk.sequence.draft = None
+                _append(chunk, given.cut(lengths[chunk.sequence]))
+                chunk.sequence.token_ids += given.token_ids[: lengths[chunk.sequence]]
+        chunks.sort(key=len)
+
+    def record(self, sequence: Sequence) -> None:
+        """Log what came of all drafts of a sequence that has ended."""
+        own = sequence.acceptance
+        if self._record and own.drafted:
+            logger.info(
+                "Request %s: %d of %d draft tokens accepted (%.0f%%); of all requests so far %.0f%%",
+                sequence.request_id,
+                own.accepted,
+                own.drafted,
+                100 * own.rate,
+                100 * self.acceptance.rate,
+            )
+
+    def _length_for(self, chunk: Chunk, scheduler: Scheduler) -> int:
+        """How many tokens to guess after the chunk."""
+        sequence = chunk.sequence
+        if not chunk.samples or sequence.search is not None or sequence.wants_whole_prompt:
+            return 0
+        if sequence.draft is not None:
+            wanted = len(sequence.draft)
+        else:
+            wanted = self._length if self._draft_model is not None and sequence.soft_prompt is None else 0
+        wanted = min(wanted, sequence.end - len(sequence.token_ids) - 1)  # the model adds a token of its own
+        return wanted if wanted > 0 and scheduler.reserve(sequence, wanted) else 0
+
+    def _guess(
+        self,
+        model: DraftModel,
+        chunks: list[Chunk],
+        lengths: dict[Sequence, int],
+        scheduler: Scheduler,
+        sampler: Sampler,
+    ) -> None:
+        # The draft model cannot read a soft prompt, and beams go on in too many ways.
+        readable = [each for each in chunks if each.sequence.search is None and each.sequence.soft_prompt is None]
+        guessed = {sequence: length for sequence, length in lengths.items() if sequence.draft is None}
+        # All that is read becomes part of the prefix cache: prompts are read even where nothing is guessed.
+        read = [chunk for chunk in readable if len(chunk) > 1 or chunk.sequence in guessed]
+        if read:
+            drafts = model.guess(read, guessed, scheduler.new_blocks, sampler)
+            for chunk in read:
+                if chunk.sequence in drafts:
+                    _append(chunk, drafts[chunk.sequence])
+
+
+def _append(chunk: Chunk, draft: Draft) -> None:
+    chunk.draft = draft
+    chunk.end += len(draft)

@@ -1,0 +1,185 @@
+"""The server's side of the torch engine: requests to its worker, steps back, and a new worker when one dies."""
+
+import asyncio
+import itertools
+from collections.abc import AsyncGenerator
+from contextlib import suppress
+
+import msgspec
+
+from lmi_core.engines.gathering import Gathering
+from lmi_core.engines.restarts import Restarts
+from lmi_core.engines.worker import Worker
+from lmi_core.errors import BackendUnhealthy, ConfigurationError, GenerationFailed
+from lmi_core.generation import GenerationStep
+from lmi_plugins.torch_engine.worker.engine_worker import EngineWorker
+from lmi_plugins.torch_engine.worker.messages import (
+    AdapterTensors,
+    EngineOptions,
+    EngineRequest,
+    SamplingParameters,
+    TensorData,
+)
+from lmi_plugins.torch_engine.worker.protocol import (
+    Abort,
+    AdapterAnswer,
+    Load,
+    LoadAdapter,
+    Loaded,
+    LoadFailed,
+    Steps,
+    Submit,
+    UnloadAdapter,
+    decode_from_worker,
+    encode,
+)
+from lmi_plugins.torch_engine.worker.step_queue import StepQueue
+
+WORKER_TARGET = "lmi_plugins.torch_engine.worker.service:run"
+
+
+class EngineClient:
+    """An engine in a worker process. When it dies, what it worked on fails and a new one is started."""
+
+    def __init__(self, options: EngineOptions, retry_threshold: int, longest_gathering: float = 0.0) -> None:
+        """`longest_gathering`: seconds; see Gathering."""
+        self._options = options
+        self._worker = EngineWorker(WORKER_TARGET, self._greet, self._deliver, self._fail_all, retry_threshold)
+        self._max_length = 0
+        self._ids = itertools.count()
+        self._streams: dict[str, StepQueue] = {}
+        self._gathering = Gathering(longest_gathering)
+        self._calls: dict[str, asyncio.Future[None]] = {}  # that change adapters
+        self._adapters = list(options.adapters)
+
+    @property
+    def process_id(self) -> int | None:
+        """The worker's, for those who watch or test it."""
+        return self._worker.process_id
+
+    @property
+    def restarts(self) -> Restarts:
+        return self._worker.restarts
+
+    @property
+    def why_unhealthy(self) -> str:
+        """While it is."""
+        return self._worker.why_unhealthy
+
+    @property
+    def adapters(self) -> list[str]:
+        """Those that a request can name, as far as the worker told."""
+        return self._adapters
+
+    async def load_adapter(self, name: str, source: str | AdapterTensors) -> None:
+        """From a directory, or from tensors, which a new worker will not have. Raises InvalidAdapter."""
+        await self._change_adapters(LoadAdapter(str(next(self._ids)), name, source))
+        directories = {name: source} if isinstance(source, str) else {}
+        self._remember_adapters(directories, name)
+
+    async def unload_adapter(self, name: str) -> None:
+        """Requests that run with it go on. Raises AdapterNotFound."""
+        await self._change_adapters(UnloadAdapter(str(next(self._ids)), name))
+        self._remember_adapters({}, name)
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._streams)
+
+    async def start(self) -> int:
+        """The longest sequence that the loaded model takes. Raises ConfigurationError."""
+        await self._worker.start()
+        return self._max_length
+
+    async def stop(self) -> None:
+        await self._worker.stop()
+
+    def check_health(self) -> None:
+        """Raises BackendUnhealthy."""
+        self._worker.check_health()
+
+    async def generate(
+        self,
+        prompt_ids: list[int],
+        parameters: SamplingParameters,
+        adapter: str | None = None,
+        soft_prompt: TensorData | None = None,
+    ) -> AsyncGenerator[GenerationStep, None]:
+        """Steps until every sequence has a finish reason, under load several of a sequence's as one.
+
+        Closing it frees what the engine holds for the request.
+        """
+        self.check_health()
+        request_id = str(next(self._ids))
+        with self._gathering.stream() as stream:
+            steps = self._streams[request_id] = StepQueue(parameters.num_sequences, stream.end)
+            self._worker.send(encode(Submit(EngineRequest(request_id, prompt_ids, parameters, adapter, soft_prompt))))
+            try:
+                while not steps.read:
+                    step = await steps.get()
+                    if steps.read:
+                        self._streams.pop(request_id, None)
+                    yield step
+                    await stream.wait()
+            finally:
+                if self._streams.pop(request_id, None) is not None:
+                    with suppress(BackendUnhealthy):
+                        self._worker.send(encode(Abort(request_id)))
+
+    async def _change_adapters(self, call: LoadAdapter | UnloadAdapter) -> None:
+        self.check_health()
+        answer = self._calls[call.call_id] = asyncio.get_running_loop().create_future()
+        self._worker.send(encode(call))
+        try:
+            await answer
+        finally:
+            del self._calls[call.call_id]
+
+    def _remember_adapters(self, directories: dict[str, str], changed: str) -> None:
+        """For a worker that has to replace this one."""
+        others = {name: directory for name, directory in self._options.adapters.items() if name != changed}
+        self._options = msgspec.structs.replace(self._options, adapters=others | directories)
+
+    async def _greet(self, worker: Worker) -> None:
+        await worker.receive()  # Started
+        worker.send(encode(Load(self._options)))
+        answer = decode_from_worker(await worker.receive())
+        if isinstance(answer, LoadFailed):
+            raise ConfigurationError(answer.message)
+        assert isinstance(answer, Loaded), answer
+        self._adapters, self._max_length = answer.adapters, answer.max_length
+
+    def _deliver(self, data: bytes) -> None:
+        message = decode_from_worker(data)
+        if isinstance(message, AdapterAnswer):
+            self._deliver_answer(message)
+            return
+        assert isinstance(message, Steps), message
+        self.restarts.worked()
+        for request_id, step in message.steps:
+            stream = self._streams.get(request_id)
+            if stream is not None:  # else it was aborted meanwhile
+                stream.put(step)
+        for failure in message.failures:
+            stream = self._streams.pop(failure.request_id, None)
+            if stream is not None:
+                stream.fail(failure.error)
+
+    def _deliver_answer(self, message: AdapterAnswer) -> None:
+        if message.failure is None:
+            self._adapters = message.names
+        answer = self._calls.get(message.call_id)
+        if answer is None or answer.done():  # whoever called has left
+            return
+        if message.failure is not None:
+            answer.set_exception(message.failure.error)
+        else:
+            answer.set_result(None)
+
+    def _fail_all(self, why: str) -> None:
+        for answer in self._calls.values():
+            if not answer.done():
+                answer.set_exception(BackendUnhealthy(f"the adapter was not changed: {why}"))
+        streams, self._streams = self._streams, {}
+        for stream in streams.values():
+            stream.fail(GenerationFailed(f"the request was lost: {why}"))

@@ -1,0 +1,99 @@
+"""What the torch backend and its worker say to each other."""
+
+import msgspec
+
+from lmi_core.errors import (
+    AdapterNotFound,
+    ContextLengthExceeded,
+    GenerationFailed,
+    InvalidAdapter,
+    InvalidParameter,
+    LmiError,
+)
+from lmi_core.generation import GenerationStep
+from lmi_plugins.torch_engine.worker.messages import AdapterTensors, EngineOptions, EngineRequest
+
+
+class Load(msgspec.Struct, tag=True):
+    """To the worker, first and once."""
+
+    options: EngineOptions
+
+
+class Submit(msgspec.Struct, tag=True):
+    request: EngineRequest
+
+
+class Abort(msgspec.Struct, tag=True):
+    request_id: str
+
+
+class LoadAdapter(msgspec.Struct, tag=True):
+    call_id: str
+    name: str
+    source: str | AdapterTensors  # str: a directory
+
+
+class UnloadAdapter(msgspec.Struct, tag=True):
+    call_id: str
+    name: str
+
+
+class Started(msgspec.Struct, tag=True):
+    """From the worker: its process runs and reads."""
+
+
+class Loaded(msgspec.Struct, tag=True):
+    max_length: int
+    adapters: list[str]
+
+
+class LoadFailed(msgspec.Struct, tag=True):
+    """The model directory is at fault; the worker ends."""
+
+    message: str
+
+
+class Failure(msgspec.Struct, array_like=True):
+    """The end of one request that the engine could not finish."""
+
+    request_id: str
+    kind: str
+    message: str
+
+    @property
+    def error(self) -> LmiError:
+        return _ERRORS.get(self.kind, GenerationFailed)(self.message)
+
+
+def failure(request_id: str, error: LmiError) -> Failure:
+    return Failure(request_id, error.kind, error.message)
+
+
+# Those that a request causes; any other is the engine's.
+_ERRORS: dict[str, type[LmiError]] = {
+    each.kind: each for each in (InvalidParameter, ContextLengthExceeded, AdapterNotFound, InvalidAdapter)
+}
+
+
+class AdapterAnswer(msgspec.Struct, tag=True):
+    """To a call that loads or unloads."""
+
+    call_id: str
+    names: list[str]  # of all adapters that there are now
+    failure: Failure | None
+
+
+class Steps(msgspec.Struct, tag=True):
+    """All that one engine step gave."""
+
+    steps: list[tuple[str, GenerationStep]]
+    failures: list[Failure]
+
+
+ToWorker = Load | Submit | Abort | LoadAdapter | UnloadAdapter
+FromWorker = Started | Loaded | LoadFailed | Steps | AdapterAnswer
+
+encode = msgspec.msgpack.Encoder().encode
+decode_to_worker = msgspec.msgpack.Decoder(ToWorker).decode
+decode_from_worker = msgspec.msgpack.Decoder(FromWorker).decode

@@ -1,0 +1,53 @@
+"""LoRA adapters by task id, as requests bring them; the engine keeps as many as it has room for."""
+
+from hashlib import sha256
+
+from lmi_core.errors import InvalidAdapter, InvalidParameter
+from lmi_core.tensors import Tensor
+from lmi_plugins.torch_engine.engine import Engine
+from lmi_plugins.trtllm.adapters.lora_tensors import adapter_tensors
+from lmi_plugins.trtllm.requests.inference_request import InferenceRequest
+
+PREFIX = "lora_task_id="
+
+
+class LoraCache:
+    """The engine's own store of adapters evicts the one whose last use is the longest ago."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._digests: dict[str, bytes] = {}  # of what was loaded by each name, also of what was evicted since
+
+    def adapter(self, request: InferenceRequest) -> str | None:
+        """The name of the request's adapter, which is loaded if it brings it. Raises InvalidParameter."""
+        if "lora_task_id" not in request.tensors:
+            return None
+        name = f"{PREFIX}{request.tensors['lora_task_id'].array().item()}"
+        if "lora_weights" in request.tensors:
+            self._load(name, request.tensors["lora_weights"], request.tensors["lora_config"])
+        elif name not in self._names:
+            raise InvalidParameter(
+                "`lora_task_id` must be one that is cached, or come with `lora_weights` and `lora_config`. Given:"
+                f" {name.removeprefix(PREFIX)}, cached: {', '.join(map(_task_id, self._names)) or 'none'}"
+            )
+        return name
+
+    @property
+    def _names(self) -> list[str]:
+        return [name for name in self._engine.adapters.names if name.startswith(PREFIX)]
+
+    def _load(self, name: str, weights: Tensor, config: Tensor) -> None:
+        """Unless it is there already; other weights than it had take their place."""
+        digest = sha256(weights.dtype.encode() + weights.data + config.data).digest()
+        if name in self._names and self._digests.get(name) == digest:
+            return
+        source = adapter_tensors(weights, config, self._engine.adapters.modules)
+        try:
+            self._engine.load_adapter(name, source)
+        except InvalidAdapter as error:
+            raise InvalidParameter(f"`lora_weights` cannot be used: {error.message}") from None
+        self._digests = {known: self._digests[known] for known in self._names if known != name} | {name: digest}
+
+
+def _task_id(name: str) -> str:
+    return name.removeprefix(PREFIX)

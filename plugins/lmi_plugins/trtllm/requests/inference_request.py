@@ -1,0 +1,77 @@
+"""TensorRT-LLM's request: an id, and tensors by name."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from lmi_core.errors import InvalidParameter
+from lmi_core.plugins.registry import did_you_mean
+from lmi_core.tensors import Tensor
+from lmi_plugins.trtllm.requests.arrays import as_tensor
+from lmi_plugins.trtllm.requests.tensor_table import BY_NAME, MANDATORY, fits, shape_in_words, shapes_of, types_of
+from lmi_plugins.trtllm.requests.value_checks import check_values
+
+LAST_ID = 2**64 - 1
+
+
+class InferenceRequest:
+    """Tensors are numpy's, torch's, `Tensor`, or lists. Raises InvalidParameter for whatever no model could take."""
+
+    def __init__(self, request_id: int, tensors: Mapping[str, Any], bad_texts: Sequence[str] = ()) -> None:
+        """`bad_texts` never come, however they are split into tokens; TensorRT-LLM has only `bad_words_list`."""
+        if isinstance(request_id, bool) or not isinstance(request_id, int) or not 0 <= request_id <= LAST_ID:
+            raise InvalidParameter(f"`request_id` must be an integer from 0 to {LAST_ID}. Given: {request_id!r}")
+        self.request_id = request_id
+        self.tensors = {name: _checked(name, value) for name, value in tensors.items()}
+        for name in MANDATORY:
+            if name not in self.tensors:
+                raise InvalidParameter(f"`{name}` must be given: {_expected(name)}")
+        self.bad_texts = list(bad_texts)
+        check_values(self.tensors)
+
+    @property
+    def streaming(self) -> bool:
+        return bool(self.number("streaming", False))
+
+    @property
+    def beam_width(self) -> int:
+        return int(self.number("beam_width", 1))
+
+    @property
+    def input_ids(self) -> list[int]:
+        return self.ids("input_ids")
+
+    @property
+    def output_length(self) -> int:
+        """The most tokens to generate."""
+        return int(self.number("request_output_len", 0))
+
+    def number(self, name: str, default: float) -> float:
+        """Of a tensor with a single one."""
+        if name not in self.tensors:
+            return default
+        value: float = self.tensors[name].array().item()
+        return value
+
+    def ids(self, name: str) -> list[int]:
+        """All of a tensor's; none where it is not given."""
+        ids: list[int] = self.tensors[name].array().ravel().tolist() if name in self.tensors else []
+        return ids
+
+
+def _checked(name: str, value: object) -> Tensor:
+    if name not in BY_NAME:
+        raise InvalidParameter(f"`{name}` is no input tensor.{did_you_mean(name, BY_NAME)} Known: {', '.join(BY_NAME)}")
+    try:
+        tensor = as_tensor(value, BY_NAME[name].dtype)
+    except ValueError as error:
+        raise InvalidParameter(f"`{name}` must be {_expected(name)}. Given: {error}") from None
+    if tensor.dtype not in types_of(name) or not any(fits(tensor.shape, each) for each in shapes_of(name)):
+        raise InvalidParameter(
+            f"`{name}` must be {_expected(name)}. Given: {tensor.dtype} of shape {shape_in_words(tensor.shape)}"
+        )
+    return tensor
+
+
+def _expected(name: str) -> str:
+    shapes = " or ".join(shape_in_words(shape) for shape in shapes_of(name))
+    return f"{' or '.join(types_of(name))} of shape {shapes}"

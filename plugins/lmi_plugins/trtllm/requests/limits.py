@@ -1,0 +1,49 @@
+"""The longest requests that a model takes, as they are told when TensorRT-LLM builds an engine."""
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from lmi_core.errors import ContextLengthExceeded, InvalidParameter
+
+if TYPE_CHECKING:
+    from lmi_plugins.trtllm.requests.inference_request import InferenceRequest
+
+
+class RequestLimits(msgspec.Struct, frozen=True):
+    """None: as the model's context and memory allow."""
+
+    max_input_len: int | None = None  # tokens of a prompt
+    max_output_len: int | None = None  # tokens to generate
+    max_num_tokens: int | None = None  # tokens that one step computes: a prompt must fit in
+    max_beam_width: int | None = None
+    max_draft_len: int | None = None
+
+    @property
+    def longest_input(self) -> int | None:
+        return min([each for each in (self.max_input_len, self.max_num_tokens) if each is not None], default=None)
+
+    def check(self, request: "InferenceRequest") -> None:
+        """Raises ContextLengthExceeded or InvalidParameter."""
+        length = len(request.input_ids)
+        for name in ("max_input_len", "max_num_tokens"):
+            most = getattr(self, name)
+            if most is not None and length > most:
+                raise ContextLengthExceeded(f"`input_ids` must have at most {most} tokens ({name}). Given: {length}")
+        if self.max_output_len is not None and request.output_length > self.max_output_len:
+            raise InvalidParameter(
+                f"`request_output_len` must be at most {self.max_output_len} (max_output_len)."
+                f" Given: {request.output_length}"
+            )
+        drafted = len(request.ids("draft_input_ids"))
+        if self.max_draft_len is not None and drafted > self.max_draft_len:
+            raise InvalidParameter(
+                f"`draft_input_ids` must have at most {self.max_draft_len} tokens (max_draft_len). Given: {drafted}"
+            )
+        if self.max_beam_width is not None and request.beam_width > self.max_beam_width:
+            raise InvalidParameter(
+                f"`beam_width` must be at most {self.max_beam_width} (max_beam_width). Given: {request.beam_width}"
+            )
+
+
+NO_LIMITS = RequestLimits()

@@ -1,0 +1,86 @@
+"""TensorRT-LLM's request as the torch engine takes it."""
+
+from typing import Literal
+
+from lmi_core.tensors import Tensor
+from lmi_plugins.torch_engine.worker.messages import EngineRequest, SamplingParameters, TensorData, TensorType
+from lmi_plugins.trtllm.requests.inference_request import InferenceRequest
+from lmi_plugins.trtllm.requests.word_lists import read_words
+
+NO_END = -1
+TENSOR_TYPES: dict[str, TensorType] = {"FP32": "float32", "FP16": "float16", "BF16": "bfloat16"}
+TENSOR_NAMES = {"`num_beams`": "`beam_width`", "draft tokens": "`draft_input_ids`"}  # by what the engine calls them
+EARLY_STOPPING: dict[int, bool] = {0: False, 1: True}  # any other: only once nothing can get better
+
+
+def engine_request(request: InferenceRequest, adapter: str | None) -> EngineRequest:
+    logits, table = request.tensors.get("draft_logits"), request.tensors.get("prompt_embedding_table")
+    return EngineRequest(
+        request_id=str(request.request_id),
+        prompt_ids=request.input_ids,
+        parameters=_parameters(request),
+        adapter=adapter,
+        soft_prompt=None if table is None else tensor_data(table, list(table.shape[-2:])),
+        draft_ids=request.ids("draft_input_ids"),
+        draft_logits=None if logits is None else tensor_data(logits, list(logits.shape)),
+    )
+
+
+def by_tensor_names(message: str) -> str:
+    """The engine's own, in the words of who asked."""
+    for name, tensor in TENSOR_NAMES.items():
+        message = message.replace(name, tensor)
+    return message
+
+
+def tensor_data(tensor: Tensor, shape: list[int]) -> TensorData:
+    return TensorData(TENSOR_TYPES[tensor.dtype], shape, tensor.data)
+
+
+def _parameters(request: InferenceRequest) -> SamplingParameters:
+    number, bias = request.number, request.tensors.get("embedding_bias")
+    bad_words = _words(request, "bad_words_list")
+    top_p = number("runtime_top_p", 0)
+    return SamplingParameters(
+        temperature=_temperature(request),
+        top_k=int(number("runtime_top_k", 0)),
+        top_p=top_p or 1.0,
+        repetition_penalty=number("repetition_penalty", 1),
+        seed=int(number("random_seed", 0)),
+        max_new_tokens=request.output_length,
+        prompt_logits=bool(number("return_context_logits", False)),
+        generation_logits=bool(number("return_generation_logits", False)),
+        presence_penalty=number("presence_penalty", 0),
+        frequency_penalty=number("frequency_penalty", 0),
+        penalize_prompt=True,
+        no_repeat_ngram_size=int(number("no_repeat_ngram_size", 0)),
+        embedding_bias=None if bias is None else bias.data,
+        bad_sequences=bad_words,
+        bad_texts=request.bad_texts,
+        min_length=int(number("min_length", 0)),
+        end_ids=_end_ids(int(number("end_id", NO_END)), bad_words),
+        stop_token_sequences=_words(request, "stop_words_list"),
+        include_stop=True,
+        num_beams=request.beam_width,
+        length_penalty=number("len_penalty", 0),
+        early_stopping=_early_stopping(int(number("early_stopping", 0))),
+    )
+
+
+def _temperature(request: InferenceRequest) -> float:
+    """0, which is greedy, for beams too."""
+    samples = request.number("runtime_top_k", 0) > 0 or request.number("runtime_top_p", 0) > 0
+    return request.number("temperature", 1) if samples and request.beam_width == 1 else 0.0
+
+
+def _end_ids(end_id: int, bad_words: list[list[int]]) -> list[int]:
+    # The engine lets an end of sequence pass where it is bad: as one that is none, it never comes.
+    return [] if end_id == NO_END or [end_id] in bad_words else [end_id]
+
+
+def _words(request: InferenceRequest, name: str) -> list[list[int]]:
+    return read_words(name, request.tensors[name]) if name in request.tensors else []
+
+
+def _early_stopping(value: int) -> bool | Literal["never"]:
+    return EARLY_STOPPING.get(value, "never")

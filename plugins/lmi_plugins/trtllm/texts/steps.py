@@ -1,0 +1,112 @@
+"""Responses to requests for text, as generation steps."""
+
+from collections.abc import AsyncGenerator, Collection, Iterable, Iterator, Mapping
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any
+
+from lmi_core.errors import RequestAborted
+from lmi_core.generation import FinishReason, GenerationStep, Token
+from lmi_core.request import ValidRequest
+from lmi_core.tensors import Tensor
+from lmi_core.texts.token_writer import TokenWriter
+from lmi_plugins.trtllm.parameters import TrtllmParameters
+
+if TYPE_CHECKING:
+    import numpy
+
+Response = Mapping[str, Tensor]
+
+
+class WrittenSequence:
+    """One of a request's, as text."""
+
+    def __init__(self, request: ValidRequest, writer: TokenWriter, end_ids: Collection[int], index: int) -> None:
+        parameters = request.parameters
+        assert isinstance(parameters, TrtllmParameters), parameters
+        self.finished = False
+        self._stream = writer.sequence(
+            request.prompt_ids,
+            stop_sequences=parameters.stop_sequences or (),
+            stop_token_sequences=[[token_id] for token_id in parameters.stop_token_ids or ()],
+            show_end=not end_ids,
+            markers=request.markers,
+        )
+        self._end_ids = end_ids
+        self._room = parameters.max_new_tokens
+        self._index = index
+
+    def step(self, ids: list[int], log_probs: Iterable[float | None]) -> GenerationStep:
+        tokens: list[Token] = []
+        reason: FinishReason | None = None
+        for token_id, log_prob in zip(ids, log_probs, strict=True):
+            tokens += self._stream.push(token_id, log_prob)
+            self._room -= 1
+            reason = self._finish_reason(token_id)
+            if reason is not None:
+                return self._end(tokens, reason)
+        return GenerationStep(tokens, None, self._index)
+
+    def abort(self) -> GenerationStep:
+        return self._end([], "abort")
+
+    def _finish_reason(self, token_id: int) -> FinishReason | None:
+        if token_id in self._end_ids:
+            return "eos_token"
+        if self._stream.stopped:
+            return "stop_sequence"
+        return None if self._room else "length"
+
+    def _end(self, tokens: list[Token], reason: FinishReason) -> GenerationStep:
+        self.finished = True
+        return GenerationStep(tokens + self._stream.finish(), reason, self._index)
+
+
+async def generation_steps(
+    responses: AsyncGenerator[Response, None], request: ValidRequest, writer: TokenWriter, end_ids: Collection[int]
+) -> AsyncGenerator[GenerationStep, None]:
+    """Closing it closes `responses`, and so does a stop sequence, of which the manager knows nothing."""
+    parameters = request.parameters
+    assert isinstance(parameters, TrtllmParameters), parameters
+    ends = frozenset[int]() if parameters.ignore_eos_token else frozenset(end_ids)
+    sequences = [WrittenSequence(request, writer, ends, index) for index in range(parameters.num_beams)]
+    try:
+        async with aclosing(responses):
+            async for response in responses:
+                prefill = _prefill(response, request, writer)
+                for sequence, (ids, log_probs) in zip(sequences, _rows(response), strict=True):
+                    step = sequence.step(ids, log_probs)
+                    step.prefill, prefill = prefill, None
+                    yield step
+                if all(sequence.finished for sequence in sequences):
+                    return
+    except RequestAborted:
+        for sequence in sequences:
+            yield sequence.abort()
+
+
+def _rows(response: Response) -> Iterator[tuple[list[int], list[float | None]]]:
+    """The ids and log probs of each sequence."""
+    ids = response["output_ids"].array()
+    log_probs = response["output_log_probs"].array()[0] if "output_log_probs" in response else None
+    for row, length in enumerate(response["sequence_length"].array().tolist()):
+        own: list[float | None] = [None] * length if log_probs is None else log_probs[row, :length].tolist()
+        yield ids[row, :length].tolist(), own
+
+
+def _prefill(response: Response, request: ValidRequest, writer: TokenWriter) -> list[Token] | None:
+    """The prompt's tokens, where its logits are."""
+    if "context_logits" not in response:
+        return None
+    ids = request.prompt_ids
+    log_probs = _log_probs(response["context_logits"].array()[0, :-1], ids[1:])
+    return writer.prompt(ids, [None, *log_probs], [None] * len(ids))
+
+
+def _log_probs(logits: "numpy.ndarray[Any, Any]", ids: list[int]) -> list[float]:
+    """logits: [tokens, vocabulary]; of each place's token."""
+    import numpy
+
+    shifted = logits - logits.max(-1, keepdims=True)
+    chosen = shifted[numpy.arange(len(ids)), ids]
+    log_probs: list[float] = (chosen - numpy.log(numpy.exp(shifted).sum(-1))).tolist()
+    return log_probs

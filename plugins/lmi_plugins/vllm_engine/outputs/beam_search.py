@@ -1,0 +1,163 @@
+"""Beam search, which vLLM has outside of its engine only: each token of a beam is a request of its own there.
+
+What the beams share is in the engine's prefix cache. They are ranked as in the torch engine, as transformers does it.
+"""
+
+import asyncio
+import math
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from heapq import nlargest
+from typing import NamedTuple, TypeVar
+
+from lmi_core.engines.extended_parameters import ExtendedParameters
+from lmi_core.engines.hypotheses import Hypotheses
+from lmi_core.errors import GenerationFailed
+from lmi_core.generation import FinishReason, GenerationStep, Token
+from lmi_core.texts.token_writer import TokenWriter
+from lmi_plugins.vllm_engine.library import RequestOutput, RequestOutputKind, SamplingParams
+from lmi_plugins.vllm_engine.outputs.generation import LogProbs, prefill, read, token_stream
+
+T = TypeVar("T")
+
+# What vLLM says of the one token that follows these.
+NextToken = Callable[[list[int], SamplingParams], Awaitable[RequestOutput]]
+
+
+@dataclass(frozen=True, slots=True)
+class Beam:
+    """A sequence so far, or a whole one."""
+
+    token_ids: list[int]  # generated
+    places: list[LogProbs]  # of each of them
+    score: float = 0.0  # the sum of their log probs
+    reason: FinishReason | None = None
+
+
+class Candidate(NamedTuple):
+    """A beam with one more token."""
+
+    score: float
+    beam: Beam
+    token_id: int
+    place: LogProbs
+
+
+class BeamSearch:
+    """One request's search."""
+
+    def __init__(
+        self,
+        prompt_ids: list[int],
+        parameters: ExtendedParameters,
+        writer: TokenWriter,
+        end_ids: frozenset[int],
+        markers: tuple[str, ...] = (),
+    ) -> None:
+        """`end_ids`: those that end a generation by themselves."""
+        self._prompt_ids = prompt_ids
+        self._parameters = parameters
+        self._writer = writer
+        self._markers = markers
+        self._end_ids = frozenset() if parameters.ignore_eos_token else end_ids
+        self._all_end_ids = self._end_ids.union(parameters.stop_token_ids or ())
+        # So many that as many as there are beams remain if all that can end by a token do.
+        self._num_candidates = max(2, 1 + len(self._all_end_ids)) * parameters.num_beams
+        self._finished = Hypotheses[Beam](
+            parameters.num_beams, parameters.length_penalty, parameters.early_stopping, parameters.max_new_tokens
+        )
+
+    async def steps(self, next_token: NextToken) -> AsyncGenerator[GenerationStep, None]:
+        """Each sequence all at once, at the end, the best first. Raises LmiError."""
+        beams = [Beam([], [])]
+        prompt: list[Token] | None = None
+        while beams:
+            outputs = await _all(next_token(self._prompt_ids + each.token_ids, self._asked(each)) for each in beams)
+            prompt = prompt or prefill(outputs[0], self._prompt_ids, self._parameters, self._writer)
+            beams = self._advance(beams, [_place(output) for output in outputs])
+        for index, beam in enumerate(self._finished.best):
+            yield self._step(index, beam, prompt if index == 0 else None)
+
+    def _asked(self, beam: Beam) -> SamplingParams:
+        parameters = self._parameters
+        return SamplingParams(
+            temperature=0.0,
+            max_tokens=1,
+            logprobs=max(self._num_candidates, parameters.num_top_tokens),
+            prompt_logprobs=parameters.num_prompt_top_tokens
+            if parameters.wants_prefill and not beam.token_ids
+            else None,
+            detokenize=False,
+            output_kind=RequestOutputKind.FINAL_ONLY,
+            skip_clone=True,
+        )
+
+    def _advance(self, beams: Sequence[Beam], places: Sequence[LogProbs]) -> list[Beam]:
+        """Those that go on, none once the search is over."""
+        num_beams, length = self._parameters.num_beams, len(beams[0].token_ids) + 1
+        extended = [self._extended(candidate) for candidate in self._candidates(beams, places)]
+        for beam in extended[:num_beams]:
+            if beam.reason is not None:
+                self._finished.add(beam, beam.score, length)
+        going_on = [beam for beam in extended if beam.reason is None][:num_beams]
+        return going_on if going_on and self._finished.may_improve(going_on[0].score, length) else []
+
+    def _candidates(self, beams: Sequence[Beam], places: Sequence[LogProbs]) -> list[Candidate]:
+        """The best first."""
+        best = nlargest(self._num_candidates, self._all_candidates(beams, places), key=lambda each: each.score)
+        if not best or not math.isfinite(best[0].score):
+            raise GenerationFailed("the model gave no numbers")
+        return best
+
+    def _all_candidates(self, beams: Sequence[Beam], places: Sequence[LogProbs]) -> Iterator[Candidate]:
+        for beam, place in zip(beams, places, strict=True):
+            excluded = self._all_end_ids if len(beam.token_ids) < self._parameters.min_length else frozenset[int]()
+            for token_id, each in place.items():
+                if token_id not in excluded:
+                    yield Candidate(beam.score + each.logprob, beam, token_id, place)
+
+    def _extended(self, candidate: Candidate) -> Beam:
+        score, beam, token_id, place = candidate
+        token_ids = [*beam.token_ids, token_id]
+        return Beam(token_ids, [*beam.places, place], score, self._reason(token_ids))
+
+    def _reason(self, token_ids: list[int]) -> FinishReason | None:
+        """Why a beam of these tokens ends, if it does."""
+        parameters = self._parameters
+        if token_ids[-1] in self._end_ids:
+            return "eos_token"
+        if (parameters.stop_sequences or parameters.stop_token_ids) and self._stops(token_ids):
+            return "stop_sequence"
+        return "length" if len(token_ids) >= parameters.max_new_tokens else None
+
+    def _stops(self, token_ids: Iterable[int]) -> bool:
+        stream = token_stream(self._writer, self._prompt_ids, self._parameters, self._markers)
+        for token_id in token_ids:
+            stream.push(token_id, None)
+        return stream.stopped
+
+    def _step(self, index: int, beam: Beam, prompt: list[Token] | None) -> GenerationStep:
+        stream = token_stream(self._writer, self._prompt_ids, self._parameters, self._markers)
+        tokens: list[Token] = []
+        for token_id, place in zip(beam.token_ids, beam.places, strict=True):
+            tokens += stream.push(token_id, *read(token_id, place, self._parameters.num_top_tokens, self._writer))
+        return GenerationStep(tokens + stream.finish(), beam.reason, index, prompt)
+
+
+def _place(output: RequestOutput) -> LogProbs:
+    completion = output.outputs[0]
+    if not completion.logprobs:
+        raise GenerationFailed(f"vLLM ended a beam with {completion.finish_reason}")
+    place: LogProbs = completion.logprobs[0]
+    return place
+
+
+async def _all(work: Iterable[Awaitable[T]]) -> list[T]:
+    """When one fails, or this is cancelled, none goes on."""
+    tasks = [asyncio.ensure_future(each) for each in work]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,105 @@
+"""One sequence from vLLM's outputs: tokens with their own texts and log probs, and LMI's finish reasons."""
+
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+from typing import Protocol
+
+from lmi_core.engines.extended_parameters import ExtendedParameters
+from lmi_core.errors import GenerationFailed
+from lmi_core.generation import FinishReason, GenerationStep, Token
+from lmi_core.texts.token_stream import TokenStream
+from lmi_core.texts.token_writer import Likeliest, TokenWriter
+from lmi_plugins.vllm_engine.library import CompletionOutput, RequestOutput
+
+
+class LogProb(Protocol):
+    """vLLM's `Logprob`."""
+
+    logprob: float
+    rank: int | None
+
+
+LogProbs = Mapping[int, LogProb]  # of a token and of the likeliest in its place, by token id
+
+
+async def steps(
+    outputs: AsyncGenerator[RequestOutput, None],
+    prompt_ids: list[int],
+    parameters: ExtendedParameters,
+    writer: TokenWriter,
+    sequence_index: int,
+    markers: tuple[str, ...] = (),
+) -> AsyncGenerator[GenerationStep, None]:
+    """Closing it closes `outputs`, and so does a stop sequence, of which vLLM knows nothing."""
+    sequence = token_stream(writer, prompt_ids, parameters, markers)
+    count = parameters.num_top_tokens
+    async with aclosing(outputs):
+        async for output in outputs:
+            completion = output.outputs[0]
+            tokens: list[Token] = []
+            for place, token_id in enumerate(completion.token_ids):  # vLLM may hand over several at once
+                found = read(token_id, completion.logprobs[place], count, writer) if completion.logprobs else ()
+                tokens += sequence.push(token_id, *found)
+                if sequence.stopped:
+                    break
+            reason = "stop_sequence" if sequence.stopped else finish_reason(completion, parameters)
+            if reason is not None:
+                tokens += sequence.finish()
+            prompt = prefill(output, prompt_ids, parameters, writer) if output.prompt_logprobs else None
+            yield GenerationStep(tokens, reason, sequence_index, prompt)
+            if reason is not None:
+                return
+
+
+def token_stream(
+    writer: TokenWriter, prompt_ids: list[int], parameters: ExtendedParameters, markers: tuple[str, ...] = ()
+) -> TokenStream:
+    return writer.sequence(
+        prompt_ids,
+        stop_sequences=parameters.stop_sequences or (),
+        stop_token_sequences=[[token_id] for token_id in parameters.stop_token_ids or ()],
+        include_stop=parameters.include_stop_str_in_output,
+        skip_special_tokens=parameters.skip_special_tokens,
+        spaces_between_special_tokens=parameters.spaces_between_special_tokens,
+        show_end=parameters.ignore_eos_token,
+        markers=markers,
+    )
+
+
+def finish_reason(completion: CompletionOutput, parameters: ExtendedParameters) -> FinishReason | None:
+    """Of the sequence, as far as vLLM knows. Raises GenerationFailed."""
+    match completion.finish_reason:
+        case None:
+            return None
+        case "length":
+            return "length"
+        case "abort":
+            return "abort"
+        case "stop":
+            own = completion.stop_reason in (parameters.stop_token_ids or ())
+            return "stop_sequence" if own else "eos_token"
+    raise GenerationFailed(f"vLLM ended the request with {completion.finish_reason}")
+
+
+def read(token_id: int, log_probs: LogProbs, count: int, writer: TokenWriter) -> tuple[float, list[Token] | None]:
+    """The log prob of a token, and the likeliest tokens in its place."""
+    likeliest = writer.top_tokens(_likeliest(log_probs, count)) if count else None
+    return log_probs[token_id].logprob, likeliest
+
+
+def _likeliest(log_probs: LogProbs, count: int) -> Likeliest:
+    ranked = sorted(log_probs.items(), key=lambda item: -item[1].logprob)
+    return [(token_id, each.logprob) for token_id, each in ranked[:count]]
+
+
+def prefill(
+    output: RequestOutput, prompt_ids: Sequence[int], parameters: ExtendedParameters, writer: TokenWriter
+) -> list[Token] | None:
+    """The prompt's tokens, where they are asked for."""
+    if not output.prompt_logprobs:
+        return None
+    count = parameters.num_prompt_top_tokens
+    places: list[LogProbs | None] = list(output.prompt_logprobs)
+    own = [None if place is None else place[i].logprob for i, place in zip(prompt_ids, places, strict=True)]
+    likeliest = [None if place is None or not count else _likeliest(place, count) for place in places]
+    return writer.prompt(prompt_ids, own, likeliest)

@@ -1,0 +1,85 @@
+"""Texts that never come, kept out in vLLM's engine: its own `bad_words` knows one spelling in tokens, or a few."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from lmi_core.engines.extended_parameters import ExtendedParameters
+from lmi_core.texts.bad_texts.text_ban import TextBan
+from lmi_core.texts.bad_texts.token_indexes import TokenIndexes
+from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
+from lmi_plugins.vllm_engine.library import (
+    AdapterLogitsProcessor,
+    ModelConfig,
+    SamplingParams,
+    VllmConfig,
+    generation_end_ids,
+)
+
+BAD_SEQUENCES = "bad_sequences"
+
+
+def bad_text_arguments(parameters: ExtendedParameters) -> dict[str, Any] | None:
+    """What the processor is told of a request."""
+    if not parameters.bad_sequences:
+        return None
+    return {
+        "texts": parameters.bad_sequences,
+        "skip_special_tokens": parameters.skip_special_tokens,
+        "spaces_between_special_tokens": parameters.spaces_between_special_tokens,
+    }
+
+
+class BadTextsProcessor(AdapterLogitsProcessor):
+    """Leaves out the tokens that would complete a bad text. Costs nothing where no request has any."""
+
+    def __init__(self, vllm_config: VllmConfig, device: torch.device, is_pin_memory: bool) -> None:
+        super().__init__(vllm_config, device, is_pin_memory)
+        self._model_config = vllm_config.model_config
+        self._vocabulary: Vocabulary | None = None  # once a request needs it
+
+    def is_argmax_invariant(self) -> bool:
+        return False
+
+    def new_req_logits_processor(self, params: SamplingParams) -> Callable[..., torch.Tensor] | None:
+        asked = (params.extra_args or {}).get(BAD_SEQUENCES)
+        if asked is None:
+            return None
+        if self._vocabulary is None:
+            self._vocabulary = Vocabulary(self._model_config)
+        ban = self._vocabulary.indexes.ban(**asked, ignore_end=params.ignore_eos)
+        return RequestBan(ban, self._vocabulary.end_id)
+
+
+class Vocabulary:
+    """The model's tokens, in the process of vLLM's that samples."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        tokenizer = HuggingFaceTokenizer.load(config.tokenizer, config.tokenizer_revision, config.trust_remote_code)
+        self.end_id: int | None = tokenizer.pretrained.eos_token_id
+        own_end = frozenset() if self.end_id is None else frozenset([self.end_id])
+        self.indexes = TokenIndexes(tokenizer, config.get_vocab_size(), generation_end_ids(config) | own_end)
+
+
+class RequestBan:
+    """One request's."""
+
+    def __init__(self, ban: TextBan, end_id: int | None) -> None:
+        self._ban = ban
+        self._end_id = end_id
+        self._always: torch.Tensor | None = None  # on the device of the logits
+
+    def __call__(self, output_ids: list[int], logits: torch.Tensor) -> torch.Tensor:
+        """logits: [vocabulary]."""
+        if self._always is None:
+            self._always = torch.from_numpy(self._ban.always).to(logits.device)
+        kept = logits.index_fill(0, self._always, -torch.inf)
+        completing = self._ban.completing(output_ids, 0)
+        if completing is not None:
+            kept.index_fill_(0, torch.from_numpy(completing).to(logits.device), -torch.inf)
+        if self._end_id is not None:
+            # Where a guide allows nothing but what is bad, the end is left, which the guide then refuses: the request
+            # fails, and vLLM does not choose among tokens of which none may come.
+            kept[self._end_id] = torch.where(kept.isneginf().all(), 0.0, kept[self._end_id])
+        return kept

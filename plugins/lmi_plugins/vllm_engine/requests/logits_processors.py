@@ -1,0 +1,73 @@
+"""What vLLM's sampler lacks, done in its engine. A request asks by `SamplingParams.extra_args`."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from lmi_core.engines.extended_parameters import ExtendedParameters
+from lmi_plugins.vllm_engine.library import AdapterLogitsProcessor, SamplingParams
+from lmi_plugins.vllm_engine.requests.bad_texts import BAD_SEQUENCES, BadTextsProcessor, bad_text_arguments
+
+TYPICAL_P = "typical_p"
+NO_REPEAT_NGRAM_SIZE = "no_repeat_ngram_size"
+
+
+def extra_arguments(parameters: ExtendedParameters) -> dict[str, Any] | None:
+    given: dict[str, Any] = {}
+    if parameters.typical_p < 1 and parameters.do_sample:
+        given[TYPICAL_P] = parameters.typical_p
+    if parameters.no_repeat_ngram_size:
+        given[NO_REPEAT_NGRAM_SIZE] = parameters.no_repeat_ngram_size
+    if (bad_texts := bad_text_arguments(parameters)) is not None:
+        given[BAD_SEQUENCES] = bad_texts
+    return given or None
+
+
+class TypicalProcessor(AdapterLogitsProcessor):
+    """Locally typical sampling (Meister et al. 2022): keeps the tokens whose surprise is about the expected one."""
+
+    def is_argmax_invariant(self) -> bool:
+        return True  # not in the letter: but greedy decoding must not change, and it comes after the temperature
+
+    def new_req_logits_processor(self, params: SamplingParams) -> Callable[..., torch.Tensor] | None:
+        mass = (params.extra_args or {}).get(TYPICAL_P)
+        return None if mass is None else lambda _, logits: keep_typical(logits, mass)
+
+
+class NoRepeatNgramProcessor(AdapterLogitsProcessor):
+    """No run of n tokens comes twice, the prompt's included."""
+
+    def is_argmax_invariant(self) -> bool:
+        return False
+
+    def new_req_logits_processor(self, params: SamplingParams) -> Callable[..., torch.Tensor] | None:
+        size = (params.extra_args or {}).get(NO_REPEAT_NGRAM_SIZE)
+        if size is None:
+            return None
+        return lambda prompt_ids, output_ids, logits: exclude_repeats(logits, [*prompt_ids, *output_ids], size)
+
+
+# By name: vLLM's processes import them. The last one sees what the others have left.
+LOGITS_PROCESSORS = tuple(
+    f"{each.__module__}:{each.__qualname__}" for each in (TypicalProcessor, NoRepeatNgramProcessor, BadTextsProcessor)
+)
+
+
+def keep_typical(logits: torch.Tensor, mass: float) -> torch.Tensor:
+    """logits: [vocabulary]. As transformers' TypicalLogitsWarper."""
+    log_probs = logits.log_softmax(-1)
+    probs = log_probs.exp()
+    entropy = -(log_probs * probs).nansum()
+    order = (-log_probs - entropy).abs().argsort()
+    before = probs[order].cumsum(-1) - probs[order]
+    return logits.masked_fill(torch.zeros_like(logits, dtype=torch.bool).scatter(0, order, before >= mass), -torch.inf)
+
+
+def exclude_repeats(logits: torch.Tensor, ids: list[int], size: int) -> torch.Tensor:
+    """logits: [vocabulary]; `ids`: all tokens so far."""
+    start = ids[len(ids) - size + 1 :]
+    repeats = {ids[i + size - 1] for i in range(len(ids) - size + 1) if ids[i : i + size - 1] == start}
+    if not repeats:
+        return logits
+    return logits.index_fill(0, torch.tensor(sorted(repeats), device=logits.device), -torch.inf)

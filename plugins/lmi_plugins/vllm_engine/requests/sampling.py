@@ -1,0 +1,63 @@
+"""LMI's generation parameters as vLLM takes them."""
+
+from typing import Any
+
+import orjson
+
+from lmi_core.chats.reasoning.guide import after_reasoning
+from lmi_core.engines.extended_parameters import ExtendedParameters
+from lmi_plugins.vllm_engine.library import RequestOutputKind, SamplingParams, StructuredOutputsParams
+from lmi_plugins.vllm_engine.requests.logits_processors import extra_arguments
+
+
+def sampling_params(parameters: ExtendedParameters, sequence_index: int, log_probs: bool) -> SamplingParams:
+    """For one of the request's sequences. Texts, and so stop sequences, are not vLLM's: see `generation`."""
+    return SamplingParams(
+        temperature=parameters.temperature if parameters.do_sample else 0.0,
+        top_k=max(parameters.top_k, 0),
+        top_p=parameters.top_p,
+        min_p=parameters.min_p,
+        seed=None if parameters.seed is None else (parameters.seed + sequence_index) % 2**63,
+        repetition_penalty=parameters.repetition_penalty,
+        presence_penalty=parameters.presence_penalty,
+        frequency_penalty=parameters.frequency_penalty,
+        logit_bias={int(token_id): bias for token_id, bias in (parameters.logit_bias or {}).items()} or None,
+        stop_token_ids=parameters.stop_token_ids,
+        ignore_eos=parameters.ignore_eos_token,
+        max_tokens=parameters.max_new_tokens,
+        min_tokens=min(parameters.min_length, parameters.max_new_tokens),
+        logprobs=parameters.num_top_tokens if log_probs else None,
+        prompt_logprobs=parameters.num_prompt_top_tokens if parameters.wants_prefill and not sequence_index else None,
+        structured_outputs=structured_outputs(parameters),
+        extra_args=extra_arguments(parameters),
+        detokenize=False,
+        output_kind=RequestOutputKind.DELTA,
+        skip_clone=True,
+    )
+
+
+def structured_outputs(parameters: ExtendedParameters) -> StructuredOutputsParams | None:
+    guides: dict[str, Any] = {
+        "choice": parameters.guided_choice,
+        "json": parameters.guided_json,
+        "regex": parameters.guided_regex,
+        "grammar": parameters.guided_grammar,
+    }
+    given = {kind: guide for kind, guide in guides.items() if guide is not None}
+    if given and parameters.guided_reasoning is not None:
+        (kind,) = given
+        tag = after_reasoning(parameters.guided_reasoning, _as_format(kind, given[kind]))
+        return StructuredOutputsParams(structural_tag=orjson.dumps(tag).decode())
+    return StructuredOutputsParams(**given) if given else None
+
+
+def _as_format(kind: str, guide: Any) -> dict[str, Any]:
+    """Of xgrammar's structural tags."""
+    match kind:
+        case "json":
+            return {"type": "json_schema", "json_schema": guide}
+        case "regex":
+            return {"type": "regex", "pattern": guide}
+        case "grammar":
+            return {"type": "grammar", "grammar": guide}
+    return {"type": "or", "elements": [{"type": "const_string", "value": text} for text in guide]}

@@ -1,0 +1,93 @@
+import re
+from pathlib import Path
+
+from pydantic import Field
+
+from lmi_core.configuration.configuration import Configuration
+from lmi_core.configuration.options_document import example, markdown
+from lmi_core.configuration.properties import HandlerProperties, ModelProperties, Properties, ServerProperties, declared
+
+
+class BackendProperties(ModelProperties):
+    dtype: str = Field(default="auto", description="Type of the weights: a|b.")
+    max_rolling_batch_size: int = Field(default=64, description="Most requests.")
+
+
+class BareBackendProperties(ModelProperties):
+    pass
+
+
+TYPES: dict[str, type[Properties]] = {
+    "server": ServerProperties,
+    "handler": HandlerProperties,
+    "model": ModelProperties,
+    "toy": BackendProperties,
+    "bare": BareBackendProperties,
+}
+
+
+def test_example_changes_nothing(tmp_path: Path) -> None:
+    (tmp_path / "serving.properties").write_text(example(TYPES))
+    assert {value.source for value in load(tmp_path).effective()} == {"default"}
+
+
+def test_uncommented_example_gives_the_defaults(tmp_path: Path) -> None:
+    uncommented = re.sub(r"^#(?! )", "", example(TYPES), flags=re.MULTILINE)
+    (tmp_path / "serving.properties").write_text(uncommented)
+    given = {value.key: (value.value, value.source) for value in load(tmp_path).effective()}
+    for key in declared(ServerProperties) + declared(HandlerProperties) + declared(BackendProperties):
+        value, source = given[key.key]
+        assert value == key.default
+        assert source.startswith("serving.properties:") == bool(key.default), key.key
+
+
+def load(directory: Path) -> Configuration:
+    configuration = Configuration.read(directory, {})
+    configuration.load(ServerProperties)
+    configuration.load(HandlerProperties)
+    configuration.load(BackendProperties)
+    configuration.explain_unread({})
+    return configuration
+
+
+def test_example_shows_help_above_each_key() -> None:
+    assert "\n\n# Type of the weights: a|b.\n#option.dtype=auto\n" in example(TYPES)
+
+
+def test_sections_show_what_a_type_adds_or_changes() -> None:
+    sections = dict(re.findall(r"^# == (\w+) ==\n(.*?)(?=^# ==|\Z)", example(TYPES), flags=re.MULTILINE | re.DOTALL))
+    assert list(sections) == ["server", "handler", "model", "toy"]
+    assert re.findall(r"^#(\S+)=", sections["toy"], flags=re.MULTILINE) == [
+        "option.max_rolling_batch_size",
+        "option.dtype",
+    ]
+
+
+def test_keys_shared_by_siblings_are_shown_for_both() -> None:
+    class SiblingProperties(ModelProperties):
+        dtype: str = Field(default="auto", description="Type of the weights: a|b.")
+
+    assert example({"toy": BackendProperties, "sibling": SiblingProperties}).count("#option.dtype=auto") == 2
+
+
+def test_markdown_row() -> None:
+    assert (
+        "| `option.model_id`, `option.s3url` | text |  | `OPTION_MODEL_ID`, `OPTION_S3URL`, `HF_MODEL_ID` | "
+        "A folder, an s3:// URL or a Hugging Face hub id with the weights; the model directory when not given. |\n"
+    ) in markdown(TYPES)
+
+
+def test_markdown_row_shows_other_spellings() -> None:
+    assert "\n| `option.entryPoint`, `option.entrypoint`, `option.entry_point` | text | " in markdown(TYPES)
+
+
+def test_markdown_tables_are_whole() -> None:
+    rows = [line for line in markdown(TYPES).splitlines() if line.startswith("|")]
+    assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {6}
+    assert "Type of the weights: a\\|b." in rows[-1]
+
+
+def test_markdown_documents_every_key() -> None:
+    document = markdown(TYPES)
+    keys = [key.key for properties_type in TYPES.values() for key in declared(properties_type)]
+    assert [key for key in keys if f"| `{key}`" not in document] == []

@@ -1,0 +1,64 @@
+"""Which streams wait for more of their tokens, and how long."""
+
+import asyncio
+from contextlib import ExitStack
+
+import pytest
+
+from lmi_core.engines import gathering
+from lmi_core.engines.gathering import TICK, Gathering, GatheringStream
+
+MANY = 100
+
+
+def waits(stream: GatheringStream) -> bool:
+    """Whether it would wait now."""
+    wait = stream.wait()
+    try:
+        wait.send(None)
+    except StopIteration:
+        return False
+    wait.close()
+    return True
+
+
+@pytest.mark.parametrize(("longest", "streams", "expected"), [(1, 1, False), (1, 5, False), (1, MANY, True)])
+async def test_only_many_streams_wait(longest: float, streams: int, expected: bool) -> None:
+    gathering = Gathering(longest)
+    with ExitStack() as stack:
+        for _ in range(streams):
+            stream = stack.enter_context(gathering.stream())
+        assert waits(stream) == expected
+    assert not waits(stream)  # they are over
+
+
+async def test_nobody_waits_longer_than_allowed() -> None:
+    with ExitStack() as stack:
+        none, short = Gathering(0), Gathering(2 * TICK)
+        for _ in range(MANY):
+            unhurried = stack.enter_context(none.stream())
+            hurried = stack.enter_context(short.stream())
+        assert not waits(unhurried)
+        begun = asyncio.get_running_loop().time()
+        async with asyncio.timeout(30):
+            await hurried.wait()
+            await hurried.wait()
+        assert asyncio.get_running_loop().time() - begun >= 4 * TICK
+
+
+async def test_a_stream_waits_neither_at_nor_after_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gathering, "SECONDS_PER_STREAM", 1000)
+    found = Gathering(1000)
+    with found.stream() as stream, found.stream() as other, found.stream() as leaving:
+        waiting, going, left = (asyncio.create_task(each.wait()) for each in (stream, other, leaving))
+        await asyncio.sleep(0)
+        left.cancel()
+        stream.end()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert waiting.done()
+        assert left.cancelled()
+        assert not going.done()
+        assert not waits(stream)
+        other.end()
+        await going

@@ -1,0 +1,116 @@
+from typing import Self
+
+import pytest
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from lmi_core.errors import InvalidPayload
+from lmi_core.payloads.payload import read_object, read_payload, shown
+
+
+class Message(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    role: str
+
+
+class Payload(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    inputs: str = Field(min_length=1)
+    temperature: float = Field(1.0, ge=0)
+    messages: list[Message] = Field(default_factory=list, min_length=1)
+    even: int = 0
+    odd: int = 1
+
+    @field_validator("even")
+    @classmethod
+    def _even(cls, value: int) -> int:
+        if value % 2:
+            raise ValueError("must be even")
+        return value
+
+    @model_validator(mode="after")
+    def _neighbours(self) -> Self:
+        if abs(self.even - self.odd) != 1:
+            raise ValueError("`even` and `odd` must be neighbours")
+        return self
+
+
+def error_of(body: bytes) -> str:
+    with pytest.raises(InvalidPayload) as raised:
+        read_payload(body, Payload)
+    return raised.value.message
+
+
+def test_read_object() -> None:
+    assert read_object(b' {"a": [1, "\xc3\xa9"]} ') == {"a": [1, "é"]}
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"{'a': 1}", b'{"a": NaN}', b'{"a": "\xff"}', b'{"a": 1} x'])
+def test_not_json(body: bytes) -> None:
+    with pytest.raises(InvalidPayload, match=r"^the body is not valid JSON: "):
+        read_object(body)
+
+
+def test_object_that_is_no_body() -> None:
+    with pytest.raises(InvalidPayload, match=r"^the header must be a JSON object"):
+        read_object(b"[]", "the header")
+
+
+@pytest.mark.parametrize(
+    ("body", "given"),
+    [
+        (b"[1]", "[1]"),
+        (b'"text"', "'text'"),
+        (b"null", "None"),
+        (b"3", "3"),
+        (b'"' + b"x" * 100 + b'"', "'" + "x" * 79 + "..."),
+    ],
+)
+def test_not_an_object(body: bytes, given: str) -> None:
+    with pytest.raises(InvalidPayload) as raised:
+        read_object(body)
+    assert raised.value.message == f"the body must be a JSON object. Given: {given}"
+
+
+def test_read_payload() -> None:
+    assert read_payload(b'{"inputs": "x", "temperature": 2}', Payload) == Payload(inputs="x", temperature=2.0)
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (b"{}", "`inputs` is required"),
+        (b'{"inputs": 3}', "`inputs` must be a valid string. Given: 3"),
+        (b'{"inputs": null}', "`inputs` must be a valid string. Given: None"),
+        (b'{"inputs": ""}', "`inputs` must have at least 1 character. Given: ''"),
+        (
+            b'{"inputs": "x", "temperature": -1}',
+            "`temperature` must be greater than or equal to 0. Given: -1",
+        ),
+        (b'{"inputs": "x", "temperature": "1"}', "`temperature` must be a valid number. Given: '1'"),
+        (b'{"inputs": "x", "even": 3}', "`even` must be even. Given: 3"),
+        (b'{"inputs": "x", "even": 2, "odd": 5}', "`even` and `odd` must be neighbours"),
+        (b'{"inputs": "x", "messages": [{"role": "a"}, {}]}', "`messages.1.role` is required"),
+        (b'{"inputs": "x", "messages": [{"role": 1}]}', "`messages.0.role` must be a valid string. Given: 1"),
+        (b'{"inputs": "x", "temprature": 1}', "`temprature` is no field of this request. Did you mean `temperature`?"),
+        (b'{"inputs": "x", "messages": []}', "`messages` must have at least 1 item. Given: []"),
+        (b'{"inputs": "x", "zzz": 1}', "`zzz` is no field of this request."),
+        (b"[]", "the body must be a JSON object. Given: []"),
+    ],
+)
+def test_message_names_field_bound_and_value(body: bytes, message: str) -> None:
+    assert error_of(body) == message
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [("a", "'a'"), ("x" * 78, repr("x" * 78)), ("x" * 79, "'" + "x" * 79 + "..."), ([None, True], "[None, True]")],
+)
+def test_shown(value: object, expected: str) -> None:
+    assert shown(value) == expected
+
+
+def test_what_is_nested_too_deeply_to_show() -> None:
+    body = b"[" * 1023 + b"]" * 1023  # orjson reads no more
+    assert error_of(body) == "the body must be a JSON object. Given: a value nested too deeply to show"

@@ -1,0 +1,58 @@
+from typing import Any
+
+import pytest
+from pydantic import Field
+
+from lmi_core.errors import InvalidPayload
+from lmi_core.payloads.tolerant_payload import MAX_NAMES_COMPARED, TolerantPayload, read_known, take_known
+
+
+class Payload(TolerantPayload):
+    inputs: str
+    limit: int | None = Field(None, alias="max")
+
+
+def test_unknown_fields_are_dropped_and_named() -> None:
+    payload, ignored = read_known(b'{"inputs": "a", "max": 3, "zzz": 1, "yyy": {}, "nothing": null}', Payload, False)
+    assert (payload.inputs, payload.limit, ignored) == ("a", 3, ("zzz", "yyy"))
+
+
+@pytest.mark.parametrize(
+    ("given", "strict", "message"),
+    [
+        ({"inputs": "a", "inptus": 1}, True, "`inptus` is no field of this request. Did you mean `inputs`?"),
+        ({"inputs": "a", "zzz": None}, True, "`zzz` is no field of this request."),
+        ({"inputs": 3, "zzz": 1}, False, "`inputs` must be a valid string. Given: 3"),
+        ({"input": "a"}, False, "`inputs` is required. Did you mean it by `input`?"),
+        ({"zzz": "a"}, False, "`inputs` is required"),
+        (
+            {"inputs": "a", "output_formatter": "sse"},
+            False,
+            "`output_formatter` is no field of this request: the model's option.output_formatter says how answers are"
+            " written",
+        ),
+        (
+            {"inputs": "a", "session_id": "1"},
+            True,
+            "`session_id` is no field of this request: there are no sessions of generating requests",
+        ),
+    ],
+)
+def test_errors(given: dict[str, Any], strict: bool, message: str) -> None:
+    with pytest.raises(InvalidPayload) as raised:
+        take_known(given, Payload, strict)
+    assert raised.value.message == message
+
+
+def test_very_many_unknown_fields_are_not_compared() -> None:
+    given = {f"input{i}": 1 for i in range(MAX_NAMES_COMPARED)} | {"inputz": 1}
+    with pytest.raises(InvalidPayload, match=r"^`inputs` is required\. Did you mean it by `input\d+`\?$"):
+        take_known(given, Payload, False)
+    with pytest.raises(InvalidPayload, match=r"^`inputs` is required$"):
+        take_known({f"{i}": 1 for i in range(MAX_NAMES_COMPARED)} | {"inputz": 1}, Payload, False)
+
+
+def test_schema_allows_what_is_dropped() -> None:
+    schema = Payload.model_json_schema()
+    assert schema["additionalProperties"] is True
+    assert schema["properties"].keys() == {"inputs", "max"}

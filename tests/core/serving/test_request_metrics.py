@@ -1,0 +1,49 @@
+import logging
+import re
+from contextlib import aclosing
+
+import pytest
+
+from lmi_core.request import GenerationRequest
+from tests.conftest import ModelDirectory, Serve
+
+LINE = re.compile(
+    r"request (\S+): (\d+) prompt tokens, (\d+) generated tokens, first token after ([\d.]+) ms, all after ([\d.]+) ms"
+)
+PROPERTIES = "option.rolling_batch=scripted\noption.scripted_text=one two three\noption.scripted_delay=0.01\n"
+PAYLOAD = {"inputs": "a few words", "parameters": {"max_new_tokens": 3}}
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_each_request_is_logged(
+    serve: Serve, model_dir: ModelDirectory, caplog: pytest.LogCaptureFixture, stream: bool
+) -> None:
+    caplog.set_level(logging.INFO, "lmi_core.serving.request_metrics")
+    server = await serve(model_dir({"serving.properties": PROPERTIES + "log_request_metric=true\n"}))
+    answer = await server.post("/invocations", {**PAYLOAD, "stream": stream}, headers={"x-request-id": "r1"})
+    assert answer.status == 200
+    (found,) = [LINE.fullmatch(record.message) for record in caplog.records if LINE.fullmatch(record.message)]
+    assert found is not None
+    request_id, prompt_tokens, generated, first, last = found.groups()
+    assert (request_id, prompt_tokens, generated) == ("r1", "3", "3")
+    assert 0 < float(first) <= float(last) - 15
+
+
+async def test_a_request_that_is_left_is_logged(
+    serve: Serve, model_dir: ModelDirectory, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "lmi_core.serving.request_metrics")
+    server = await serve(model_dir({"serving.properties": PROPERTIES + "log_request_metric=true\n"}))
+    (request,) = await server.model.validate([GenerationRequest("a few words", {})], "left")
+    async with aclosing(server.model.generate([request], "left")) as steps:
+        await anext(steps)
+    assert "request left: 3 prompt tokens, 1 generated tokens" in caplog.text
+
+
+async def test_nothing_is_logged_unless_it_is_asked_for(
+    serve: Serve, model_dir: ModelDirectory, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "lmi_core.serving.request_metrics")
+    server = await serve(model_dir({"serving.properties": PROPERTIES}))
+    assert (await server.post("/invocations", PAYLOAD)).status == 200
+    assert not caplog.records

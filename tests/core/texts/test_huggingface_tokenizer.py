@@ -1,0 +1,237 @@
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from transformers import ByT5Tokenizer, PreTrainedTokenizerFast
+
+from lmi_core.chats.chat import Chat
+from lmi_core.errors import ConfigurationError, InvalidPayload
+from lmi_core.texts.huggingface_tokenizer import FastDetokenizer, HuggingFaceTokenizer
+from lmi_core.tokenizer import Detokenizer
+
+TEXT = "Grüße aus 東京, the quick brown fox. 👩\u200d👩\u200d👧 ½ naïve façade — «да»\n\tend"
+
+
+def train(add_prefix_space: bool = False) -> Tokenizer:
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=add_prefix_space)
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    special = ["<s>", "</s>"]
+    trainer = trainers.BpeTrainer(
+        vocab_size=280, special_tokens=special, initial_alphabet=alphabet, show_progress=False
+    )
+    tokenizer.train_from_iterator(["the quick brown fox"], trainer)
+    return tokenizer
+
+
+def metaspace() -> Tokenizer:
+    """Writes a blank before a word as part of it, and drops it at the start of a text: as Llama's and T5's do."""
+    pieces = ["<unk>", "</s>", "▁Hello", "▁world", "!", "▁", "wide"] + [f"<0x{byte:02X}>" for byte in range(256)]
+    vocabulary = {piece: place for place, piece in enumerate(pieces)}
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[], unk_token="<unk>", byte_fallback=True))
+    tokenizer.decoder = decoders.Sequence(
+        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    )
+    return tokenizer
+
+
+def wrap(tokenizer: Tokenizer) -> HuggingFaceTokenizer:
+    pretrained: Any = PreTrainedTokenizerFast  # not typed
+    return HuggingFaceTokenizer(pretrained(tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>"))
+
+
+def slow() -> HuggingFaceTokenizer:
+    pretrained: Any = ByT5Tokenizer  # not typed; every byte is a token
+    return HuggingFaceTokenizer(pretrained())
+
+
+def texts(detokenizer: Detokenizer, ids: list[int]) -> list[str]:
+    return [detokenizer.step(token_id) for token_id in ids]
+
+
+@pytest.fixture(scope="module", params=["fast", "slow"])
+def tokenizer(request: pytest.FixtureRequest) -> HuggingFaceTokenizer:
+    return wrap(train()) if request.param == "fast" else slow()
+
+
+def encode(tokenizer: HuggingFaceTokenizer, text: str) -> list[int]:
+    return [token_id for token_id in tokenizer.encode(text) if token_id not in tokenizer.special_ids]
+
+
+class Reversed(PreTrainedTokenizerFast):
+    def encode(self, text: str, **options: Any) -> list[int]:
+        return list(reversed(super().encode(text, **options)))
+
+
+@pytest.mark.parametrize("add_special_tokens", [True, False])
+@pytest.mark.parametrize("case", ["plain", "truncates", "pads", "splits special tokens", "encodes by itself"])
+def test_encodes_as_transformers_does(case: str, add_special_tokens: bool) -> None:
+    backend = train()
+    backend.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 0)])
+    if case == "truncates":
+        backend.enable_truncation(3)
+    if case == "pads":
+        backend.enable_padding(length=50)
+    pretrained_type: Any = Reversed if case == "encodes by itself" else PreTrainedTokenizerFast
+    pretrained = pretrained_type(
+        tokenizer_object=backend,
+        bos_token="<s>",
+        eos_token="</s>",
+        split_special_tokens=case == "splits special tokens",
+    )
+    ids = HuggingFaceTokenizer(pretrained).encode("the quick</s> fox", add_special_tokens)
+    assert ids == pretrained.encode("the quick</s> fox", add_special_tokens=add_special_tokens)
+    assert (pretrained.bos_token_id in ids) is add_special_tokens
+    assert (pretrained.eos_token_id in ids) is (case != "splits special tokens")
+
+
+@pytest.mark.parametrize(
+    "options", [{"truncation": True, "max_length": 2}, {"padding": "max_length", "max_length": 50}]
+)
+def test_encodes_whole_texts_whatever_others_asked_of_the_tokenizer(options: dict[str, Any]) -> None:
+    tokenizer = wrap(train())
+    tokenizer.pretrained.add_special_tokens({"pad_token": "</s>"})
+    ids = tokenizer.encode(TEXT)
+    tokenizer.pretrained(TEXT, **options)
+    assert tokenizer.encode(TEXT) == ids
+
+
+def test_writes_whole_characters_only(tokenizer: HuggingFaceTokenizer) -> None:
+    ids = encode(tokenizer, TEXT)
+    assert len(ids) > len(TEXT)
+    written = texts(tokenizer.detokenizer([]), ids)
+    assert "".join(written) == TEXT
+    assert "\ufffd" not in "".join(written)
+
+
+def test_goes_on_from_a_prompt(tokenizer: HuggingFaceTokenizer) -> None:
+    prompt, rest = encode(tokenizer, TEXT[:20]), encode(tokenizer, TEXT[20:])
+    assert "".join(texts(tokenizer.detokenizer(prompt), rest)) == TEXT[20:]
+
+
+def test_special_tokens_have_no_text(tokenizer: HuggingFaceTokenizer) -> None:
+    end_id = tokenizer.pretrained.eos_token_id
+    assert end_id in tokenizer.special_ids
+    hello = encode(tokenizer, "hello")
+    assert "".join(texts(tokenizer.detokenizer([]), [*hello, end_id, *hello])) == "hellohello"
+
+
+def test_a_character_left_incomplete_is_not_written(tokenizer: HuggingFaceTokenizer) -> None:
+    ids = encode(tokenizer, "a東")
+    assert texts(tokenizer.detokenizer([]), ids[:-1]) == ["a"] + [""] * (len(ids) - 2)
+
+
+def test_the_first_word_keeps_the_blank_before_it() -> None:
+    tokenizer = wrap(metaspace())
+    assert texts(tokenizer.detokenizer([2]), [3, 4]) == [" world", "!"]
+    assert texts(tokenizer.detokenizer([]), [3, 4]) == ["world", "!"]
+
+
+def test_characters_written_as_bytes() -> None:
+    tokenizer = wrap(metaspace())
+    ids = [7 + byte for byte in "é東".encode()]
+    assert texts(tokenizer.detokenizer([2]), ids) == ["", "é", "", "", "東"]
+
+
+def test_goes_on_when_the_text_before_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Broken:
+        def step(self, tokenizer: Tokenizer, token_id: int) -> str:
+            raise Exception("Invalid prefix encountered while decoding stream.")
+
+    detokenizer = wrap(train()).detokenizer([])
+    assert isinstance(detokenizer, FastDetokenizer)
+    monkeypatch.setattr(detokenizer, "_stream", Broken())
+    tokenizer = train()
+    assert "".join(texts(detokenizer, tokenizer.encode("the end").ids)) == "the end"
+
+
+def test_encodes_with_the_special_tokens_that_the_model_expects() -> None:
+    assert slow().encode("a") == [ord("a") + 3, 1]
+
+
+def test_loads_from_a_directory(tmp_path: Path) -> None:
+    wrap(train()).pretrained.save_pretrained(tmp_path)
+    loaded = HuggingFaceTokenizer.load(str(tmp_path))
+    assert "".join(texts(loaded.detokenizer([]), loaded.encode(TEXT))) == TEXT
+
+
+def test_a_directory_without_a_tokenizer_is_a_configuration_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"the tokenizer cannot be loaded: .+") as caught:
+        HuggingFaceTokenizer.load(str(tmp_path))
+    assert str(tmp_path) in caught.value.message
+    assert "\n" not in caught.value.message
+
+
+def test_importing_the_module_does_not_import_transformers() -> None:
+    code = "import sys, lmi_core.texts.huggingface_tokenizer; sys.exit('transformers' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("make", [train, metaspace])
+def test_bytes_of_tokens_are_those_of_the_text(make: Callable[[], Tokenizer]) -> None:
+    tokenizer = wrap(make())
+    ids = tokenizer.encode("Hello ü東", add_special_tokens=False)
+    data = [tokenizer.token_bytes(token_id) for token_id in ids]
+    assert b"".join(data).replace(b"<unk>", b"") in ("Hello ü東".encode(), " Hello ü東".encode())
+    assert max(len(each.decode(errors="ignore").encode()) < len(each) for each in data)
+
+
+def test_several_load_at_once_in_a_new_process(tmp_path: Path) -> None:
+    wrap(train()).pretrained.save_pretrained(tmp_path)
+    code = (
+        "import sys\n"
+        "from concurrent.futures import ThreadPoolExecutor\n"
+        "from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer\n"
+        "with ThreadPoolExecutor(8) as threads:\n"
+        "    print(len(list(threads.map(HuggingFaceTokenizer.load, sys.argv[1:] * 8))))\n"
+    )
+    result = subprocess.run([sys.executable, "-c", code, tmp_path], capture_output=True, text=True, timeout=60)
+    assert result.stdout == "8\n", result.stderr
+
+
+def test_vocabulary_size() -> None:
+    tokenizer = wrap(train())
+    assert max(tokenizer.encode(TEXT)) < tokenizer.vocabulary_size == len(tokenizer.pretrained.get_vocab())
+
+
+TEMPLATE = "{% for message in messages %}<{{ message.role }}>{{ message.content }}{% endfor %}"
+CHAT = Chat([{"role": "user", "content": "Hi"}])
+
+
+def test_chat_template_of_the_model() -> None:
+    tokenizer = wrap(train())
+    assert tokenizer.chat_template(with_tools=False) is None
+    tokenizer.pretrained.chat_template = TEMPLATE
+    assert tokenizer.chat_template(with_tools=True) == TEMPLATE
+
+
+def test_chat_template_of_its_own_for_tools() -> None:
+    tokenizer = wrap(train())
+    tokenizer.pretrained.chat_template = {"default": "a", "tool_use": "b"}
+    assert (tokenizer.chat_template(with_tools=False), tokenizer.chat_template(with_tools=True)) == ("a", "b")
+
+
+def test_render_chat() -> None:
+    tokenizer = wrap(train())
+    assert tokenizer.render_chat(CHAT, TEMPLATE + "{% if add_generation_prompt %}<assistant>{% endif %}") == (
+        "<user>Hi<assistant>"
+    )
+    tools = [{"type": "function", "function": {"name": "f"}}]
+    assert (
+        tokenizer.render_chat(Chat(CHAT.messages, tools, {"mood": "kind"}), "{{ tools[0].function.name }} {{ mood }}")
+        == "f kind"
+    )
+
+
+@pytest.mark.parametrize(
+    "template",
+    ["{{ raise_exception('one at a time') }}", "{{ messages.missing.content }}", "{% if %}", "{{ 1 + 'a' }}"],
+)
+def test_template_that_refuses_the_chat(template: str) -> None:
+    with pytest.raises(InvalidPayload, match=r"^`messages` are refused by the chat template: "):
+        wrap(train()).render_chat(CHAT, template)

@@ -1,0 +1,172 @@
+"""Which images are fetched, from a local server that the tests take for a public one."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from lmi_core.configuration.properties import HandlerProperties
+from lmi_core.errors import InvalidPayload
+from lmi_handlers.chat.image_fetching import fetch_image, is_public
+
+PLACE = "messages.0.content.0.image_url.url"
+CONTENT = b"not looked at here"
+
+
+class Host:
+    """Counts the requests that reach it."""
+
+    def __init__(self) -> None:
+        self.paths: list[str] = []
+        self.release = asyncio.Event()
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        self.paths.append(request.path)
+        if request.path == "/slow":
+            await self.release.wait()
+        if request.path.startswith("/hop"):
+            raise web.HTTPFound(request.query["to"])
+        if request.path == "/around":
+            raise web.HTTPFound("/around")
+        return web.Response(status=404 if request.path == "/missing" else 200, body=CONTENT)
+
+
+@pytest.fixture
+def host() -> Host:
+    return Host()
+
+
+@pytest.fixture
+async def url(host: Host) -> AsyncIterator[str]:
+    application = web.Application()
+    application.router.add_get("/{path:.*}", host.answer)
+    async with TestServer(application) as server:
+        yield str(server.make_url("")).rstrip("/")
+        host.release.set()
+
+
+@pytest.fixture
+def everything_is_public(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lmi_handlers.chat.image_fetching.is_public", lambda address: True)
+
+
+def options(domains: str | None = "127.0.0.1", **given: Any) -> HandlerProperties:
+    return HandlerProperties(allowed_media_domains=domains, **given)
+
+
+async def refusal(url: str, allowed: HandlerProperties) -> str:
+    with pytest.raises(InvalidPayload) as raised:
+        await fetch_image(url, PLACE, allowed)
+    assert raised.value.message.startswith(f"`{PLACE}` ")
+    return raised.value.message.removeprefix(f"`{PLACE}` ")
+
+
+@pytest.mark.parametrize("domains", ["127.0.0.1", "images.example.com, 127.0.0.1", "*", '["a.b", "127.0.0.1"]'])
+async def test_allowed_host(url: str, everything_is_public: None, domains: str) -> None:
+    assert await fetch_image(url + "/cat.png", PLACE, options(domains)) == CONTENT
+
+
+@pytest.mark.parametrize("domains", [None, "", "images.example.com", "0.0.1", "[]"])
+async def test_host_that_is_not_allowed(url: str, host: Host, everything_is_public: None, domains: str | None) -> None:
+    assert await refusal(url, options(domains)) == (
+        "cannot be fetched: option.allowed_media_domains does not name 127.0.0.1"
+    )
+    assert host.paths == []
+
+
+async def test_private_address_of_an_allowed_host(url: str, host: Host) -> None:
+    port = url.rpartition(":")[2]
+    for name in ("127.0.0.1", "localhost", "127.1", "2130706433", "0x7f000001", "[::ffff:127.0.0.1]"):
+        assert "cannot be fetched" in await refusal(f"http://{name}:{port}/", options("*"))
+    assert "the host is not on the Internet" in await refusal(url, options("*"))
+    assert host.paths == []
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "127.0.0.1",
+        "10.1.2.3",
+        "172.16.0.1",
+        "192.168.1.1",
+        "169.254.169.254",
+        "100.64.0.1",
+        "0.0.0.0",
+        "224.0.0.1",
+        "255.255.255.255",
+        "::1",
+        "::",
+        "fe80::1",
+        "fd00::1",
+        "ff02::1",
+        "::ffff:10.0.0.1",
+        "2002:7f00:1::",
+        "64:ff9b::7f00:1",
+        "::7f00:1",
+        "240.0.0.1",
+        "4000::1",
+        "127.1",
+        "localhost",
+    ],
+)
+def test_address_within_a_network(address: str) -> None:
+    assert not is_public(address)
+
+
+@pytest.mark.parametrize(
+    "address", ["8.8.8.8", "1.1.1.1", "2606:4700:4700::1111", "::ffff:8.8.8.8", "64:ff9b::808:808"]
+)
+def test_public_address(address: str) -> None:
+    assert is_public(address)
+
+
+async def test_redirect(url: str, host: Host, everything_is_public: None) -> None:
+    assert await fetch_image(f"{url}/hop?to=/cat.png", PLACE, options()) == CONTENT
+    assert host.paths == ["/hop", "/cat.png"]
+
+
+@pytest.mark.parametrize(
+    ("target", "reason"),
+    [
+        ("http://other.example.com/", "option.allowed_media_domains does not name other.example.com"),
+        ("file:///etc/passwd", "file:///etc/passwd is no http or https URL"),
+    ],
+)
+async def test_redirect_to_what_is_not_allowed(url: str, everything_is_public: None, target: str, reason: str) -> None:
+    assert await refusal(f"{url}/hop?to={target}", options()) == f"cannot be fetched: {reason}"
+
+
+async def test_redirect_to_a_private_address(url: str, host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lmi_handlers.chat.image_fetching.is_public", lambda address: address == "127.0.0.1")
+    port = url.rpartition(":")[2]
+    message = await refusal(f"{url}/hop?to=http://127.0.0.2:{port}/", options("*"))
+    assert "the host is not on the Internet" in message
+    assert host.paths == ["/hop"]
+
+
+async def test_endless_redirects(url: str, host: Host, everything_is_public: None) -> None:
+    assert await refusal(url + "/around", options()) == "cannot be fetched: there are more than 3 redirects"
+    assert len(host.paths) == 4
+
+
+async def test_size(url: str, everything_is_public: None) -> None:
+    assert await fetch_image(url, PLACE, options(max_image_size=len(CONTENT))) == CONTENT
+    message = await refusal(url, options(max_image_size=len(CONTENT) - 1))
+    assert message == f"must be an image of at most {len(CONTENT) - 1} bytes (option.max_image_size)"
+
+
+async def test_time(url: str, everything_is_public: None) -> None:
+    message = await refusal(url + "/slow", options(image_fetch_timeout=1))
+    assert message == "cannot be fetched: that took more than 1 seconds (option.image_fetch_timeout)"
+
+
+async def test_status(url: str, everything_is_public: None) -> None:
+    assert await refusal(url + "/missing", options()) == "cannot be fetched: the answer has the status 404"
+
+
+@pytest.mark.parametrize("wrong", ["http://", "http://127.0.0.1:99999/", "https://[::1/"])
+async def test_no_url(wrong: str) -> None:
+    assert (await refusal(wrong, options("*"))).startswith("cannot be fetched: ")

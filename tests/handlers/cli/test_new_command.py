@@ -1,0 +1,44 @@
+"""What `lmi new` writes works as it is."""
+
+import ast
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lmi_core.errors import ConfigurationError
+from lmi_handlers.cli.new_command import write_new
+
+OPTIONS = ("-o", "asyncio_default_fixture_loop_scope=function")  # pytest-asyncio warns without it
+KINDS = ("formatter", "handler", "backend")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_written_passes_its_own_test(kind: str, tmp_path: Path) -> None:
+    words = write_new(kind, "my_own", tmp_path)
+    assert f"pytest {tmp_path / 'my_own'} " in words
+    result = subprocess.run(
+        [sys.executable, "-W", "error", "-m", "pytest", "-q", "-p", "no:cacheprovider", *OPTIONS, "my_own"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=os.environ,
+    )
+    assert result.returncode == 0, result.stdout
+    for source in (tmp_path / "my_own").rglob("*.py"):
+        assert ast.get_docstring(ast.parse(source.read_text())) or source.name.startswith("test_")
+
+
+@pytest.mark.parametrize("name", ["My", "my-own", "2nd", ""])
+def test_bad_name(name: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="is no name for a formatter"):
+        write_new("formatter", name, tmp_path)
+
+
+def test_folder_that_exists(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    with pytest.raises(ConfigurationError, match="mine exists already"):
+        write_new("backend", "mine", tmp_path)

@@ -1,0 +1,399 @@
+"""The routes that manage adapters, with models of all three kinds: formatters only, a `handle` function, weights."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import orjson
+import pytest
+import pytest_asyncio
+from aiohttp import web
+
+from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
+from lmi_plugins.backends.scripted import Script
+from tests.conftest import SCRIPTED, Answer, ModelDirectory, RunningServer, Serve
+from tests.lmi_process import client_of
+from tests.plugins.torch_engine.adapters.lora_adapters import merged_model, save_adapter
+from tests.plugins.torch_engine.tiny_models import reference_ids, reference_model
+
+ADAPTERS = "/models/model/adapters"
+BACKSLASH = "\\"
+OTHER_HOST = "192.0.2.7"
+
+FORMATTER = """\
+from djl_python.output_formatter import output_formatter
+
+@output_formatter
+def f(response_data: dict) -> dict:
+    return {"by": "NAME"} | response_data
+"""
+
+HANDLE = """\
+import os
+from pathlib import Path
+from djl_python import Input, Output
+
+adapters = {}
+
+def register_adapter(inputs):
+    source = Path(inputs.get_property("src"))
+    if source.name == "two":
+        marker = source / "taken"
+        if marker.exists():
+            marker.unlink()
+            return Output().error("the second process refuses")
+        marker.touch()
+    adapters[inputs.get_property("name")] = source.name
+    return Output().add("changed")
+
+update_adapter = register_adapter
+
+def unregister_adapter(inputs):
+    del adapters[inputs.get_property("name")]
+    return Output().add("changed")
+
+def handle(inputs):
+    if inputs.is_empty():
+        return None
+    return Output().add_as_json({"process": os.getpid(), "adapters": adapters})
+"""
+
+
+@pytest.fixture
+def directory(model_dir: ModelDirectory) -> Path:
+    """Adapters with formatters, beside the one that is loaded from the start."""
+    files = {f"{folder}/model.py": FORMATTER.replace("NAME", folder) for folder in ("adapters/french", "one", "two")}
+    wrong = {
+        "wrong/model.py": "import nothing_of_this_name\n",
+        "empty/notes.txt": "",
+        "weights/adapter_config.json": "",
+    }
+    return model_dir({"serving.properties": SCRIPTED, **files, **wrong})
+
+
+@pytest.fixture
+async def server(serve: Serve, directory: Path) -> RunningServer:
+    return await serve(directory)
+
+
+async def delete(server: RunningServer, path: str) -> Answer:
+    async with server.client.delete(path) as response:
+        return Answer(response.status, response.headers, await response.read())
+
+
+async def written_by(server: RunningServer, adapter: str) -> str:
+    answer = await server.post("/invocations", {"inputs": "a", "adapters": adapter})
+    return str(answer.json()["by"]) if answer.status == 200 else str(answer.json()["error"])
+
+
+async def sources(server: RunningServer) -> dict[str, str]:
+    listed = (await server.get(ADAPTERS)).json()["adapters"]
+    return {each["name"]: Path(each["src"]).name for each in listed}
+
+
+async def test_adapter_comes_changes_and_goes(server: RunningServer, directory: Path) -> None:
+    assert await sources(server) == {"french": "french"}
+    answer = await server.post(f"{ADAPTERS}?name=danish&src={directory / 'one'}&preload=false&pin=false")
+    assert (answer.status, answer.json()) == (200, {"status": "Adapter danish registered"})
+    assert await written_by(server, "danish") == "one"
+    answer = await server.get(f"{ADAPTERS}/danish")
+    assert (answer.status, answer.json()) == (200, {"name": "danish", "src": str(directory / "one")})
+    answer = await server.post(f"{ADAPTERS}/danish/update", {"src": "two"})
+    assert (answer.status, answer.json()) == (200, {"status": "Adapter danish updated"})
+    assert await written_by(server, "danish") == "two"
+    assert await sources(server) == {"danish": "two", "french": "french"}
+    for name in ("danish", "french"):
+        answer = await delete(server, f"{ADAPTERS}/{name}")
+        assert (answer.status, answer.json()) == (200, {"status": f"Adapter {name} unregistered"})
+        assert await written_by(server, name) != "two"
+    assert await sources(server) == {}
+    assert (await server.post(ADAPTERS, {"name": "french", "src": "adapters/french"})).status == 200
+    assert await written_by(server, "french") == "adapters/french"
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "message"),
+    [
+        (ADAPTERS, {"name": "french", "src": "one"}, 409, "there is an adapter `french` already: update or delete it"),
+        (
+            "/models/mudel/adapters",
+            {"name": "a", "src": "one"},
+            404,
+            "model `mudel` is not served. Did you mean `model`?",
+        ),
+        (ADAPTERS, {"name": "a"}, 400, "`src` is required"),
+        (ADAPTERS, {"src": "one"}, 400, "`name` is required"),
+        (ADAPTERS, {"name": "", "src": "one"}, 400, "`name` must have at least 1 character"),
+        (ADAPTERS, {"name": "a" * 256, "src": "one"}, 400, "`name` must have at most 255 characters. Given: 'aaa"),
+        *(
+            (ADAPTERS, {"name": name, "src": "one"}, 400, f"`name` must be printable, without / and {BACKSLASH}")
+            for name in ("a/b", f"a{BACKSLASH}b", ".", "..", "a\n", "\0", " a", "a ", " ", "\u202ea")
+        ),
+        (
+            ADAPTERS,
+            {"name": "a", "src": "none"},
+            400,
+            "`src` must be a folder on the server's host, or an s3:// URL. Given: 'none'",
+        ),
+        (ADAPTERS, {"name": "a", "src": "\0"}, 400, "`src` must be a folder"),
+        (ADAPTERS, {"name": "a", "src": "o" * 5000}, 400, "`src` must be a folder"),
+        (ADAPTERS, {"name": "a", "src": "one", "pin": True}, 400, "`pin` must be false: no adapter is pinned"),
+        (ADAPTERS, {"name": "a", "src": "one", "perload": True}, 400, "`perload` is no field of this request."),
+        (f"{ADAPTERS}/frensh/update", {"src": "one"}, 404, "there is no adapter `frensh`. Did you mean `french`?"),
+        (f"{ADAPTERS}/french/update", {"src": "none"}, 400, "`src` must be a folder"),
+    ],
+)
+async def test_refused(server: RunningServer, path: str, body: dict[str, Any], status: int, message: str) -> None:
+    answer = await server.post(path, body)
+    assert (answer.status, answer.json()["code"]) == (status, status)
+    assert answer.json()["error"].startswith(message)
+    assert await sources(server) == {"french": "french"}
+
+
+@pytest.mark.parametrize(
+    ("source", "status", "message"),
+    [
+        ("wrong", 424, "No module named 'nothing_of_this_name'"),
+        ("empty", 400, "empty has neither adapter_config.json nor model.py"),
+        ("weights", 400, "the scripted backend takes no LoRA adapters"),
+    ],
+)
+async def test_failure_changes_nothing(server: RunningServer, source: str, status: int, message: str) -> None:
+    for path, body in ((ADAPTERS, {"name": "new", "src": source}), (f"{ADAPTERS}/french/update", {"src": source})):
+        answer = await server.post(path, body)
+        assert answer.status == status
+        assert message in answer.json()["error"]
+        assert await sources(server) == {"french": "french"}
+        assert await written_by(server, "french") == "adapters/french"
+
+
+async def test_unknown_adapter(server: RunningServer) -> None:
+    for answer in (await server.get(f"{ADAPTERS}/frensh"), await delete(server, f"{ADAPTERS}/frensh")):
+        assert answer.status == 404
+        message = "there is no adapter `frensh`. Did you mean `french`? Known: french"
+        assert answer.json() == {"error": message, "code": 404}
+
+
+LATE_IMPORT = """\
+from djl_python.output_formatter import output_formatter
+
+@output_formatter
+def f(response_data: dict) -> dict:
+    from helper import NAME
+    return {"by": NAME}
+"""
+
+
+async def test_formatter_of_an_unloaded_adapter_still_imports(server: RunningServer, directory: Path) -> None:
+    (directory / "one" / "model.py").write_text(LATE_IMPORT)
+    (directory / "one" / "helper.py").write_text("import other\nNAME = other.NAME\n")
+    (directory / "one" / "other.py").write_text("NAME = 'other'\n")
+    assert (await server.post(ADAPTERS, {"name": "a", "src": "one"})).status == 200
+    server.scripted.enqueue(script := Script("said", hold=True))
+    asked = asyncio.create_task(
+        server.post("/invocations", {"inputs": "x", "adapters": "a"}, headers={"x-request-id": "late"})
+    )
+    await script.started.wait()
+    assert (await delete(server, f"{ADAPTERS}/a")).status == 200
+    await server.post("/v1/abort_request", {"request_id": "late"})
+    assert (await asked).json() == {"by": "other"}
+
+
+async def test_one_of_many_at_once_gets_the_name(server: RunningServer) -> None:
+    answers = await asyncio.gather(*(server.post(ADAPTERS, {"name": "a", "src": "one"}) for _ in range(5)))
+    assert sorted(answer.status for answer in answers) == [200, 409, 409, 409, 409]
+
+
+async def test_other_hosts_are_refused(server: RunningServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(web.BaseRequest, "remote", OTHER_HOST)
+    answers = [
+        await server.get(ADAPTERS),
+        await server.get(f"{ADAPTERS}/french"),
+        await server.post(ADAPTERS, {"name": "a", "src": "one"}),
+        await server.post(f"{ADAPTERS}/french/update", {"src": "one"}),
+        await delete(server, f"{ADAPTERS}/french"),
+    ]
+    for answer in answers:
+        assert answer.status == 403
+        assert answer.json()["error"].endswith("from its own host only; open_management=true opens it to others")
+    assert await written_by(server, "french") == "adapters/french"
+
+
+async def test_opened_to_other_hosts(serve: Serve, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (directory / "serving.properties").write_text(f"{SCRIPTED}open_management=true\n")
+    server = await serve(directory)
+    monkeypatch.setattr(web.BaseRequest, "remote", OTHER_HOST)
+    assert (await delete(server, f"{ADAPTERS}/french")).status == 200
+
+
+async def test_handle_function(serve: Serve, model_dir: ModelDirectory) -> None:
+    files = {"one/x": "", "two/x": ""}
+    server = await serve(model_dir({"serving.properties": "minWorkers=2\nmaxWorkers=2\n", "model.py": HANDLE, **files}))
+
+    async def known() -> list[Any]:
+        """What each process knows."""
+        found: dict[int, Any] = {}
+        while len(found) < 2:
+            answers = await asyncio.gather(*(server.post("/invocations", {}) for _ in range(4)))
+            found |= {answer.json()["process"]: answer.json()["adapters"] for answer in answers}
+        return list(found.values())
+
+    assert (await server.post(ADAPTERS, {"name": "a", "src": "one"})).status == 200
+    assert await known() == [{"a": "one"}] * 2
+    for path in (ADAPTERS, f"{ADAPTERS}/a/update"):
+        answer = await server.post(path, {"src": "two"} | ({"name": "b"} if path == ADAPTERS else {}))
+        assert answer.status == 424
+        assert "_adapter answered 424: " in answer.json()["error"]
+        assert "the second process refuses" in answer.json()["error"]
+        assert await known() == [{"a": "one"}] * 2
+    assert await sources(server) == {"a": "one"}
+    assert (await delete(server, f"{ADAPTERS}/a")).status == 200
+    assert await known() == [{}] * 2
+
+
+TELLING = """\
+from djl_python import Input, Output
+
+seen = []
+
+def register_adapter(inputs):
+    content = {key: inputs.get_as_string(key) for key in inputs.get_content().get_keys()}
+    properties = {name: inputs.get_property(name) for name in ("name", "src", "pin", "tier")}
+    seen.append([inputs.get_function_name(), properties, content])
+    return Output().add("done")
+
+update_adapter = unregister_adapter = register_adapter
+
+def handle(inputs):
+    return None if inputs.is_empty() else Output().add_as_json(seen)
+"""
+SOURCE = "s3://bucket/adapters/french?version=2"
+
+
+async def test_handle_function_gets_its_source_and_fields_as_they_are(serve: Serve, model_dir: ModelDirectory) -> None:
+    server = await serve(model_dir({"model.py": TELLING}))
+    body = {"name": "fr", "src": SOURCE, "pin": True, "tier": "gold"}
+    assert (await server.post(f"{ADAPTERS}?alias=f", body)).status == 200
+    assert (await server.get(ADAPTERS)).json() == {"adapters": [{"name": "fr", "src": SOURCE}]}
+    assert (await server.get(f"{ADAPTERS}/fr")).json() == {"name": "fr", "src": SOURCE}
+    assert (await server.post(f"{ADAPTERS}/fr/update", {"tier": "silver"})).status == 200
+    assert (await server.post(f"{ADAPTERS}/fr/update?src=elsewhere")).status == 200
+    assert await sources(server) == {"fr": "elsewhere"}
+    assert (await delete(server, f"{ADAPTERS}/fr")).status == 200
+    properties = {"name": "fr", "src": SOURCE, "pin": "true", "tier": "gold"}
+    changed = {"tier": "silver"}
+    assert (await server.post("/invocations", {})).json() == [
+        ["register_adapter", properties, properties | {"alias": "f"}],
+        ["update_adapter", properties | changed, properties | {"alias": "f"} | changed],
+        [
+            "update_adapter",
+            properties | changed | {"src": "elsewhere"},
+            properties | {"alias": "f"} | changed | {"src": "elsewhere"},
+        ],
+        ["unregister_adapter", {"name": "fr", "src": None, "pin": None, "tier": None}, {}],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [({"name": "fr"}, "`src` is required"), ({"name": "f/r", "src": SOURCE}, "`name` must be printable")],
+)
+async def test_handle_functions_adapter_has_a_name_and_a_source(
+    serve: Serve, model_dir: ModelDirectory, body: dict[str, str], message: str
+) -> None:
+    server = await serve(model_dir({"model.py": TELLING}))
+    answer = await server.post(ADAPTERS, body)
+    assert (answer.status, message in answer.json()["error"]) == (400, True)
+
+
+HELLO = Path(__file__).parents[3] / "examples" / "hello"
+PROMPT = "What is Deep Learning?"
+COUNT = 12
+WEIGHTS = "/models/hello/adapters"
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Two adapters of the hello model; the second has a formatter too."""
+    base, model = tmp_path_factory.mktemp("adapters"), reference_model(HELLO)
+    found = {name: save_adapter(base / name, model, seed) for seed, name in enumerate(("plain", "formatted"))}
+    (found["formatted"] / "model.py").write_text(FORMATTER)
+    return found
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def client() -> AsyncIterator[aiohttp.ClientSession]:
+    async with client_of(HELLO) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def expected(weights: dict[str, Path]) -> dict[str | None, list[int]]:
+    """The tokens of the model, and of the models that the adapters were merged into."""
+    prompt_ids = HuggingFaceTokenizer.load(str(HELLO)).encode(PROMPT)
+    models = {None: reference_model(HELLO)} | {name: merged_model(HELLO, weights[name]) for name in weights}
+    return {name: reference_ids(model, prompt_ids, COUNT) for name, model in models.items()}
+
+
+async def change(client: aiohttp.ClientSession, method: str, path: str = "", **fields: object) -> int:
+    async with client.request(method, WEIGHTS + path, json=fields or None) as response:
+        await response.read()
+        return response.status
+
+
+async def ask(client: aiohttp.ClientSession, adapter: str | None) -> Any:
+    """Status, tokens, and which formatter wrote the answer."""
+    body = {"inputs": PROMPT, "adapters": adapter, "parameters": {"max_new_tokens": COUNT, "details": True}}
+    async with client.post("/invocations", json=body) as response:
+        answer = await response.json()
+        tokens = answer["details"]["tokens"] if response.status == 200 else []
+        return response.status, [token["id"] for token in tokens], answer.get("by")
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_weights(
+    client: aiohttp.ClientSession, weights: dict[str, Path], expected: dict[str | None, list[int]]
+) -> None:
+    assert len({tuple(ids) for ids in expected.values()}) == 3
+    assert await change(client, "POST", name="a", src=str(weights["plain"])) == 200
+    assert await ask(client, "a") == (200, expected["plain"], None)
+    assert await change(client, "POST", "/a/update", src=str(weights["formatted"])) == 200
+    assert await ask(client, "a") == (200, expected["formatted"], "NAME")
+    assert await change(client, "POST", "/a/update", src=str(weights["plain"])) == 200
+    assert await ask(client, "a") == (200, expected["plain"], None)
+    assert await change(client, "DELETE", "/a") == 200
+    assert await ask(client, "a") == (424, [], None)
+    assert await ask(client, None) == (200, expected[None], None)
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_weights_that_do_not_fit(
+    client: aiohttp.ClientSession, weights: dict[str, Path], expected: dict[str | None, list[int]], tmp_path: Path
+) -> None:
+    save_adapter(tmp_path, reference_model(HELLO), 0, rank=64)
+    (tmp_path / "model.py").write_text(FORMATTER)
+    assert await change(client, "POST", name="b", src=str(weights["plain"])) == 200
+    assert await change(client, "POST", "/b/update", src=str(tmp_path)) == 400
+    assert await ask(client, "b") == (200, expected["plain"], None)
+    assert await change(client, "POST", name="c", src=str(tmp_path)) == 400
+    assert await ask(client, "c") == (424, [], None)
+    assert await change(client, "DELETE", "/b") == 200
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_what_runs_finishes(client: aiohttp.ClientSession, weights: dict[str, Path]) -> None:
+    assert await change(client, "POST", name="d", src=str(weights["plain"])) == 200
+    parameters = {"max_new_tokens": 200, "ignore_eos_token": True}
+    body = {"inputs": PROMPT, "adapters": "d", "stream": True, "parameters": parameters}
+    async with client.post("/invocations", json=body) as response:
+        whole = await response.read()
+    async with client.post("/invocations", json=body) as response:
+        begun = await response.content.readline()
+        assert await change(client, "DELETE", "/d") == 200
+        assert await ask(client, "d") == (424, [], None)
+        rest = await response.content.read()
+    texts = [[orjson.loads(line)["token"]["id"] for line in data.splitlines()] for data in (whole, begun + rest)]
+    assert len(texts[0]) == 200
+    assert texts[0] == texts[1]

@@ -1,0 +1,403 @@
+"""model.py files as their authors wrote them, served over a real socket."""
+
+import asyncio
+import shutil
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from lmi_plugins.backends.scripted import Script
+from tests.conftest import SCRIPTED, Answer, ModelDirectory, RunningServer, Serve
+
+SCRIPTS = Path(__file__).parents[2] / "model_scripts"
+TEXT = "Deep Learning is a really cool field."
+WORDS = ["Deep", " Learning", " is", " a", " really", " cool", " field."]
+BODY = {"inputs": "What is it?"}
+STREAM = BODY | {"stream": True}
+
+ServeScript = Callable[..., Awaitable[RunningServer]]
+
+
+@pytest.fixture
+def serve_script(serve: Serve, model_dir: ModelDirectory) -> ServeScript:
+    """`await serve_script("legacy", "option.x=1")` serves a copy of that script's folder."""
+
+    async def start(name: str, properties: str = "", model: str = "model") -> RunningServer:
+        directory = model_dir({"serving.properties": SCRIPTED + properties}, model)
+        shutil.copytree(SCRIPTS / name, directory, dirs_exist_ok=True)
+        return await serve(directory)
+
+    return start
+
+
+async def both(server: RunningServer, body: dict[str, Any] = BODY) -> tuple[Answer, Answer]:
+    """The whole answer, and the streamed one."""
+    whole, stream = [await server.post("/invocations", body | {"stream": stream}) for stream in (False, True)]
+    assert (whole.status, stream.status) == (200, 200)
+    return whole, stream
+
+
+async def test_request_output(serve_script: ServeScript) -> None:
+    server = await serve_script("request_output")
+    whole, stream = await both(server, BODY | {"parameters": {"max_new_tokens": 20}})
+    assert stream.content_type == "application/jsonlines"
+    *lines, last = stream.json_lines()
+    assert [line["tok"] for line in [*lines, last]] == WORDS
+    assert [line["first"] for line in [*lines, last]] == [True] + 6 * [False]
+    assert last == {
+        "tok": " field.",
+        "first": False,
+        "reason": "eos_token",
+        "n": 7,
+        "prompt": "What is it?",
+        "asked_for": 20,
+    }
+    assert whole.body == stream.body
+
+
+async def test_request_output_of_later_versions_gives_four_values(serve_script: ServeScript) -> None:
+    whole, stream = await both(await serve_script("four_values"))
+    assert stream.body.startswith(b"0:Deep;1:Learning;2:is;")
+    assert stream.body.endswith(b'6:field.;{"text": "Deep Learning is a really cool field.", "score": -1.75}')
+    assert whole.body == stream.body
+
+
+async def test_best_of_several_sequences_is_formatted_at_the_end(serve_script: ServeScript) -> None:
+    server = await serve_script("four_values")
+    answer = await server.post("/invocations", BODY | {"parameters": {"n": 2, "max_new_tokens": 2}})
+    assert answer.body == b'0:Deep;1:Learning;{"text": "Deep Learning", "score": -0.5}'
+
+
+async def test_legacy(serve_script: ServeScript) -> None:
+    server = await serve_script("legacy")
+    whole, stream = await both(server, BODY | {"parameters": {"details": True}})
+    assert whole.json() == {"outputs": WORDS, "generated_text": TEXT, "reason": "eos_token"}
+    assert stream.body == whole.body
+    without_details = await server.post("/invocations", BODY)
+    assert without_details.json() == {"outputs": WORDS, "generated_text": TEXT}
+
+
+async def test_response_data(serve_script: ServeScript) -> None:
+    whole, stream = await both(await serve_script("response_data"))
+    assert whole.json() == {"generated_text": TEXT.upper(), "served_by": "team-a"}
+    *lines, last = stream.json_lines()
+    assert [line["token"]["text"] for line in [*lines, last]] == WORDS
+    assert all(line["served_by"] == "team-a" for line in lines)
+    assert (last["generated_text"], last["served_by"]) == (TEXT.upper(), "team-a")
+
+
+async def test_response_data_as_events(serve_script: ServeScript) -> None:
+    server = await serve_script("response_data", "option.tgi_compat=true\n")
+    whole, stream = await both(server)
+    assert whole.json() == [{"generated_text": TEXT.upper(), "served_by": "team-a"}]
+    events = stream.events(b"data: ")
+    assert [event["token"]["text"] for event in events] == WORDS
+    assert {event["served_by"] for event in events} == {"team-a"}
+
+
+async def test_engine_object(serve_script: ServeScript) -> None:
+    whole, stream = await both(await serve_script("engine_object"))
+    assert whole.json() == {"generated_text": TEXT.upper(), "checked": True}
+    lines = stream.json_lines()
+    assert [line["token"]["text"] for line in lines] == [word.upper() for word in WORDS]
+    assert all(line["checked"] and "choices" not in line for line in lines)
+    assert lines[-1]["generated_text"] == TEXT.upper()
+
+
+async def test_engine_object_after_the_prompt(serve_script: ServeScript) -> None:
+    server = await serve_script("engine_object")
+    answer = await server.post("/invocations", STREAM | {"parameters": {"return_full_text": True}})
+    assert answer.json_lines()[-1]["generated_text"] == "What is it?" + TEXT.upper()
+
+
+CHAT = {"messages": [{"role": "user", "content": "What is it?"}]}
+
+
+async def test_engine_object_of_a_chat(serve_script: ServeScript) -> None:
+    server = await serve_script("engine_object")
+    whole = await server.post("/v1/chat/completions", CHAT)
+    assert whole.json()["choices"][0]["message"]["content"] == TEXT.upper()
+    assert whole.json()["checked"] is True
+    stream = await server.post("/v1/chat/completions", CHAT | {"stream": True})
+    *events, done, end = stream.body.split(b"\n\n")
+    assert (done, end) == (b"data: [DONE]", b"")
+    chunks = [orjson.loads(event.removeprefix(b"data: ")) for event in events]
+    deltas = [chunk["choices"][0]["delta"].get("content") or "" for chunk in chunks]
+    assert "".join(deltas) == TEXT.upper()
+    assert all(chunk["checked"] for chunk in chunks)
+
+
+async def test_documented_engine_object_names_the_model(serve_script: ServeScript) -> None:
+    server = await serve_script("documented_engine_object")
+    whole, stream = await both(server)
+    answer = {"custom_formatter_applied": True, "generated_text": TEXT, "model": "model"}
+    assert whole.json() == answer
+    assert [line["generated_text"] for line in stream.json_lines()] == WORDS
+    assert {line["model"] for line in stream.json_lines()} == {"model"}
+    for route in ("/invocations", "/v1/chat/completions"):
+        chat = await server.post(route, CHAT)
+        assert chat.json() == answer
+
+
+ENGINE_ATTRIBUTES = """\
+from djl_python.output_formatter import output_formatter
+
+
+@output_formatter
+def f(response):
+    choice = response.choices[0]
+    response.read = [
+        response.id, response.object, response.created > 1e9, response.model, response.usage.completion_tokens,
+        response.usage.prompt_tokens, response.usage.total_tokens, choice.index, choice.text, choice.finish_reason,
+        choice.logprobs, choice.stop_reason, response.system_fingerprint,
+    ]
+    return response
+"""
+
+
+async def test_engine_object_has_the_attributes_of_a_completion(serve: Serve, model_dir: ModelDirectory) -> None:
+    server = await serve(model_dir({"serving.properties": SCRIPTED, "model.py": ENGINE_ATTRIBUTES}))
+    answer = await server.post("/invocations", BODY, headers={"x-request-id": "r7"})
+    head = ["r7", "text_completion", True, "model", 7, 3, 10]
+    assert answer.json() == {
+        "generated_text": TEXT,
+        "read": [*head, 0, TEXT, "eos_token", None, None, None],
+    }
+
+
+async def test_formatter_of_objects_and_event_strings_gets_objects(serve_script: ServeScript) -> None:
+    server = await serve_script("sse_strings")
+    whole, stream = await both(server)
+    assert whole.json() == {"generated_text": TEXT, "_adapter_name": "base"}
+    assert all(line["_adapter_name"] == "base" for line in stream.json_lines())
+    chat = await server.post("/v1/chat/completions", CHAT | {"stream": True})
+    *events, done, _ = chat.body.split(b"\n\n")
+    assert done == b"data: [DONE]"
+    assert {orjson.loads(event.removeprefix(b"data: "))["_adapter_name"] for event in events} == {"base"}
+
+
+REQUEST_IDS = """\
+import json
+
+from djl_python.output_formatter import TextGenerationOutput, output_formatter
+
+
+@output_formatter
+def f(request_output: TextGenerationOutput) -> str:
+    sequence = request_output.sequences[request_output.best_sequence_index]
+    token, _, _ = sequence.get_next_token()
+    top = sequence.get_next_top_tokens() or []
+    prompt = request_output.prompt_tokens_details
+    ids = [each.request_id for each in (token, *top, *prompt)]
+    return json.dumps([*ids, request_output.request_id, request_output.input.request_id]) + "\\n"
+"""
+
+
+async def test_tokens_know_their_request(serve: Serve, model_dir: ModelDirectory) -> None:
+    server = await serve(model_dir({"serving.properties": SCRIPTED, "model.py": REQUEST_IDS}))
+    parameters = {"details": True, "decoder_input_details": True, "logprobs": 1, "max_new_tokens": 1}
+    body = {"inputs": "What is it?", "parameters": parameters, "stream": True}
+    (ids,) = (await server.post("/invocations", body, headers={"x-request-id": "r7"})).json_lines()
+    assert set(ids) == {"r7"}
+    assert len(ids) > 4
+
+
+@pytest.mark.parametrize(
+    ("route", "body"),
+    [
+        ("/v1/chat/completions", CHAT),
+        ("/v1/completions", {"prompt": "What is it?"}),
+        ("/v2/models/model/generate", {"text_input": "What is it?"}),
+        ("/generate", {"inputs": "What is it?"}),
+        ("/v1/generate", {"prompt": "What is it?"}),
+    ],
+)
+async def test_every_route(serve_script: ServeScript, route: str, body: dict[str, Any]) -> None:
+    answer = await (await serve_script("own")).post(route, body)
+    assert answer.content_type == "application/json"
+    assert answer.json()["text"] == TEXT[: len(answer.json()["text"])]
+    data = await (await serve_script("response_data", model="data")).post(route.replace("model/", "data/"), body)
+    assert data.json()["served_by"] == "team-a"
+
+
+async def test_own_contract(serve_script: ServeScript) -> None:
+    whole, stream = await both(await serve_script("own"))
+    expected = {"text": TEXT, "why": "eos_token", "tokens": [3, 7], "limit": 30}
+    assert (whole.content_type, stream.content_type) == ("application/json", "application/jsonlines")
+    assert (whole.json(), stream.json_lines()) == (expected, [expected])
+    assert (whole.headers["X-Style"], stream.headers["X-Style"]) == ("report", "report")
+
+
+async def test_own_contract_writes_errors_within_a_stream(serve: Serve, model_dir: ModelDirectory) -> None:
+    script = (
+        "from lmi_core.formatter import GenerationOutput, output_formatter\n\n"
+        "@output_formatter\n"
+        "def f(output: GenerationOutput) -> str:\n"
+        "    return f'[failed: {output.error.message}]' if output.error else output.delta.upper()\n"
+    )
+    server = await serve(model_dir({"serving.properties": SCRIPTED, "model.py": script}))
+    server.scripted.enqueue(Script("one two", error="the engine fell over"))
+    answer = await server.post("/invocations", STREAM)
+    assert (answer.status, answer.content_type) == (200, "text/plain; charset=utf-8")
+    assert answer.body == b"ONE TWO[failed: the engine fell over]"
+
+
+async def test_request_output_writes_errors_within_a_stream(serve_script: ServeScript) -> None:
+    server = await serve_script("request_output")
+    server.scripted.enqueue(Script("one", error="the engine fell over"))
+    lines = (await server.post("/invocations", STREAM)).json_lines()
+    assert [(line["tok"], line.get("reason")) for line in lines] == [("one", None), ("", "error")]
+
+
+async def test_modules_beside_model_py(serve: Serve, model_dir: ModelDirectory) -> None:
+    first = model_dir({"serving.properties": SCRIPTED}, "store/first")
+    second = model_dir({"serving.properties": SCRIPTED}, "store/second")
+    for directory in (first, second):
+        shutil.copytree(SCRIPTS / "helpers", directory, dirs_exist_ok=True)
+    (second / "helper.py").write_text('LABEL = "second"\n')
+    server = await serve(first.parent)
+    answers = [(await server.post(f"/predictions/{name}", BODY)).json() for name in ("first", "second")]
+    assert answers == [
+        {"label": "first", "words": "7 words", "late": "first again"},
+        {"label": "second", "words": "7 words", "late": "second again"},
+    ]
+
+
+async def test_input_item(serve_script: ServeScript) -> None:
+    server = await serve_script("input_item")
+    answer = await server.post("/invocations", {"question": "Why?", "trace": 7})
+    assert answer.json() == {"answer": "Deep Learning is", "prompt": "Q: Why?", "trace": [7, "scripted", 3]}
+
+
+async def test_payload(serve_script: ServeScript) -> None:
+    server = await serve_script("payload")
+    answer = await server.post("/invocations", {"inputPrompt": "Why?"})
+    assert answer.json() == {"generated_text": "Deep Learning"}
+    assert server.scripted.history[0].prompt == "Why?"
+
+
+CLASS_FORM = """\
+from lmi_core.formatter import OutputFormatter, output_formatter
+
+
+@output_formatter
+class Counting(OutputFormatter):
+    content_type = "text/csv"
+
+    def __init__(self):
+        self.count = 0
+
+    def format(self, output):
+        self.count += len(output.step.tokens)
+        self.headers = {"X-First-Count": str(self.count)}
+        return f"{self.count},{output.delta.strip()}\\n".encode()
+
+    def error(self, error):
+        return b"error\\n"
+"""
+
+
+async def test_class_form_keeps_state_for_each_call(serve: Serve, model_dir: ModelDirectory) -> None:
+    server = await serve(model_dir({"serving.properties": SCRIPTED, "model.py": CLASS_FORM}))
+    answers = await asyncio.gather(*(server.post("/invocations", STREAM) for _ in range(3)))
+    assert {answer.body.splitlines()[-1] for answer in answers} == {b"7,field."}
+    assert {(answer.content_type, answer.headers["X-First-Count"]) for answer in answers} == {("text/csv", "1")}
+
+
+async def test_class_form_that_raises(serve: Serve, model_dir: ModelDirectory) -> None:
+    script = CLASS_FORM.replace("self.count = 0", "raise OSError('no file')")
+    server = await serve(model_dir({"serving.properties": SCRIPTED, "model.py": script}))
+    answer = await server.post("/invocations", BODY)
+    assert (answer.status, answer.json()["error"]) == (424, "the output formatter Counting raised OSError: no file")
+
+
+TWO = """\
+from djl_python.output_formatter import output_formatter
+
+
+@output_formatter
+def first(response_data: dict):
+    return {"first": response_data}
+
+
+@output_formatter
+def second(response_data: dict):
+    return {"second": len(response_data)}
+"""
+
+
+async def test_option_names_the_formatter(serve: Serve, model_dir: ModelDirectory) -> None:
+    properties = SCRIPTED + "option.output_formatter=second\n"
+    server = await serve(model_dir({"serving.properties": properties, "model.py": TWO}))
+    assert (await server.post("/invocations", BODY)).json() == {"second": 1}
+
+
+RAISES = """\
+from djl_python.output_formatter import output_formatter
+
+
+@output_formatter
+def f(response_data: dict) -> dict:
+    if response_data.get("generated_text"):
+        {failure}
+    return response_data
+"""
+
+
+@pytest.mark.parametrize(
+    ("failure", "words"),
+    [
+        ("raise KeyError('colour')", "the output formatter f raised KeyError: 'colour'"),
+        ("raise SystemExit(3)", "the output formatter f raised SystemExit: 3"),
+        ("return None", "the output formatter f raised TypeError: it returned None: it must return the answer"),
+        (
+            "return {1, 2}",
+            "the output formatter f raised TypeError: Type is not JSON serializable: set",
+        ),
+    ],
+)
+async def test_formatter_that_raises(
+    serve: Serve, model_dir: ModelDirectory, caplog: pytest.LogCaptureFixture, failure: str, words: str
+) -> None:
+    script = RAISES.replace("{failure}", failure)
+    server = await serve(model_dir({"serving.properties": SCRIPTED, "model.py": script}))
+    answer = await server.post("/invocations", BODY, headers={"x-request-id": "r7"})
+    assert (answer.status, answer.json()["error"]) == (424, words)
+    if "raise" in failure:
+        assert "request r7: the output formatter f raised\n" in caplog.text
+        assert 'model.py", line 7, in f\n' in caplog.text
+        assert "lmi_core" not in caplog.text.split("request r7: the output formatter")[1].split("request r7")[0]
+
+
+async def test_formatter_that_raises_within_a_stream(serve: Serve, model_dir: ModelDirectory) -> None:
+    script = RAISES.replace("{failure}", "raise KeyError('colour')")
+    server = await serve(model_dir({"serving.properties": SCRIPTED, "model.py": script}))
+    answer = await server.post("/invocations", STREAM)
+    *lines, last = answer.json_lines()
+    assert (answer.status, len(lines)) == (200, 6)
+    assert last["error"] == "the output formatter f raised KeyError: 'colour'"
+
+
+async def test_formatter_that_never_returns(serve: Serve, model_dir: ModelDirectory) -> None:
+    loop = (
+        "while True:\n            try:\n                pass\n            except Exception:\n                continue"
+    )
+    script = RAISES.replace("{failure}", loop)
+    properties = SCRIPTED + "option.predict_timeout=1\n"
+    server = await serve(model_dir({"serving.properties": properties, "model.py": script}))
+    answer = await server.post("/invocations", BODY)
+    message = "the output formatter f took longer than option.predict_timeout=1 seconds"
+    assert (answer.status, answer.json()["error"]) == (424, message)
+
+
+async def test_input_formatter_that_raises(serve: Serve, model_dir: ModelDirectory) -> None:
+    script = (
+        "from djl_python.input_parser import input_formatter\n\n"
+        "@input_formatter\ndef f(decoded_payload: dict) -> dict:\n    return decoded_payload['missing']\n"
+    )
+    server = await serve(model_dir({"serving.properties": SCRIPTED, "model.py": script}))
+    answer = await server.post("/invocations", BODY)
+    assert (answer.status, answer.json()["error"]) == (424, "the input formatter f raised KeyError: 'missing'")

@@ -1,0 +1,39 @@
+"""Chats with a scripted model, for the tests of OpenAI's chat dialect."""
+
+from typing import Any
+
+import orjson
+
+from lmi_core.engines.extended_parameters import ExtendedParameters
+from tests.conftest import SCRIPTED, Answer, ModelDirectory, RunningServer, Serve
+
+PATH = "/v1/chat/completions"
+TEXT = "Deep Learning is a really cool field."
+WORDS = ["Deep", " Learning", " is", " a", " really", " cool", " field."]
+MESSAGES = [{"role": "system", "content": "You are a helpful assistant."}, {"role": "user", "content": "Hi"}]
+PROMPT = "system: You are a helpful assistant.\nuser: Hi\nassistant:"
+USAGE = {"prompt_tokens": 9, "completion_tokens": 7, "total_tokens": 16}
+
+
+async def serve_with(serve: Serve, model_dir: ModelDirectory, properties: str) -> RunningServer:
+    return await serve(model_dir({"serving.properties": SCRIPTED + properties}))
+
+
+async def chat(server: RunningServer, headers: dict[str, str] | None = None, **fields: Any) -> Answer:
+    return await server.post(PATH, {"messages": MESSAGES} | fields, headers=headers)
+
+
+def parameters(server: RunningServer) -> ExtendedParameters:
+    """Those that the backend got with the latest request."""
+    latest = server.scripted.history[-1].parameters
+    assert isinstance(latest, ExtendedParameters)
+    return latest
+
+
+def events(answer: Answer) -> list[Any]:
+    """Of a stream that ended as it should."""
+    assert answer.content_type == "text/event-stream"
+    *written, done, nothing = answer.body.split(b"\n\n")
+    assert (done, nothing) == (b"data: [DONE]", b"")
+    assert all(event.startswith(b"data: ") and b"\n" not in event for event in written)
+    return [orjson.loads(event.removeprefix(b"data: ")) for event in written]

@@ -1,0 +1,259 @@
+"""What OpenAI's dialects take that they do not read, what they refuse by name, and what they tell of the rest."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from lmi_handlers.openai.tolerance import HINTS, IGNORED, REFUSED
+from tests.conftest import SCRIPTED, Answer, ModelDirectory, RunningServer, running_server
+from tests.handlers.openai.chats import MESSAGES, TEXT, chat, events, parameters
+
+HEADER = "X-Lmi-Ignored-Parameters"
+SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
+STRICT = "option.strict_parameters=true\n"
+BODIES: dict[str, dict[str, Any]] = {
+    "/v1/chat/completions": {"messages": MESSAGES},
+    "/v1/completions": {"prompt": "Hi"},
+    "/invocations": {"messages": MESSAGES},
+}
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RunningServer]:
+    directory: Path = tmp_path_factory.mktemp("store") / "model"
+    directory.mkdir()
+    (directory / "serving.properties").write_text(SCRIPTED)
+    async with running_server(directory) as server:
+        yield server
+
+
+async def ask(server: RunningServer, path: str, **fields: Any) -> Answer:
+    return await server.post(path, BODIES[path] | fields)
+
+
+@pytest.mark.parametrize("path", BODIES)
+async def test_hints_are_taken_without_a_word(server: RunningServer, path: str) -> None:
+    given: dict[str, Any] = dict.fromkeys(HINTS, "any")
+    given |= {"store": True, "metadata": {"a": "b"}, "prediction": {"type": "content", "content": "x"}, "priority": 3}
+    answer = await ask(server, path, **given)
+    assert (answer.status, answer.headers.get(HEADER)) == (200, None)
+
+
+@pytest.mark.parametrize("path", BODIES)
+async def test_neutral_values(server: RunningServer, path: str) -> None:
+    neutral: dict[str, Any] = {name: refused.neutral[-1] for name, refused in REFUSED.items() if refused.neutral}
+    answer = await ask(server, path, **dict.fromkeys(REFUSED), nobody=None)
+    assert (answer.status, answer.headers.get(HEADER)) == (200, None)
+    answer = await ask(server, path, **neutral)
+    assert (answer.status, answer.headers.get(HEADER)) == (200, None)
+
+
+@pytest.mark.parametrize("path", BODIES)
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"modalities": ["text", "audio"]}, "`modalities` must be null or [] or ['text']: answers are text. Given: ["),
+        ({"audio": {"voice": "alloy"}}, "`audio` must be null: answers are text. Given: {'voice': 'alloy'}"),
+        ({"chat_template": "{{ 1 }}"}, "`chat_template` must be null: a template is a program"),
+        ({"return_token_ids": True}, "`return_token_ids` must be null or False: answers have no place for it."),
+        ({"return_token_ids": 0}, "`return_token_ids` must be null or False"),
+        ({"functions": [{"name": "f"}]}, "`functions` must be null or []: this is the older form of `tools`"),
+        ({"thinking_token_budget": 100}, "`thinking_token_budget` must be null or -1"),
+        ({"prompt_logprobs": 0}, "`prompt_logprobs` must be null: "),
+        ({"logits_processors": ["os.system"]}, "`logits_processors` must be null or []: requests bring no code"),
+        ({"adapter_name": "a"}, "`adapter_name` is no field of this request: name an adapter in "),
+    ],
+)
+async def test_what_would_change_the_answer_is_refused(
+    server: RunningServer, path: str, fields: dict[str, Any], message: str
+) -> None:
+    before = len(server.scripted.history)
+    answer = await ask(server, path, **fields)
+    assert answer.status == (424 if path == "/invocations" else 400)
+    error = answer.json()["error"]
+    assert (error if path == "/invocations" else error["message"]).startswith(message)
+    assert len(server.scripted.history) == before
+
+
+@pytest.mark.parametrize("path", BODIES)
+@pytest.mark.parametrize("stream", [False, True])
+async def test_unknown_fields_are_listed(server: RunningServer, path: str, stream: bool) -> None:
+    answer = await ask(server, path, max_token=5, web_search_options={}, temperature=0, stream=stream)
+    assert (answer.status, answer.headers[HEADER]) == (200, "max_token, web_search_options")
+
+
+@pytest.mark.parametrize("path", BODIES)
+async def test_strict_parameters(model_dir: ModelDirectory, path: str) -> None:
+    async with running_server(model_dir({"serving.properties": SCRIPTED + STRICT})) as server:
+        assert (await ask(server, path, store=True, audio=None)).status == 200
+        unknown = await ask(server, path, max_token=5)
+        ignored = await ask(server, path, **{next(iter(IGNORED)): "x"})
+    assert b"`max_token` is no field of this request. Did you mean `max_tokens`?" in unknown.body
+    assert b"`cache_salt` has no effect here: " in ignored.body
+    assert unknown.status == ignored.status != 200
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"role": "user", "content": [{"type": "text", "text": "Hi", "cache_control": {"type": "ephemeral"}}]},
+        {"role": "user", "content": [{"type": "input_text", "text": "Hi"}]},
+        {"role": "user", "content": "Hi", "cache_control": None, "name": "me"},
+    ],
+)
+async def test_further_members_of_messages(server: RunningServer, message: dict[str, Any]) -> None:
+    assert (await chat(server, messages=[message])).status == 200
+    assert server.scripted.history[-1].prompt == "user: Hi\nassistant:"
+
+
+async def test_an_assistants_message_is_taken_back(server: RunningServer) -> None:
+    call = {"index": 0, "type": "function", "function": {"name": "f", "arguments": {"a": 1}, "strict": None}}
+    refusal = {"role": "assistant", "content": [{"type": "refusal", "refusal": "No."}], "tool_calls": [call]}
+    assert (await chat(server, messages=[refusal, *MESSAGES], stream_options=None)).status == 200
+    assert server.scripted.history[-1].prompt.startswith("assistant: No.\n")
+
+
+async def test_further_members_of_tools(server: RunningServer) -> None:
+    function = {"name": "f", "description": None, "parameters": SCHEMA, "strict": None, "defer_loading": True}
+    tool = {"type": "function", "function": function, "cache_control": {"type": "ephemeral"}}
+    choice = {"type": "function", "function": {"name": "f", "further": 1}, "further": 1}
+    assert (await chat(server, tools=[tool], tool_choice=choice)).status == 200
+    assert parameters(server).guided_json == SCHEMA
+
+
+async def test_further_members_of_other_objects(server: RunningServer) -> None:
+    options = {"include_usage": True, "include_obfuscation": False}
+    schema = {"name": "a", "schema": SCHEMA, "strict": True, "examples": []}
+    response_format = {"type": "json_schema", "json_schema": schema, "further": 1}
+    answer = await chat(server, stream=True, stream_options=options, response_format=response_format)
+    assert answer.status == 200
+    assert parameters(server).guided_json == SCHEMA
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])
+@pytest.mark.parametrize(
+    ("fields", "parameter", "value"),
+    [
+        ({"structured_outputs": {"json": SCHEMA}}, "guided_json", SCHEMA),
+        ({"structured_outputs": {"json": '{"type": "object"}'}}, "guided_json", {"type": "object"}),
+        ({"structured_outputs": {"json_object": True}}, "guided_json", {"type": "object"}),
+        ({"structured_outputs": {"choice": ["a", "b"], "whitespace_pattern": None}}, "guided_choice", ["a", "b"]),
+        ({"structured_outputs": {"regex": "a+"}}, "guided_regex", "a+"),
+        ({"structured_outputs": {"grammar": 'root ::= "a"'}}, "guided_grammar", 'root ::= "a"'),
+        ({"guided_json": '{"type": "object"}'}, "guided_json", {"type": "object"}),
+        ({"response_format": {"type": "json_object"}}, "guided_json", {"type": "object"}),
+        ({"use_beam_search": True, "n": 2, "best_of": 3, "length_penalty": 0.5}, "num_beams", 3),
+        ({"use_beam_search": True, "n": 2}, "num_beams", 2),
+        ({"truncate_prompt_tokens": -1, "truncation_side": "left"}, "truncate", 2047),
+        ({"truncation_side": "right"}, "truncate", None),
+    ],
+)
+async def test_vllms_fields(
+    server: RunningServer, path: str, fields: dict[str, Any], parameter: str, value: object
+) -> None:
+    answer = await ask(server, path, **fields)
+    assert (answer.status, answer.headers.get(HEADER)) == (200, None)
+    assert getattr(parameters(server), parameter) == value
+    assert len(answer.json()["choices"]) == fields.get("n", 1)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        (
+            {"structured_outputs": {"regex": "a", "choice": ["a"]}},
+            "`structured_outputs.choice` and `structured_outputs",
+        ),
+        (
+            {"guided_json": {}, "response_format": {"type": "json_object"}},
+            "`response_format` and `guided_json` exclude",
+        ),
+        ({"structured_outputs": {"structural_tag": "{}"}}, "`structured_outputs.structural_tag` must be None"),
+        ({"guided_json": "{"}, "`guided_json` must be a JSON schema, or one as text: "),
+        ({"truncate_prompt_tokens": 5, "truncation_side": "right"}, "`truncation_side` must be left"),
+        ({"best_of": 2, "stream": True}, "`best_of` must be at most 1, the sequences to stream. Given: 2"),
+        ({"continue_final_message": True}, "`continue_final_message` is only for chats whose last message is the"),
+        ({"continue_final_message": True, "add_generation_prompt": True}, "`continue_final_message` and `add_"),
+        ({"chat_template_kwargs": {"chat_template": "x"}}, "`chat_template_kwargs` must hold names for the template."),
+        ({"reasoning_effort": "some"}, "`reasoning_effort` must be 'none', 'minimal', 'low', 'medium', 'high', "),
+        ({"echo": True}, "`echo` must be False"),
+        ({"max_tokens": 2, "max_completion_tokens": 3}, "`max_tokens` and `max_completion_tokens` are the same"),
+    ],
+)
+async def test_wrong_values_of_known_fields(server: RunningServer, fields: dict[str, Any], message: str) -> None:
+    answer = await chat(server, **fields)
+    assert (answer.status, answer.json()["error"]["message"][: len(message)]) == (400, message)
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])
+async def test_usage_in_each_chunk(server: RunningServer, path: str) -> None:
+    options = {"include_usage": True, "continuous_usage_stats": True}
+    chunks = events(await ask(server, path, stream=True, max_tokens=3, stream_options=options))
+    counts = [chunk["usage"]["completion_tokens"] for chunk in chunks]
+    assert counts == ([1, 1, 2, 3, 3, 3] if "chat" in path else [1, 2, 3, 3])
+    options = {"continuous_usage_stats": True}
+    chunks = events(await ask(server, path, stream=True, max_tokens=3, stream_options=options))
+    assert all("usage" not in chunk for chunk in chunks)
+
+
+async def test_best_of_in_a_chat(server: RunningServer) -> None:
+    """The likeliest of them is the answer, and all count."""
+    answer = (await chat(server, best_of=3)).json()
+    assert [choice["message"]["content"] for choice in answer["choices"]] == [TEXT]
+    assert answer["usage"]["completion_tokens"] == 3 * 7
+    assert len((await chat(server, best_of=3, n=2)).json()["choices"]) == 2
+
+
+async def test_the_same_limit_by_both_names(server: RunningServer) -> None:
+    assert (await chat(server, max_tokens=2, max_completion_tokens=2)).json()["usage"]["completion_tokens"] == 2
+
+
+async def test_the_templates_names(model_dir: ModelDirectory) -> None:
+    template = "{{ documents[0].text }} {{ reasoning_effort }} {{ enable_thinking }} {{ a }}"
+    async with running_server(model_dir({"serving.properties": f"{SCRIPTED}option.chat_template={template}\n"})) as one:
+        await chat(one, documents=[{"text": "T"}], reasoning_effort="low", chat_template_kwargs={"a": "A"})
+        assert one.scripted.history[-1].prompt == "T low True A"
+        await chat(one, documents=[{"text": "T"}], reasoning_effort="none", chat_template_kwargs={"enable_thinking": 1})
+        assert one.scripted.history[-1].prompt == "T none 1 "
+
+
+async def test_prompt_that_begins_no_answer(server: RunningServer) -> None:
+    await chat(server, messages=[{"role": "user", "content": "Hi"}], add_generation_prompt=False)
+    assert server.scripted.history[-1].prompt == "user: Hi\n"
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])
+@pytest.mark.parametrize("stream", [False, True])
+async def test_tokens_as_ids(server: RunningServer, path: str, stream: bool) -> None:
+    logprobs: object = True if "chat" in path else 1
+    answer = await ask(server, path, logprobs=logprobs, return_tokens_as_token_ids=True, max_tokens=1, stream=stream)
+    token_id = server.scripted.tokenizer.id("Deep")
+    assert f'"token_id:{token_id}"'.encode() in answer.body
+    assert b'"Deep"' not in answer.body.replace(b'"text":"Deep"', b"").replace(b'"content":"Deep"', b"")
+
+
+async def test_special_tokens(model_dir: ModelDirectory) -> None:
+    """What a dialect asks for reaches the tokenizer."""
+    async with running_server(model_dir({"serving.properties": SCRIPTED})) as one:
+        asked: list[bool] = []
+        encode = one.scripted.tokenizer.encode
+
+        def recording(text: str, add_special_tokens: bool = True) -> list[int]:
+            asked.append(add_special_tokens)
+            found: list[int] = encode(text)
+            return found
+
+        one.scripted.tokenizer.encode = recording
+        for path, fields in [
+            ("/v1/chat/completions", {}),
+            ("/v1/chat/completions", {"add_special_tokens": True}),
+            ("/v1/completions", {}),
+            ("/v1/completions", {"add_special_tokens": False}),
+        ]:
+            await ask(one, path, **fields)
+        assert asked[::2] == [False, True, True, False]  # between them, the script is read

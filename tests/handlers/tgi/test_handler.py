@@ -1,0 +1,209 @@
+"""The native routes of Text Generation Inference."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from lmi_core.engines.extended_parameters import ExtendedParameters
+from lmi_plugins.backends.scripted import Script
+from tests import golden
+from tests.conftest import SCRIPTED, ModelDirectory, RunningServer, Serve
+
+TEXT = "Deep Learning is a really cool field."
+WORDS = ["Deep", " Learning", " is", " a", " really", " cool", " field."]
+PROMPT = "What is Deep Learning?"
+GENERATING = ["/", "/generate", "/generate_stream"]
+
+
+@pytest.fixture
+async def server(serve: Serve, model_dir: ModelDirectory) -> RunningServer:
+    return await serve(model_dir({"serving.properties": SCRIPTED + "job_queue_size=1\n"}))
+
+
+async def test_generate_answers_an_object(server: RunningServer) -> None:
+    answer = await server.post("/generate", {"inputs": PROMPT})
+    assert (answer.status, answer.content_type) == (200, "application/json")
+    assert answer.json() == {"generated_text": TEXT}
+
+
+async def test_root_answers_an_array(server: RunningServer) -> None:
+    assert (await server.post("/", {"inputs": PROMPT})).json() == [{"generated_text": TEXT}]
+
+
+@pytest.mark.parametrize(("path", "stream"), [("/", True), ("/generate_stream", None), ("/generate_stream", True)])
+async def test_stream(server: RunningServer, path: str, stream: bool | None) -> None:
+    answer = await server.post(path, {"inputs": PROMPT, "stream": stream})
+    assert (answer.status, answer.content_type) == (200, "text/event-stream")
+    events = answer.events(b"data: ")
+    assert [event["token"]["text"] for event in events] == WORDS
+    assert [event["index"] for event in events] == [1, 2, 3, 4, 5, 6, 7]
+    assert [event["generated_text"] for event in events] == [None] * 6 + [TEXT]
+    assert all(event["details"] is None for event in events)
+    assert set(events[0]["token"]) == {"id", "text", "logprob", "special"}
+
+
+async def test_details(server: RunningServer) -> None:
+    parameters = {"details": True, "decoder_input_details": True, "max_new_tokens": 2, "seed": 7}
+    answer = (await server.post("/generate", {"inputs": PROMPT, "parameters": parameters})).json()
+    details = answer["details"]
+    assert [token["text"] for token in details.pop("tokens")] == WORDS[:2]
+    assert "".join(token["text"] for token in details.pop("prefill")) == PROMPT
+    assert details == {"finish_reason": "length", "generated_tokens": 2, "seed": 7}
+
+
+async def test_details_of_a_stream(server: RunningServer) -> None:
+    parameters = {"details": True, "stop": [" is"]}
+    answer = await server.post("/generate_stream", {"inputs": PROMPT, "parameters": parameters})
+    *_, last = answer.events(b"data: ")
+    expected = {"finish_reason": "stop_sequence", "generated_tokens": 3, "seed": None, "input_length": 4}
+    assert (last["generated_text"], last["details"]) == ("Deep Learning", expected)
+
+
+async def test_best_of(server: RunningServer) -> None:
+    parameters = {"details": True, "best_of": 2, "max_new_tokens": 1, "do_sample": True}
+    details = (await server.post("/generate", {"inputs": PROMPT, "parameters": parameters})).json()["details"]
+    (other,) = details["best_of_sequences"]
+    assert details["tokens"][0]["logprob"] > other["tokens"][0]["logprob"]
+    assert set(other) == {"generated_text", "finish_reason", "generated_tokens", "seed", "prefill", "tokens"}
+    refused = await server.post("/generate_stream", {"inputs": PROMPT, "parameters": parameters})
+    assert (refused.status, refused.json()["error_type"]) == (422, "validation")
+
+
+@pytest.mark.parametrize("path", ["/generate", "/generate_stream"])
+async def test_top_tokens(server: RunningServer, path: str) -> None:
+    parameters = {"details": True, "top_n_tokens": 2, "max_new_tokens": 1}
+    answer = await server.post(path, {"inputs": PROMPT, "parameters": parameters})
+    if path == "/generate":
+        (top,) = answer.json()["details"]["top_tokens"]
+    else:
+        (top,) = [event["top_tokens"] for event in answer.events(b"data: ")]
+    assert [token["text"] for token in top] == WORDS[:2]
+
+
+@pytest.mark.parametrize(
+    ("given", "name", "value"),
+    [
+        ({}, "max_new_tokens", 100),
+        ({}, "do_sample", False),
+        ({"temperature": 0.5}, "do_sample", True),
+        ({"top_k": 5}, "do_sample", True),
+        ({"stop": ["a"]}, "stop_sequences", ["a"]),
+        ({"typical_p": 0.9}, "typical_p", 0.9),
+        ({"truncate": 3}, "truncate", 3),
+        ({"grammar": {"type": "regex", "value": "a+"}}, "guided_regex", "a+"),
+        ({"grammar": {"type": "json", "value": {"type": "object"}}}, "guided_json", {"type": "object"}),
+        (
+            {"grammar": {"type": "json_schema", "value": {"name": "a", "schema": {"type": "array"}}}},
+            "guided_json",
+            {"type": "array"},
+        ),
+        ({"watermark": False}, "seed", None),
+    ],
+)
+async def test_parameters(server: RunningServer, given: dict[str, Any], name: str, value: object) -> None:
+    answer = await server.post("/generate", {"inputs": PROMPT, "parameters": given})
+    assert answer.status == 200, answer.body
+    parameters = server.scripted.history[-1].parameters
+    assert isinstance(parameters, ExtendedParameters)
+    assert getattr(parameters, name) == value
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ({}, "`inputs` is required"),
+        ({"inputs": ""}, "`inputs` must have at least 1 character. Given: ''"),
+        ({"inputs": "a", "parameters": {"top_p": 2}}, "`top_p` must be less than or equal to 1. Given: 2"),
+        ({"inputs": "a", "parameters": {"stop": [""]}}, "`stop.0` must have at least 1 character. Given: ''"),
+        ({"inputs": "a", "parameters": {"watermark": True}}, "`parameters.watermark` must be False. Given: True"),
+        (
+            {"inputs": "a", "parameters": {"grammar": {"type": "json", "value": "[]"}}},
+            "`parameters.grammar.value` must be a JSON schema, as an object or as its text",
+        ),
+        (
+            {"inputs": "a", "parameters": {"grammar": {"type": "regex", "value": {}}}},
+            "`parameters.grammar.value` must be a regular expression as a string",
+        ),
+        ({"inputs": "w " * 2048}, "`inputs` must be at most 2047 tokens long. Given: 2049"),
+        (
+            {"inputs": "a", "parameters": {"max_new_tokens": 2048}},
+            "`max_new_tokens` must be at most 2047 after a prompt of 1 tokens",
+        ),
+    ],
+)
+@pytest.mark.parametrize("path", GENERATING)
+async def test_validation_error(server: RunningServer, path: str, body: dict[str, Any], message: str) -> None:
+    answer = await server.post(path, body)
+    assert (answer.status, answer.content_type) == (422, "application/json")
+    assert answer.json()["error"].startswith(message)
+    assert answer.json()["error_type"] == "validation"
+
+
+@pytest.mark.parametrize(("path", "stream"), [("/generate", True), ("/generate_stream", False)])
+async def test_stream_on_a_route_that_has_another_form(server: RunningServer, path: str, stream: bool) -> None:
+    answer = await server.post(path, {"inputs": PROMPT, "stream": stream})
+    message = f"`stream` must be {str(not stream).lower()} on {path}. Given: {stream}"
+    assert (answer.status, answer.json()) == (422, {"error": message, "error_type": "validation"})
+
+
+@pytest.mark.parametrize("path", GENERATING)
+async def test_generation_error(server: RunningServer, path: str) -> None:
+    server.scripted.enqueue(Script("", error="the engine fell over"))
+    answer = await server.post(path, {"inputs": PROMPT})
+    assert (answer.status, answer.json()) == (424, {"error": "the engine fell over", "error_type": "generation"})
+
+
+async def test_error_within_a_stream(server: RunningServer) -> None:
+    server.scripted.enqueue(Script("one two", error="the engine fell over"))
+    answer = await server.post("/generate_stream", {"inputs": PROMPT})
+    assert answer.events(b"data: ")[2:] == [{"error": "the engine fell over", "error_type": "generation"}]
+
+
+async def test_incomplete_generation(serve: Serve, model_dir: ModelDirectory) -> None:
+    server = await serve(model_dir({"serving.properties": SCRIPTED + "option.predict_timeout=1\n"}))
+    server.scripted.enqueue(Script("one", hold=True))
+    answer = await server.post("/generate", {"inputs": PROMPT})
+    assert (answer.status, answer.json()["error_type"]) == (500, "incomplete_generation")
+
+
+async def test_overloaded(serve: Serve, model_dir: ModelDirectory) -> None:
+    properties = "job_queue_size=1\noption.max_rolling_batch_size=1\n"
+    server = await serve(model_dir({"serving.properties": SCRIPTED + properties}))
+    scripts = [Script("one", hold=True), Script("one", hold=True)]
+    server.scripted.enqueue(*scripts)
+    waiting = [asyncio.create_task(server.post("/generate", {"inputs": PROMPT})) for _ in scripts]
+    await asyncio.gather(*(script.started.wait() for script in scripts))
+    answer = await server.post("/generate", {"inputs": PROMPT})
+    assert (answer.status, answer.json()["error_type"]) == (429, "overloaded")
+    for task in waiting:
+        task.cancel()
+    await asyncio.gather(*(script.closed.wait() for script in scripts))
+
+
+async def test_info(server: RunningServer) -> None:
+    info = (await server.get("/info")).json()
+    assert info["model_id"] == "model"
+    assert (info["max_input_tokens"], info["max_total_tokens"]) == (2047, 2048)
+    assert info["max_concurrent_requests"] == server.model.most_in_flight
+
+
+async def test_health(server: RunningServer) -> None:
+    answer = await server.get("/health")
+    assert (answer.status, answer.body) == (200, b"")
+    server.model.ready = False
+    answer = await server.get("/health")
+    assert (answer.status, answer.json()) == (503, {"error": "model model is loading", "error_type": "healthcheck"})
+    assert (await server.get("/info")).status == 503
+
+
+def dialect(prompt: str, given: dict[str, Any], form: str) -> tuple[str, object]:
+    names = {"stop_sequences": "stop"}
+    parameters = {"details": True} | {names.get(name, name): value for name, value in given.items()}
+    return ("/generate_stream" if form == "stream" else "/generate"), {"inputs": prompt, "parameters": parameters}
+
+
+@pytest.mark.parametrize("case", golden.CASES)
+@pytest.mark.parametrize("form", golden.FORMS)
+async def test_golden_transcript(server: RunningServer, form: str, case: str) -> None:
+    await golden.replay(server, "tgi", dialect, form, case)

@@ -1,0 +1,64 @@
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from transformers import T5Config
+
+from lmi_core.errors import ConfigurationError
+from lmi_plugins.torch_engine.model.loading import (
+    choose_device,
+    context_length,
+    end_of_sequence_ids,
+    load_model,
+)
+from lmi_plugins.torch_engine.worker.messages import EngineOptions
+from tests.plugins.torch_engine.conftest import ModelDirectory, ReferenceModel
+from tests.plugins.torch_engine.tiny_models import CONTEXT
+
+
+def test_loads_in_the_data_type_asked_for(model_directory: ModelDirectory) -> None:
+    directory = str(model_directory("llama"))
+    assert load_model(EngineOptions(directory)).dtype == torch.float32
+    assert load_model(EngineOptions(directory, dtype="bf16")).dtype == torch.bfloat16
+
+
+def test_a_directory_without_a_model_is_a_configuration_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="the model cannot be loaded"):
+        load_model(EngineOptions(str(tmp_path)))
+
+
+def test_encoder_decoders_are_refused(tmp_path: Path) -> None:
+    T5Config().save_pretrained(tmp_path)
+    with pytest.raises(ConfigurationError, match="t5 is an encoder-decoder model"):
+        load_model(EngineOptions(str(tmp_path)))
+
+
+def test_devices() -> None:
+    assert choose_device("cpu") == torch.device("cpu")
+    assert choose_device("auto").type in ("cpu", "cuda", "mps")
+    with pytest.raises(ConfigurationError, match="device 'tpu' cannot be used"):
+        choose_device("tpu")
+
+
+def test_context_length(reference: ReferenceModel) -> None:
+    assert context_length(reference("llama"), None) == CONTEXT
+    assert context_length(reference("gpt2"), 50) == 50
+    assert context_length(reference("mamba"), None) == 2048
+    assert context_length(reference("mamba"), 100_000) == 100_000
+    with pytest.raises(ConfigurationError, match="max_model_len is 129, but the model's context holds 128"):
+        context_length(reference("llama"), CONTEXT + 1)
+
+
+@pytest.mark.parametrize(
+    ("generation", "config", "expected"),
+    [(None, None, set()), (None, 3, {3}), (4, 3, {4}), ([4, 5], 3, {4, 5}), (None, [6], {6})],
+)
+def test_end_of_sequence_ids(generation: Any, config: Any, expected: set[int]) -> None:
+    text_config = SimpleNamespace(eos_token_id=config)
+    model: Any = SimpleNamespace(
+        generation_config=SimpleNamespace(eos_token_id=generation),
+        config=SimpleNamespace(get_text_config=lambda: text_config),
+    )
+    assert end_of_sequence_ids(model) == expected

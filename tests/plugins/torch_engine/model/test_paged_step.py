@@ -1,0 +1,82 @@
+import pytest
+import torch
+
+from lmi_core.texts.token_stream import TokenStream
+from lmi_plugins.torch_engine.model.attention import AttentionOptions
+from lmi_plugins.torch_engine.model.paged_step import PagedStep
+from lmi_plugins.torch_engine.scheduling.block_pool import BlockPool
+from lmi_plugins.torch_engine.scheduling.kv_cache import LayerShape, PagedCache
+from lmi_plugins.torch_engine.scheduling.working_copy import WorkingCopy
+from lmi_plugins.torch_engine.sequence import Chunk, Sequence
+from tests.plugins.torch_engine.sequences import NoText
+from tests.plugins.torch_engine.tiny_models import request
+
+HEADS, KEY_HEADS, SIZE, VALUE_SIZE = 4, 2, 8, 6
+CPU = torch.device("cpu")
+SINKS = torch.tensor([0.5, -1.0, 2.0, 0.0])
+
+
+def expected(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, options: AttentionOptions) -> torch.Tensor:
+    """Attention spelled out, over one whole sequence; all: [tokens, heads, size]."""
+    length, sharing = len(query), HEADS // KEY_HEADS
+    key, value = key.repeat_interleave(sharing, 1), value.repeat_interleave(sharing, 1)
+    logits = torch.einsum("qhd,khd->hqk", query, key) * (options.scale or SIZE**-0.5)
+    if options.softcap is not None:
+        logits = torch.tanh(logits / options.softcap) * options.softcap
+    distance = torch.arange(length)[:, None] - torch.arange(length)
+    hidden = distance < 0 if options.window is None else (distance < 0) | (distance >= options.window)
+    weights = logits.masked_fill(hidden, float("-inf")).exp()
+    total = weights.sum(-1, keepdim=True)
+    if options.sinks is not None:
+        total = total + options.sinks.exp()[:, None, None]
+    return torch.einsum("hqk,khd->qhd", weights / total, value)
+
+
+LENGTHS = (40, 40, 3)
+# What each step computes, those of a single token first: the sequence, from where, to where, and how many of the last
+# tokens are drafts that are taken back.
+STEPS = [
+    [(0, 0, 18, 0), (1, 0, 22, 0)],
+    [(1, 22, 23, 0), (0, 18, 32, 0), (2, 0, 3, 0)],
+    [(0, 32, 33, 0), (1, 23, 24, 0)],
+    [(0, 33, 34, 0), (1, 24, 25, 0)],
+    [(0, 34, 37, 2), (1, 25, 28, 0)],
+    [(0, 35, 36, 0), (1, 28, 29, 0)],
+    [(1, 29, 30, 0)],
+    [(1, 30, 31, 0), (0, 36, 37, 0)],
+    [(1, 31, 34, 0), (0, 37, 40, 0)],
+]
+
+
+@pytest.mark.parametrize("scale", [None, 0.5])
+@pytest.mark.parametrize("window", [None, 1, 7])
+@pytest.mark.parametrize("softcap", [None, 1.5])
+@pytest.mark.parametrize("sinks", [None, SINKS])
+@pytest.mark.parametrize("most_copied", [0, 5, 20])
+def test_chunks_attend_as_whole_sequences_do(
+    scale: float | None, window: int | None, softcap: float | None, sinks: torch.Tensor | None, most_copied: int
+) -> None:
+    torch.manual_seed(0)
+    options = AttentionOptions(scale, window, softcap, sinks)
+    pool, cache = BlockPool(20), PagedCache({5: LayerShape(KEY_HEADS, SIZE, VALUE_SIZE)}, 20, torch.float32, CPU)
+    copy = WorkingCopy(cache, most_copied, CPU)
+    sequences = [Sequence.of(request("a", [2] * length), 1000, TokenStream(NoText())) for length in LENGTHS]
+    for sequence in sequences:
+        cache.clear(torch.tensor(pool.extend(sequence.blocks, len(sequence.token_ids))))
+    queries, keys, values = (
+        [torch.randn(length, heads, size) for length in LENGTHS]
+        for heads, size in ((HEADS, SIZE), (KEY_HEADS, SIZE), (KEY_HEADS, VALUE_SIZE))
+    )
+    whole = [expected(*states, options) for states in zip(queries, keys, values, strict=True)]
+    for step in STEPS:
+        chunks = [Chunk(sequences[place], start, end) for place, start, end, _ in step]
+        query, key, value, wanted = (
+            torch.cat([states[place][start:end] for place, start, end, _ in step])
+            for states in (queries, keys, values, whole)
+        )
+        kept = torch.cat([torch.arange(end - start) < end - start - taken for _, start, end, taken in step])
+        key[~kept], value[~kept] = 9.0, 9.0
+        packed = [states.transpose(0, 1)[None] for states in (query, key, value)]
+        output = PagedStep(chunks, cache, copy, torch.float32, CPU).attend(5, packed[0], packed[1], packed[2], options)
+        assert output.shape == (1, *wanted.shape)
+        assert torch.allclose(output[0][kept], wanted[kept], atol=1e-5)

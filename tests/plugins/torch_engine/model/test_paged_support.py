@@ -1,0 +1,61 @@
+from typing import Any
+
+import pytest
+
+from lmi_plugins.torch_engine.model.attention import NAME, UnsupportedAttention
+from lmi_plugins.torch_engine.model.paged_runner import PagedRunner
+from lmi_plugins.torch_engine.model.paged_support import check_model, check_windows
+from tests.plugins.torch_engine.conftest import ModelDirectory, ReferenceModel
+from tests.plugins.torch_engine.tiny_models import BY_ROW, CONTEXT, PAGED, WINDOW, reference_model
+
+
+@pytest.mark.parametrize("architecture", PAGED)
+def test_models_that_take_an_attention_function(architecture: str, model_directory: ModelDirectory) -> None:
+    model = reference_model(model_directory(architecture))
+    assert PagedRunner(model, CONTEXT).block_bytes > 0
+    assert model.config._attn_implementation == NAME
+
+
+@pytest.mark.parametrize("architecture", BY_ROW)
+def test_models_that_do_not(architecture: str, reference: ReferenceModel) -> None:
+    with pytest.raises(UnsupportedAttention, match="does not take an attention function"):
+        check_model(reference(architecture), CONTEXT)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"layer_types": ["full_attention", "chunked_attention"]}, "layers of type chunked_attention"),
+        ({"is_decoder": True}, "encoder used as a decoder"),
+        ({"rope_parameters": {"rope_type": "dynamic", "original_max_position_embeddings": 100}}, "rotary embedding"),
+    ],
+)
+def test_configurations_that_the_cache_cannot_serve(
+    changes: dict[str, Any], reason: str, model_directory: ModelDirectory
+) -> None:
+    model = reference_model(model_directory("llama"))
+    for name, value in changes.items():
+        setattr(model.config, name, value)
+    with pytest.raises(UnsupportedAttention, match=reason):
+        check_model(model, CONTEXT)
+
+
+def test_a_rope_that_stays_within_its_first_length_is_served(model_directory: ModelDirectory) -> None:
+    model = reference_model(model_directory("llama"))
+    model.config.rope_parameters = {"rope_type": "longrope", "original_max_position_embeddings": 100}
+    check_model(model, 100)
+
+
+def test_sliding_layers_must_tell_their_window(reference: ReferenceModel) -> None:
+    check_windows(reference("gemma2"), {0: WINDOW, 1: None})
+    with pytest.raises(UnsupportedAttention, match="layer 0 does not tell"):
+        check_windows(reference("gemma2"), {0: None, 1: None})
+
+
+def test_a_model_that_fails_the_trial_is_left_as_it_was(model_directory: ModelDirectory) -> None:
+    model = reference_model(model_directory("llama"))
+    before = model.config._attn_implementation
+    model.model.layers[1].self_attn.is_causal = False
+    with pytest.raises(UnsupportedAttention, match="trying it gave: LlamaAttention attends in its own way"):
+        PagedRunner(model, CONTEXT)
+    assert model.config._attn_implementation == before

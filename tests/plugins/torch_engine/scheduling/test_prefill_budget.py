@@ -1,0 +1,71 @@
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from lmi_plugins.torch_engine.scheduling.prefill_budget import FIRST, LEAST, PrefillBudget
+
+MOST = 512
+
+
+@dataclass
+class Tokens:
+    """In place of a chunk of so many."""
+
+    count: int
+    draft: None = None
+
+    def __len__(self) -> int:
+        return self.count
+
+
+def record(budget: PrefillBudget, seconds: float, *counts: int) -> None:
+    chunks: Any = [Tokens(count) for count in counts]
+    budget.record(chunks, seconds)
+
+
+def test_all_at_once_where_nobody_waits() -> None:
+    budget = PrefillBudget(MOST)
+    record(budget, 0.01, 1)
+    record(budget, 1.0, 1, 100)
+    assert budget.tokens(0, 3) == MOST
+
+
+def test_cautious_while_nothing_is_known() -> None:
+    assert PrefillBudget(MOST).tokens(4, 1) == FIRST
+    assert PrefillBudget(10).tokens(4, 1) == 10
+
+
+@pytest.mark.parametrize(
+    ("decode_seconds", "token_seconds", "tokens"),
+    [(0.010, 0.0001, 100), (0.010, 0.00001, MOST), (0.010, 0.01, LEAST), (0.100, 0.001, 100)],
+)
+def test_a_step_takes_about_twice_as_long(decode_seconds: float, token_seconds: float, tokens: int) -> None:
+    budget = PrefillBudget(MOST)
+    for _ in range(60):
+        record(budget, decode_seconds, 1, 1, 1)
+        record(budget, decode_seconds + 50 * token_seconds, 1, 1, 50)
+        record(budget, decode_seconds + 5 * token_seconds, 1, 5)  # too few to tell anything
+    assert budget.tokens(4, 1) == pytest.approx(tokens, abs=1)
+
+
+def test_follows_what_changes() -> None:
+    budget = PrefillBudget(MOST)
+    for _ in range(60):
+        record(budget, 0.010, 1)
+        record(budget, 0.020, 1, 100)
+    for _ in range(60):
+        record(budget, 0.020, 1)
+        record(budget, 0.070, 1, 100)
+    assert budget.tokens(4, 1) == pytest.approx(40, abs=1)
+
+
+def test_many_prompts_that_wait_for_few_streams_get_more() -> None:
+    budget = PrefillBudget(MOST)
+    assert budget.tokens(1, 3) == 3 * FIRST
+    for _ in range(60):
+        record(budget, 0.010, 1)
+        record(budget, 0.020, 1, 100)
+    assert budget.tokens(5, 5) == pytest.approx(100, abs=1)
+    assert budget.tokens(5, 15) == pytest.approx(300, abs=3)
+    assert budget.tokens(1, 15) == MOST

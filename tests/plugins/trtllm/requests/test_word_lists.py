@@ -1,0 +1,57 @@
+"""Lists of words in TensorRT-LLM's two rows."""
+
+import numpy
+import pytest
+
+from lmi_core.errors import InvalidParameter
+from lmi_core.tensors import Tensor
+from lmi_plugins.trtllm.requests.word_lists import read_words, write_words
+
+
+def tensor(ids: list[int], ends: list[int]) -> Tensor:
+    return Tensor.from_array(numpy.array([[ids, ends]], "int32"))
+
+
+def test_the_example_of_the_specification() -> None:
+    words = [[5, 7, 3], [9, 2]]
+    written = write_words(words)
+    assert written.dtype == "INT32"
+    assert written.array().tolist() == [[[5, 7, 3, 9, 2], [3, 5, -1, -1, -1]]]
+    assert read_words("bad_words_list", written) == words
+
+
+@pytest.mark.parametrize("words", [[], [[4]], [[1], [2], [3]], [[1, 2, 3]]])
+def test_back_and_forth(words: list[list[int]]) -> None:
+    assert read_words("stop_words_list", write_words(words)) == words
+
+
+def test_padding() -> None:
+    assert read_words("stop_words_list", tensor([5, 0, 0], [1, -1, -1])) == [[5]]
+    assert read_words("stop_words_list", tensor([0], [-1])) == []
+
+
+@pytest.mark.parametrize(
+    ("ends", "given"),
+    [
+        ([0, 3, -1], "0 at place 0 of [0, 3, -1]"),
+        ([2, 2, -1], "2 at place 1 of [2, 2, -1]"),
+        ([3, 2, -1], "2 at place 1 of [3, 2, -1]"),
+        ([4, -1, -1], "4 at place 0 of [4, -1, -1]"),
+        ([1, -2, -1], "-2 at place 1 of [1, -2, -1]"),
+    ],
+)
+def test_ends_that_are_wrong(ends: list[int], given: str) -> None:
+    with pytest.raises(InvalidParameter) as refused:
+        read_words("bad_words_list", tensor([5, 7, 3], ends))
+    assert refused.value.message == (
+        "`bad_words_list` must have in its second row where each word ends: numbers that rise, from 1 to 3, then -1."
+        f" Given: {given}"
+    )
+
+
+def test_ends_after_the_padding() -> None:
+    with pytest.raises(InvalidParameter) as refused:
+        read_words("bad_words_list", tensor([5, 7, 3], [1, -1, 3]))
+    assert refused.value.message == (
+        "`bad_words_list` must have nothing but -1 after the last word's end. Given: [1, -1, 3]"
+    )

@@ -1,0 +1,166 @@
+"""Images in chats of a vision model in vLLM's own engine."""
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from lmi_core.generation import GenerationOutput
+from lmi_core.request import GenerationRequest
+from lmi_handlers.chat.images import GivenImage
+from tests.conftest import Answer, running_server
+from tests.plugins.vllm_engine.requests.tiny_vision import TOKENS_OF_IMAGE, data_url, image_part, png, save_vision_model
+from tests.plugins.vllm_server import VllmServer
+
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(300)]
+
+TEXT_TEMPLATE = "{% for message in messages %}<|user|>{{ message.content }}<|end|>{% endfor %}<|assistant|>"
+QUESTION = {"type": "text", "text": "What is this?"}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def vision(vllm_environment: None, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[VllmServer]:
+    directory = tmp_path_factory.mktemp("vision") / "model"
+    directory.mkdir()
+    save_vision_model(directory)
+    async with running_server(directory) as server:
+        yield VllmServer(server)
+
+
+def messages(*images: bytes) -> list[dict[str, Any]]:
+    return [{"role": "user", "content": [*(image_part(data_url(image)) for image in images), QUESTION]}]
+
+
+async def ask(vision: VllmServer, *images: bytes, path: str = "/v1/chat/completions", **fields: Any) -> Answer:
+    body = {"messages": messages(*images), "max_tokens": 12, "temperature": 0} | fields
+    return await vision.server.post(path, body)
+
+
+async def text(vision: VllmServer, *images: bytes, **fields: Any) -> str:
+    answer = await ask(vision, *images, **fields)
+    assert answer.status == 200, answer.body
+    return str(answer.json()["choices"][0]["message"]["content"])
+
+
+async def own_output(vision: VllmServer, *images: bytes) -> Any:
+    """What vLLM itself makes of the same messages."""
+    from vllm import SamplingParams
+    from vllm.renderers.params import ChatParams
+    from vllm.sampling_params import RequestOutputKind
+
+    _, (prompt,) = await vision.engine.renderer.render_chat_async([messages(*images)], ChatParams())
+    sampling = SamplingParams(temperature=0, max_tokens=12, output_kind=RequestOutputKind.FINAL_ONLY)
+    outputs = [output async for output in vision.engine.generate(prompt, sampling, f"own-{len(images)}")]
+    return outputs[-1]
+
+
+@pytest.mark.parametrize("images", [(png("red"),), (png("blue"), png("red")), (png("red", side=100),)])
+async def test_answers_as_vllm_itself(vision: VllmServer, images: tuple[bytes, ...]) -> None:
+    answer = (await ask(vision, *images)).json()
+    own = await own_output(vision, *images)
+    assert answer["choices"][0]["message"]["content"] == own.outputs[0].text
+    assert answer["usage"]["prompt_tokens"] == len(own.prompt_token_ids)
+
+
+async def test_sees_what_the_image_shows_and_their_order(vision: VllmServer) -> None:
+    red, blue = png("red"), png("blue")
+    texts = [await text(vision, *images) for images in ((red,), (blue,), (red, blue), (blue, red), ())]
+    assert len(set(texts)) == 5
+    assert await text(vision, red) == texts[0]
+
+
+async def test_an_image_takes_up_tokens(vision: VllmServer) -> None:
+    counts = [(await ask(vision, *[png("red")] * n)).json()["usage"]["prompt_tokens"] for n in range(4)]
+    assert [count - counts[0] for count in counts] == [0, TOKENS_OF_IMAGE, 2 * TOKENS_OF_IMAGE, 3 * TOKENS_OF_IMAGE]
+
+
+async def test_template_of_texts(vision: VllmServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vision.server.model, "plan", replace(vision.server.model.plan, chat_template=TEXT_TEMPLATE))
+    without, red, blue = [(await ask(vision, *images)).json() for images in ((), (png("red"),), (png("blue"),))]
+    line_break = 1
+    assert red["usage"]["prompt_tokens"] == without["usage"]["prompt_tokens"] + TOKENS_OF_IMAGE + line_break
+    assert red["choices"] != blue["choices"]
+
+
+async def test_lmi_stream(vision: VllmServer) -> None:
+    whole = await text(vision, png("red"))
+    lines = (await ask(vision, png("red"), path="/invocations", stream=True)).json_lines()
+    assert "".join(line["choices"][0]["delta"].get("content", "") for line in lines) == whole
+
+
+async def test_several_sequences(vision: VllmServer) -> None:
+    answer = (await ask(vision, png("red"), n=2)).json()
+    assert [choice["message"]["content"] for choice in answer["choices"]] == [await text(vision, png("red"))] * 2
+
+
+async def found(vision: VllmServer, color: str, **parameters: Any) -> GenerationOutput:
+    """By parameters that chats do not have."""
+    model = vision.server.model
+    image = GivenImage("image", data_url(png(color)), model.plan.options)
+    request = GenerationRequest("<|user|><image>What is this?<|end|><|assistant|>", parameters, images=(image,))
+    requests = await model.validate([request], "by-hand")
+    output = GenerationOutput(requests)
+    async for step in model.generate(requests):
+        output.add(step)
+    return output
+
+
+async def test_beam_search(vision: VllmServer) -> None:
+    one, red, blue = [
+        await found(vision, color, num_beams=num_beams, max_new_tokens=8)
+        for num_beams, color in ((1, "red"), (3, "red"), (3, "blue"))
+    ]
+    assert red.best_sequence.cumulative_log_prob >= one.best_sequence.cumulative_log_prob
+    assert red.best_sequence.text != blue.best_sequence.text
+
+
+async def test_log_probs_of_the_prompt(vision: VllmServer) -> None:
+    output = await found(vision, "red", details=True, decoder_input_details=True)
+    (prefill,) = output.prefill
+    assert prefill is not None
+    assert [token.id for token in prefill] == output.request.prompt_ids
+    assert len(prefill) == 8 + TOKENS_OF_IMAGE
+
+
+async def test_truncated_prompt(vision: VllmServer) -> None:
+    error = (await ask(vision, png("red"), truncate_prompt_tokens=5)).json()["error"]
+    assert error["message"] == "`truncate_prompt_tokens` cannot be given with images, which it may cut"
+
+
+async def test_rest_of_the_context_is_what_images_leave(vision: VllmServer) -> None:
+    refused = await ask(vision, png("red"), max_tokens=1024 - 14)
+    assert refused.status == 400
+    message = "`max_tokens` must be at most 1009 after a prompt of 15 tokens (the model's context is 1024). Given: 1010"
+    assert refused.json()["error"]["message"] == message
+
+
+async def test_broken_image(vision: VllmServer) -> None:
+    for data in (b"GIF89a", png("red")[:60], b""):
+        error = (await ask(vision, png("blue"), data)).json()["error"]
+        assert error["message"].startswith("`messages.0.content.1.image_url.url` is no image that can be read")
+        assert "object at" not in error["message"]
+
+
+async def test_too_many_images(vision: VllmServer) -> None:
+    answer = await ask(vision, *[png("red")] * 4)
+    assert answer.status == 400
+    message = "`messages.0.content.3` is one image too many: `messages` must hold at most 3"
+    assert answer.json()["error"]["message"] == message
+
+
+async def test_model_that_takes_only_text(vllm: VllmServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vllm.server.model, "plan", replace(vllm.server.model.plan, chat_template=TEXT_TEMPLATE))
+    answer = await ask(vllm, png("red"))
+    assert answer.status == 400
+    message = "`messages.0.content.0` is an image, and this model takes only text on the vllm backend"
+    assert answer.json()["error"]["message"] == message
+
+
+async def test_too_many_pixels(vision: VllmServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lmi_plugins.vllm_engine.requests.images.MOST_PIXELS", 32 * 32)
+    assert (await ask(vision, png("red"))).status == 200
+    error = (await ask(vision, png("red"), png("red"))).json()["error"]
+    message = "`messages.0.content.1.image_url.url` is too large: images may have 1024 pixels together"
+    assert error["message"] == message

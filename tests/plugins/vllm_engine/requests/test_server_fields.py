@@ -1,0 +1,26 @@
+"""What vLLM's own server takes: the fields of requests, and the names of reasoning parsers."""
+
+import pytest
+from pydantic import BaseModel
+from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
+from vllm.entrypoints.openai.completion import protocol
+from vllm.reasoning import ReasoningParserManager
+
+from lmi_core.chats.reasoning.formats import FORMATS
+from lmi_handlers.chat.request import ChatRequest
+from lmi_handlers.openai.completions import CompletionRequest
+from lmi_handlers.openai.tolerance import HINTS, IGNORED, REFUSED
+
+NOT_HERE = {"hf", "hy_v4", "inkling", "muse_glimmer"}  # as docs/openai.md says
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"), [(ChatCompletionRequest, ChatRequest), (protocol.CompletionRequest, CompletionRequest)]
+)
+def test_every_field_is_known(theirs: type[BaseModel], ours: type[BaseModel]) -> None:
+    known = ours.model_fields.keys() | HINTS | REFUSED.keys() | IGNORED.keys()
+    assert theirs.model_fields.keys() - known == set()
+
+
+def test_every_reasoning_parser_is_known() -> None:
+    assert set(ReasoningParserManager.list_registered()) - FORMATS.keys() == NOT_HERE
