@@ -20,6 +20,7 @@ class Token(msgspec.Struct, array_like=True, gc=False):
     log_prob: float | None = None  # of the model's own distribution; None for the first token of a prompt
     special: bool = False
     top_tokens: "list[Token] | None" = None  # the likeliest in its place, likeliest first, where they were asked for
+    rank: int | None = None  # among all tokens in its place, 1 being the likeliest: of a prompt's tokens, where known
 
 
 class GenerationStep(msgspec.Struct, array_like=True, gc=False):

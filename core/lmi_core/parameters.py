@@ -5,6 +5,7 @@ from typing import Annotated
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
 RANDOM_SEED = -1  # as many clients write it
+ALL_TOKENS = -1  # of the vocabulary, as many of the likeliest as there are
 
 StopSequence = Annotated[str, Field(min_length=1)]
 
@@ -87,5 +88,5 @@ class GenerationParameters(BaseModel):
 
     @property
     def num_prompt_top_tokens(self) -> int:
-        """The same for the prompt's tokens."""
+        """The same for the prompt's tokens; ALL_TOKENS is the whole vocabulary."""
         return 0

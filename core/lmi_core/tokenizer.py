@@ -39,6 +39,10 @@ class Tokenizer(ABC):
     def token_bytes(self, token_id: int) -> bytes:
         """What the token stands for, which may be a part of a character."""
 
+    def token_id(self, token: str) -> int | None:
+        """The id of the token that the vocabulary has by exactly this name; None where it has none."""
+        return None
+
     @abstractmethod
     def chat_template(self, with_tools: bool) -> str | None:
         """The model's own; some models have one of their own for chats with tools."""

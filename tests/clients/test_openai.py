@@ -111,6 +111,30 @@ async def test_parsed_answer(server: RunningServer, client: AsyncOpenAI) -> None
     assert answer.choices[0].message.parsed == Answer(text="yes")
 
 
+@pytest.mark.parametrize("choice", ["auto", {"name": "weather"}])
+async def test_function_call_and_its_result(server: RunningServer, client: AsyncOpenAI, choice: Any) -> None:
+    """The older form of tools, which the client still has."""
+    said = TAGGED_CALL if choice == "auto" else '{"city": "Paris"}'
+    server.scripted.enqueue(Script(said), Script("Sunny."), Script(said))
+    functions: Any = [WEATHER["function"]]
+    answer = await client.chat.completions.create(
+        model="model", messages=QUESTION, functions=functions, function_call=choice
+    )
+    message = answer.choices[0].message
+    assert answer.choices[0].finish_reason == ("function_call" if choice == "auto" else "stop")
+    assert message.function_call is not None
+    assert (message.function_call.name, json.loads(message.function_call.arguments)) == ("weather", {"city": "Paris"})
+    past: list[Any] = [*QUESTION, message, {"role": "function", "name": "weather", "content": "sunny"}]
+    answer = await client.chat.completions.create(model="model", messages=past, functions=functions)
+    assert answer.choices[0].message.content == "Sunny."
+    assert server.scripted.history[-1].prompt.endswith("tool: sunny\nassistant:")
+    async with client.chat.completions.stream(
+        model="model", messages=QUESTION, functions=functions, function_call=choice
+    ) as stream:
+        streamed = (await stream.get_final_completion()).choices[0].message
+    assert streamed.function_call == message.function_call
+
+
 async def test_tool_call_and_its_result(server: RunningServer, client: AsyncOpenAI) -> None:
     server.scripted.enqueue(Script(TAGGED_CALL))
     answer = await client.chat.completions.create(model="model", messages=QUESTION, tools=[WEATHER])

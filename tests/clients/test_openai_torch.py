@@ -55,6 +55,13 @@ def tool(name: str, argument: str) -> ChatCompletionToolParam:
 
 ARGUMENTS = {"paint": "colour", "mix": "with"}
 TOOLS = [tool(name, argument) for name, argument in ARGUMENTS.items()]
+NUMBER = {"type": "json_schema", "json_schema": {"type": "integer", "minimum": 10, "maximum": 12}}
+TAGS: dict[str, Any] = {
+    "type": "triggered_tags",
+    "triggers": ["<n"],
+    "tags": [{"type": "tag", "begin": "<n>", "content": NUMBER, "end": "</n>"}],
+    "stop_after_first": True,
+}
 PAINT: ChatCompletionNamedToolChoiceParam = {"type": "function", "function": {"name": "paint"}}
 
 
@@ -110,6 +117,8 @@ async def test_json_object(client: AsyncOpenAI) -> None:
         ({"guided_regex": "[0-9]{3}-[a-c]{2}"}, "[0-9]{3}-[a-c]{2}"),
         ({"guided_grammar": 'root ::= "yes" | "no"'}, "yes|no"),
         ({"guided_json": {"type": "integer", "minimum": 10, "maximum": 12}}, "1[0-2]"),
+        ({"response_format": {"type": "structural_tag", "format": TAGS | {"at_least_one": True}}}, "<n>1[0-2]</n>"),
+        ({"structured_outputs": {"structural_tag": json.dumps({"format": TAGS["tags"][0]})}}, "<n>1[0-2]</n>"),
     ],
 )
 async def test_guides(client: AsyncOpenAI, guide: dict[str, Any], pattern: str) -> None:

@@ -12,6 +12,7 @@ from lmi_core.chats.tool_calls.formats import ALIASES, FORMATS
 from lmi_core.configuration.options_document import example, markdown
 from lmi_core.engines.extended_parameters import ExtendedParameters
 from lmi_core.plugins.loading import Plugins, load_plugins
+from lmi_core.texts import fill_in_the_middle
 from lmi_handlers.chat.request import ChatRequest
 from lmi_handlers.cli.report import option_types
 from lmi_handlers.djl.document import document
@@ -89,6 +90,11 @@ def test_every_format_of_tool_calls_is_documented_with_its_names() -> None:
     for name, found in FORMATS.items():
         others = ", ".join(f"`{alias}`" for alias, target in ALIASES.items() if target == name)
         assert f"| `{name}` | {others}{' ' if others else ''}| {found.models} |" in DOCUMENTS["openai.md"]
+
+
+def test_every_format_of_filling_in_the_middle_is_documented() -> None:
+    for found in fill_in_the_middle.FORMATS:
+        assert f"| {found.models} | `{''.join(found.parts)}` |" in DOCUMENTS["openai.md"]
 
 
 def test_links_lead_somewhere() -> None:

@@ -8,6 +8,8 @@ from lmi_core.tokenizer import Tokenizer
 
 LOOP_OVER_CONTENT = re.compile(r"{%-?\s*for\s[^%]*?\sin\s[^%]*\bcontent\b")
 
+REFUSED_BY_TEMPLATE = "`messages` are refused by the chat template: "
+
 
 def read_chat_template(option: str | None, directory: Path) -> str | None:
     """The option is the template itself, or a file's path from the model directory. Raises ConfigurationError."""

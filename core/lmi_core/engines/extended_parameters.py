@@ -5,10 +5,11 @@ from typing import Annotated, Any, Self
 import orjson
 from pydantic import Field, ValidationInfo, WithJsonSchema, field_validator, model_validator
 
-from lmi_core.parameters import GenerationParameters, StopSequence
+from lmi_core.engines.structural_tag import StructuralTag
+from lmi_core.parameters import ALL_TOKENS, GenerationParameters, StopSequence
 
 TokenId = Annotated[int, Field(ge=0)]
-GUIDES = ("guided_choice", "guided_json", "guided_regex", "guided_grammar")
+GUIDES = ("guided_choice", "guided_json", "guided_regex", "guided_grammar", "guided_structural_tag")
 
 
 class ExtendedParameters(GenerationParameters):
@@ -40,12 +41,17 @@ class ExtendedParameters(GenerationParameters):
     spaces_between_special_tokens: bool = Field(True, description="Put blanks between special tokens in the text.")
     truncate: int | None = Field(None, ge=1, description="Use only so many of the prompt's last tokens.")
     logprobs: int | None = Field(None, ge=0, le=20, description="Give so many likeliest tokens in each token's place.")
-    prompt_logprobs: int | None = Field(None, ge=0, le=20, description="The same for the prompt's tokens.")
+    prompt_logprobs: int | None = Field(
+        None, ge=ALL_TOKENS, le=20, description="The same for the prompt's tokens; -1: all of the vocabulary."
+    )
     top_n_tokens: int | None = Field(None, ge=0, le=20, description="TGI's name for logprobs.")
     guided_choice: list[StopSequence] | None = Field(None, min_length=1, description="Answer with one of these texts.")
     guided_json: dict[str, Any] | None = Field(None, description="Answer with JSON of this JSON schema.")
     guided_regex: StopSequence | None = Field(None, description="Answer with a text of this regular expression.")
     guided_grammar: StopSequence | None = Field(None, description="Answer with a text of this EBNF grammar.")
+    guided_structural_tag: StructuralTag | None = Field(
+        None, description="Where certain texts begin, what follows them is of a JSON schema or another form."
+    )
     guided_reasoning: list[str] | None = Field(
         None,
         min_length=2,

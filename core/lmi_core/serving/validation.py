@@ -9,10 +9,13 @@ from pydantic import ValidationError
 from lmi_core.backend import Backend
 from lmi_core.chats.images import Image
 from lmi_core.errors import ContextLengthExceeded, InvalidParameter
-from lmi_core.parameters import GenerationParameters
+from lmi_core.parameters import ALL_TOKENS, GenerationParameters
 from lmi_core.payloads.payload import explain
 from lmi_core.request import GenerationRequest, ValidRequest
 from lmi_core.tokenizer import Tokenizer
+
+# What a request may ask for of a whole vocabulary: to write them, 20 MB of JSON, holds up all others for half a second.
+MAX_PROMPT_LOG_PROBS = 2**18
 
 
 async def with_images(request: GenerationRequest, backend: Backend[Any]) -> GenerationRequest:
@@ -39,6 +42,7 @@ def validate(request: GenerationRequest, backend: Backend[Any], request_id: str)
         raise ContextLengthExceeded(
             f"`{_name(request, 'inputs')}` must be at most {longest} tokens long. Given: {len(prompt_ids)}"
         )
+    _check_prompt_log_probs(request, parameters, len(prompt_ids), backend.tokenizer.vocabulary_size)
     room = backend.max_length - len(prompt_ids)
     if parameters.max_new_tokens > min(room, backend.max_output_length or room):
         parameters = _fit(request, parameters, room, backend)
@@ -82,6 +86,16 @@ def _parameters(request: GenerationRequest, backend: Backend[Any]) -> Generation
         raise InvalidParameter(
             explain(error, backend.parameters_type, f"the {backend.name} backend's parameters", request.names)
         ) from None
+
+
+def _check_prompt_log_probs(
+    request: GenerationRequest, parameters: GenerationParameters, length: int, vocabulary: int
+) -> None:
+    if parameters.num_prompt_top_tokens == ALL_TOKENS and length * vocabulary > MAX_PROMPT_LOG_PROBS:
+        raise InvalidParameter(
+            f"`{_name(request, 'prompt_logprobs')}` can be {ALL_TOKENS} for at most {MAX_PROMPT_LOG_PROBS} log "
+            f"probabilities, and a prompt of {length} tokens has {length * vocabulary}: shorten it, or ask for 20"
+        )
 
 
 def _name(request: GenerationRequest, name: str) -> str:

@@ -4,6 +4,7 @@ import threading
 from typing import TYPE_CHECKING, Any, cast
 
 from lmi_core.chats.chat import Chat
+from lmi_core.chats.chat_template import REFUSED_BY_TEMPLATE
 from lmi_core.errors import ConfigurationError, InvalidPayload
 from lmi_core.texts.token_bytes import byte_level_bytes, is_byte_level, piece_bytes
 from lmi_core.tokenizer import Detokenizer, Tokenizer
@@ -61,6 +62,12 @@ class HuggingFaceTokenizer(Tokenizer):
             return SlowDetokenizer(self.pretrained, prompt_ids)
         return FastDetokenizer(self._backend, prompt_ids)
 
+    def token_id(self, token: str) -> int | None:
+        token_id = self.pretrained.convert_tokens_to_ids(token)  # of an unknown one, that of the unknown token or None
+        if isinstance(token_id, int) and self.pretrained.convert_ids_to_tokens(token_id) == token:
+            return token_id
+        return None
+
     def token_bytes(self, token_id: int) -> bytes:
         return self._piece_bytes(self.pretrained.convert_ids_to_tokens(token_id))
 
@@ -92,8 +99,6 @@ class HuggingFaceTokenizer(Tokenizer):
         return (templates.get("tool_use") if with_tools else None) or templates.get("default")
 
     def render_chat(self, chat: Chat, template: str) -> str:
-        from jinja2 import TemplateError
-
         try:
             return str(
                 self.pretrained.apply_chat_template(
@@ -108,8 +113,8 @@ class HuggingFaceTokenizer(Tokenizer):
                     },
                 )
             )
-        except (TemplateError, TypeError, ValueError) as error:  # a template's own refusal, or what it cannot work with
-            raise InvalidPayload(f"`messages` are refused by the chat template: {error}") from None
+        except Exception as error:  # a template's own refusal, or whatever a program raises that is given other values
+            raise InvalidPayload(f"{REFUSED_BY_TEMPLATE}{error or type(error).__name__}") from None
 
 
 def _encodes_by_backend(pretrained: "PreTrainedTokenizerBase") -> bool:

@@ -55,14 +55,18 @@ class TokenWriter:
         ids: Iterable[int],
         log_probs: Iterable[float | None],
         likeliest: Iterable[Likeliest | None],
+        ranks: Sequence[int | None] | None = None,
     ) -> list[Token]:
         """A prompt's own tokens."""
         stream = TokenStream(self._tokenizer.detokenizer([]), special_ids=self._special_ids)
-        return [
+        tokens = [
             token
             for token_id, log_prob, others in zip(ids, log_probs, likeliest, strict=True)
             for token in stream.push(token_id, log_prob, self.top_tokens(others))
         ]
+        for token, rank in zip(tokens, ranks or [None] * len(tokens), strict=True):
+            token.rank = rank
+        return tokens
 
     def top_tokens(self, likeliest: Likeliest | None) -> list[Token] | None:
         """Each with a text of its own, which may be a part of a character."""

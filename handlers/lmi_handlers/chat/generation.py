@@ -6,11 +6,13 @@ from dataclasses import replace
 from typing import Any
 
 from lmi_core.chats.chat import Chat
-from lmi_core.chats.chat_template import find_chat_template
+from lmi_core.chats.chat_template import REFUSED_BY_TEMPLATE, find_chat_template
 from lmi_core.chats.reasoning.reader import Reasoning
+from lmi_core.errors import InvalidPayload
 from lmi_core.handler import Call, Generation
 from lmi_core.request import GenerationRequest
 from lmi_core.serving.model import Model
+from lmi_handlers.chat.functions import in_older_words, with_tool_messages
 from lmi_handlers.chat.images import image_sources
 from lmi_handlers.chat.messages import template_messages
 from lmi_handlers.chat.reasoning import ReasoningUse, use_reasoning
@@ -20,7 +22,8 @@ from lmi_handlers.fields.guides import Guide
 from lmi_handlers.openai.tolerance import take_fields
 
 UP_TO_THE_CONTEXT = 2**31  # tokens; what is beyond the model's context is cut
-FORMATTERS = ("openai_chat", "openai_chat_stream", "lmi_chat", "lmi_chat_jsonlines", "lmi_chat_sse")
+OPENAI_FORMATTERS = ("openai_chat", "openai_chat_stream")
+FORMATTERS = (*OPENAI_FORMATTERS, "lmi_chat", "lmi_chat_jsonlines", "lmi_chat_sse")
 
 logger = logging.getLogger(__name__)
 
@@ -34,35 +37,65 @@ def chat_generation(payload: ChatRequest, call: Call, model: Model, formatter: s
     """Renders the chat template. Raises InvalidPayload."""
     if payload.user is not None:
         logger.info("request %s is of user %r", call.request_id, payload.user)
-    template = find_chat_template(model.plan.chat_template, model.backend.tokenizer, bool(payload.tools))
-    tools = use_tools(
-        payload.tools or [],
-        payload.tool_choice,
-        payload.parallel_tool_calls is not False,
-        template,
-        model.plan.options.tool_call_parser,
-        model.plan.options.enable_auto_tool_choice,
-    )
-    guide = payload.guide(tools.guide)
+    template = _template(payload, model)
+    tools = _tools(payload, model, template)
+    guide = payload.guide(tools.guide, "function_call" if payload.functions else "tool_choice")
     images = image_sources(payload.messages, model)
     use = use_reasoning(payload, model, _prompt(payload, model, template, tools), guide, tools.parser is not None)
     arguments = _formatter_arguments(payload, call, model, tools, use.reasoning) if formatter in FORMATTERS else {}
+    if formatter in OPENAI_FORMATTERS:
+        arguments |= _details(payload, use.reasoning)
+    else:
+        payload.refuse_unshown("prompt_logprobs", "return_token_ids", "return_prompt_text")
     request = replace(_request(payload, model, use, guide, tools.markers), images=images)
     return Generation((request,), formatter, arguments)
 
 
+def _template(payload: ChatRequest, model: Model) -> str:
+    if payload.chat_template is not None and not model.plan.options.trust_request_chat_template:
+        raise InvalidPayload(
+            "`chat_template` is a program, which only the model's own directory may bring: set option.chat_template "
+            "there, or option.trust_request_chat_template=true to trust everyone who sends requests"
+        )
+    configured = payload.chat_template or model.plan.chat_template
+    return find_chat_template(configured, model.backend.tokenizer, bool(payload.offered_tools))
+
+
+def _tools(payload: ChatRequest, model: Model, template: str) -> ToolUse:
+    try:
+        return use_tools(
+            payload.offered_tools,
+            payload.choice,
+            payload.parallel_tool_calls is not False and not payload.functions,
+            template,
+            model.plan.options.tool_call_parser,
+            model.plan.options.enable_auto_tool_choice,
+        )
+    except InvalidPayload as error:
+        raise (in_older_words(error) if payload.functions or payload.function_call else error) from None
+
+
 def _prompt(payload: ChatRequest, model: Model, template: str, tools: ToolUse) -> str:
     continues = bool(payload.continue_final_message)
-    messages = template_messages(payload.messages, template, model.backend)
+    messages = template_messages(with_tool_messages(payload.messages, template), template, model.backend)
     begins = not continues and payload.add_generation_prompt is not False
     chat = Chat(messages, tools.definitions, payload.template_arguments, begins, continues)
-    return model.backend.tokenizer.render_chat(chat, template)
+    try:
+        return model.backend.tokenizer.render_chat(chat, template)
+    except InvalidPayload as error:
+        if payload.chat_template is None:
+            raise
+        reason = error.message.removeprefix(REFUSED_BY_TEMPLATE)
+        raise InvalidPayload(f"`chat_template` cannot be used for these messages: {reason}") from None
 
 
 def _request(
     payload: ChatRequest, model: Model, use: ReasoningUse, guide: Guide | None, markers: tuple[str, ...]
 ) -> GenerationRequest:
-    further: dict[str, Any] = {"logprobs": payload.top_logprobs or None}
+    further: dict[str, Any] = {
+        "logprobs": payload.top_logprobs or None,
+        "prompt_logprobs": payload.prompt_log_probs,
+    }
     if payload.max_completion_tokens != payload.max_tokens:
         further["max_completion_tokens"] = payload.max_completion_tokens
     parameters, names = payload.parameters(model, further, guide)
@@ -91,9 +124,23 @@ def _formatter_arguments(
         "log_probs": bool(payload.logprobs),
         "tool_calls": tools.parser,
         "named_tool": tools.named,
+        "older_calls": bool(payload.functions),
+        "echo": payload.echoed,
         "include_usage": payload.include_usage,
         "continuous_usage": payload.continuous_usage,
         "reasoning": reasoning,
         "include_reasoning": payload.include_reasoning is not False,
         "token_ids_as_text": bool(payload.return_tokens_as_token_ids),
+    }
+
+
+def _details(payload: ChatRequest, reasoning: Reasoning | None) -> dict[str, Any]:
+    """What OpenAI's form tells of tokens: nothing of the answer's where its reasoning is left out, as in vLLM."""
+    shown = reasoning is None or payload.include_reasoning is not False
+    return {
+        "log_probs": bool(payload.logprobs) and shown,
+        "token_ids": bool(payload.return_token_ids) and shown,
+        "prompt_token_ids": bool(payload.return_token_ids),
+        "prompt_text": bool(payload.return_prompt_text),
+        "prompt_log_probs": payload.prompt_log_probs,
     }

@@ -101,6 +101,7 @@ class Message(BaseModel):
     role: Literal["system", "developer", "user", "assistant", "tool", "function"]
     content: Parts | None = Field(None, validate_default=True, description="A text, or a list of parts.")
     tool_calls: list[ToolCall] | None = None
+    function_call: FunctionCall | None = Field(None, description="The older form of `tool_calls`.")
 
     @field_validator("content")
     @classmethod
@@ -108,6 +109,12 @@ class Message(BaseModel):
         if content is None and info.data.get("role") != "assistant":
             raise ValueError("must be a text, or a list of parts")
         return content
+
+    @model_validator(mode="after")
+    def _calls_in_one_form(self) -> "Message":
+        if self.tool_calls and self.function_call is not None:
+            raise ValueError("must have `tool_calls` or `function_call`, the older form of it, but not both")
+        return self
 
     @property
     def text(self) -> str:

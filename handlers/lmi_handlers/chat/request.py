@@ -4,9 +4,10 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict, Field, JsonValue, model_validator
 
+from lmi_handlers.chat.functions import GivenFunctionCall, as_tools
 from lmi_handlers.chat.messages import Message
-from lmi_handlers.chat.tools import GivenToolChoice, Tool
-from lmi_handlers.fields.sampling import CallFields
+from lmi_handlers.chat.tools import FunctionDefinition, GivenToolChoice, Tool, ToolChoice
+from lmi_handlers.fields.answers import AnswerFields
 
 # How a template is used; the others are names in it.
 TEMPLATE_CALL = ("chat_template", "conversation", "messages", "return_dict", "return_tensors", "tokenize", "tools")
@@ -22,7 +23,7 @@ EXAMPLE: dict[str, JsonValue] = {
 }
 
 
-class ChatRequest(CallFields):
+class ChatRequest(AnswerFields):
     """A chat completion request of OpenAI's, with the parameters that vLLM and LMI add."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [EXAMPLE]})
@@ -37,16 +38,24 @@ class ChatRequest(CallFields):
     tools: list[Tool] | None = Field(None, description="The functions that the model may call.")
     tool_choice: GivenToolChoice | None = Field(None, description="none, auto, required, or the function to call.")
     parallel_tool_calls: bool | None = Field(None, description="Whether one answer may call several. Default: true.")
+    functions: list[FunctionDefinition] | None = Field(None, description="The older form of `tools`, for one call.")
+    function_call: GivenFunctionCall | None = Field(None, description="The older form of `tool_choice`.")
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = Field(
         None, description="For the chat template, as `reasoning_effort`; none also as `enable_thinking`: false."
     )
     include_reasoning: bool | None = Field(None, description="Whether the answer holds the reasoning. Default: true.")
+    chat_template: str | None = Field(
+        None,
+        min_length=1,
+        description="A Jinja template, if option.trust_request_chat_template lets requests bring one.",
+    )
     chat_template_kwargs: dict[str, Any] | None = Field(None, description="Further names for the chat template.")
     documents: list[dict[str, Any]] | None = Field(None, description="For the chat template, as `documents`.")
     add_generation_prompt: bool | None = Field(None, description="Whether the prompt begins an answer. Default: true.")
     continue_final_message: bool | None = Field(None, description="Go on within the last message.")
     add_special_tokens: bool | None = Field(None, description="Beside those of the chat template. Default: false.")
-    echo: Literal[False] | None = Field(None, description="Only false: the last message is no part of the answer.")
+    return_prompt_text: bool | None = Field(None, description="Answer with the text that the chat template made.")
+    echo: bool | None = Field(None, description="Put the last message before the answer, if it is the assistant's.")
 
     @model_validator(mode="after")
     def _likeliest_tokens_are_log_probabilities(self) -> "ChatRequest":
@@ -63,11 +72,39 @@ class ChatRequest(CallFields):
         return self
 
     @model_validator(mode="after")
+    def _tools_in_one_form(self) -> "ChatRequest":
+        if self.functions and self.tools:
+            raise ValueError("`functions` and `tools` exclude each other: the first is the older form of the other")
+        if self.functions and self.tool_choice is not None:
+            raise ValueError("`tool_choice` is for `tools`: `functions` have `function_call`")
+        if self.tools and self.function_call is not None:
+            raise ValueError("`function_call` is for `functions`: `tools` have `tool_choice`")
+        return self
+
+    @model_validator(mode="after")
     def _names_for_the_template(self) -> "ChatRequest":
         for name in TEMPLATE_CALL:
             if name in (self.chat_template_kwargs or {}):
                 raise ValueError(f"`chat_template_kwargs` must hold names for the template. Given: {name}")
         return self
+
+    @property
+    def offered_tools(self) -> list[Tool]:
+        """Those that the model may call, in whichever form they are given."""
+        return as_tools(self.functions) if self.functions else self.tools or []
+
+    @property
+    def choice(self) -> ToolChoice | None:
+        """The choice among the tools, in whichever form it is given."""
+        return self.tool_choice or self.function_call
+
+    @property
+    def echoed(self) -> str:
+        """The text that the answer begins with: as with vLLM, that of the last message if it is the assistant's."""
+        last = self.messages[-1]
+        if not self.echo or last.role != "assistant":
+            return ""
+        return "\n".join(part.text for part in last.content or [] if part.text is not None)
 
     @property
     def template_arguments(self) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 import orjson
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from lmi_core.engines.structural_tag import StructuralTag, read_structural_tag
 from lmi_core.errors import InvalidPayload
 from lmi_core.payloads.tolerant_payload import TolerantPayload
 from lmi_handlers.chat.tools import ANY_OBJECT
@@ -34,8 +35,11 @@ class JsonSchema(BaseModel):
 class ResponseFormat(BaseModel):
     model_config = ConfigDict(extra="ignore", strict=True)
 
-    type: Literal["text", "json_object", "json_schema"]
+    type: Literal["text", "json_object", "json_schema", "structural_tag"]
     json_schema: JsonSchema | None = None
+    format: dict[str, Any] | None = Field(None, description="Of a structural tag.")
+    structures: list[dict[str, Any]] | None = Field(None, description="Of a structural tag in vLLM's older form.")
+    triggers: list[str] | None = Field(None, description="Of a structural tag in vLLM's older form.")
 
     @model_validator(mode="after")
     def _schema_is_given(self) -> "ResponseFormat":
@@ -43,9 +47,23 @@ class ResponseFormat(BaseModel):
             raise ValueError("must have `json_schema` where its `type` says so, and only there")
         return self
 
+    @model_validator(mode="after")
+    def _right_tag(self) -> "ResponseFormat":
+        if self.type == "structural_tag":
+            read_structural_tag(self.structural_tag)
+        return self
+
     @property
-    def guide(self) -> dict[str, Any] | None:
-        if self.type == "text":
+    def structural_tag(self) -> dict[str, Any] | None:
+        if self.type != "structural_tag":
+            return None
+        form = {"format": self.format, "structures": self.structures, "triggers": self.triggers}
+        return {name: value for name, value in form.items() if value is not None}
+
+    @property
+    def json_guide(self) -> dict[str, Any] | None:
+        """The JSON schema that the answer must be of."""
+        if self.type in ("text", "structural_tag"):
             return None
         return (self.json_schema and self.json_schema.schema_) or ANY_OBJECT
 
@@ -60,7 +78,7 @@ class StructuredOutputs(BaseModel):
     regex: str | None = Field(None, description="Answer with a text of this regular expression.")
     grammar: str | None = Field(None, description="Answer with a text of this EBNF grammar.")
     json_object: bool | None = Field(None, description="Answer with any JSON object.")
-    structural_tag: None = Field(None, description="Refused: no backend takes one.")
+    structural_tag: StructuralTag | None = Field(None, description="Follow it where one of its tags begins.")
 
 
 class Guide(NamedTuple):
@@ -80,27 +98,34 @@ class GuideFields(TolerantPayload):
     guided_choice: list[str] | None = Field(None, description="Answer with one of these texts.")
     guided_regex: str | None = Field(None, description="Answer with a text of this regular expression.")
     guided_grammar: str | None = Field(None, description="Answer with a text of this EBNF grammar.")
+    structural_tag: StructuralTag | None = Field(None, description="Follow it where one of its tags begins.")
 
-    def guide(self, tool_choice: dict[str, Any] | None = None) -> Guide | None:
-        """Return the one that is given; `tool_choice` is the JSON schema of required calls. Raises InvalidPayload."""
-        given = [guide for guide in self._guides(tool_choice) if guide.value is not None]
+    def guide(self, calls: dict[str, Any] | None = None, field: str = "tool_choice") -> Guide | None:
+        """Return the one that is given; `calls` is the JSON schema of calls that `field` asks for.
+
+        Raises InvalidPayload.
+        """
+        given = [guide for guide in (Guide("guided_json", calls, field), *self._guides()) if guide.value is not None]
         if len(given) > 1:
             first, second = given[0].field, given[1].field
             raise InvalidPayload(f"`{first}` and `{second}` exclude each other: both say what the answer is")
         return given[0] if given else None
 
-    def _guides(self, tool_choice: dict[str, Any] | None) -> list[Guide]:
+    def _guides(self) -> list[Guide]:
         structured = self.structured_outputs or StructuredOutputs()
+        response = self.response_format or ResponseFormat(type="text")
         return [
-            Guide("guided_json", tool_choice, "tool_choice"),
-            Guide("guided_json", self.response_format and self.response_format.guide, "response_format"),
+            Guide("guided_json", response.json_guide, "response_format"),
+            Guide("guided_structural_tag", response.structural_tag, "response_format"),
             Guide("guided_json", structured.json_, "structured_outputs.json"),
             Guide("guided_json", ANY_OBJECT if structured.json_object else None, "structured_outputs.json_object"),
             Guide("guided_choice", structured.choice, "structured_outputs.choice"),
             Guide("guided_regex", structured.regex, "structured_outputs.regex"),
             Guide("guided_grammar", structured.grammar, "structured_outputs.grammar"),
+            Guide("guided_structural_tag", structured.structural_tag, "structured_outputs.structural_tag"),
             Guide("guided_json", self.guided_json, "guided_json"),
             Guide("guided_choice", self.guided_choice, "guided_choice"),
             Guide("guided_regex", self.guided_regex, "guided_regex"),
             Guide("guided_grammar", self.guided_grammar, "guided_grammar"),
+            Guide("guided_structural_tag", self.structural_tag, "structural_tag"),
         ]

@@ -1,7 +1,7 @@
 """OpenAI's completions, and the list of models."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar
 
@@ -10,10 +10,12 @@ from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 from lmi_core.errors import InvalidPayload
 from lmi_core.handler import Call, Generation, Handler, Route
 from lmi_core.hookspecs import hookimpl
+from lmi_core.parameters import ALL_TOKENS
 from lmi_core.payloads.payload import read_object
 from lmi_core.request import GenerationRequest
 from lmi_core.serving.model import Model
-from lmi_handlers.fields.sampling import CallFields
+from lmi_core.texts.fill_in_the_middle import middle_prompt
+from lmi_handlers.fields.answers import AnswerFields
 from lmi_handlers.openai.handler import JSON_LINES, OpenAiHandler, check_model
 from lmi_handlers.openai.models import list_models, show_model
 from lmi_handlers.openai.tolerance import take_fields
@@ -43,7 +45,7 @@ Prompts = Annotated[
 ]
 
 
-class CompletionRequest(CallFields):
+class CompletionRequest(AnswerFields):
     """A completion request of OpenAI's, with the parameters that vLLM and LMI add."""
 
     model_config = ConfigDict(
@@ -58,18 +60,29 @@ class CompletionRequest(CallFields):
     logprobs: int | None = Field(
         None, ge=0, le=20, description="Answer with each token's log probability, and so many likeliest in its place."
     )
-    suffix: str | None = Field(None, description="Refused unless empty: no backend fills in the middle of a text.")
+    suffix: str | None = Field(
+        None, description="What comes after the text that is generated, for models that fill in the middle of a text."
+    )
     add_special_tokens: bool | None = Field(None, description="Those that the model expects. Default: true.")
 
     @model_validator(mode="after")
     def _rules_about_several(self) -> "CompletionRequest":
-        if self.suffix:
-            raise ValueError("`suffix` is not taken: no backend fills in the middle of a text")
+        self._check_suffix()
         if self.max_tokens == 0 and not self.echo:
             raise ValueError("`max_tokens` must be at least 1 without `echo`. Given: 0")
         if len(self.prompt) * max(self.n or 1, self.best_of or 1) > MOST_CHOICES:
             raise ValueError(f"`prompt` and `n` must make at most {MOST_CHOICES} choices")
         return self
+
+    def _check_suffix(self) -> None:
+        if not self.suffix:
+            return
+        if self.echo:
+            raise ValueError("`suffix` and `echo` exclude each other: the answer is the text in the middle alone")
+        if self.truncate_prompt_tokens is not None:
+            raise ValueError("`suffix` and `truncate_prompt_tokens` exclude each other: the cut may take either text")
+        if not all(isinstance(prompt, str) for prompt in self.prompt):
+            raise ValueError("`suffix` must come with a `prompt` that is a text. Given: token ids")
 
 
 class OpenAiCompletionsHandler(OpenAiHandler):
@@ -97,10 +110,9 @@ def _generation(payload: CompletionRequest, call: Call, model: Model) -> Generat
 
 
 def _in_openai_form(payload: CompletionRequest, call: Call, model: Model) -> Generation:
-    log_probs = payload.logprobs is not None
-    further: dict[str, Any] = {"logprobs": payload.logprobs or None}
-    if payload.echo and log_probs:
-        further |= {"details": True, "decoder_input_details": True, "prompt_logprobs": payload.logprobs or None}
+    further: dict[str, Any] = {"logprobs": payload.logprobs or None, "prompt_logprobs": payload.prompt_log_probs}
+    if payload.echo and payload.logprobs is not None:
+        further |= {"details": True, "decoder_input_details": True, "prompt_logprobs": _num_prompt_top_tokens(payload)}
     arguments = {
         "response_id": f"cmpl-{call.request_id}",
         "model": model.name_asked(payload.model),
@@ -112,18 +124,29 @@ def _in_openai_form(payload: CompletionRequest, call: Call, model: Model) -> Gen
         "include_usage": payload.include_usage,
         "continuous_usage": payload.continuous_usage,
         "token_ids_as_text": bool(payload.return_tokens_as_token_ids),
+        "token_ids": bool(payload.return_token_ids),
+        "prompt_log_probs": payload.prompt_log_probs,
     }
     formatter = "openai_completions_stream" if payload.stream else "openai_completions"
     return Generation(_requests(payload, model, further), formatter, arguments)
+
+
+def _num_prompt_top_tokens(payload: CompletionRequest) -> int | None:
+    """Enough for the prompt's place in the echo, and for its own."""
+    asked = payload.prompt_log_probs
+    return asked if asked == ALL_TOKENS else max(payload.logprobs or 0, asked or 0) or asked
 
 
 def _in_lmi_form(payload: CompletionRequest, model: Model, formatter: str) -> Generation:
     """The LMI inference schema's answer, which has no place for several prompts but in dynamic batches."""
     if len(payload.prompt) > 1 and model.dynamic_batch is None:
         raise InvalidPayload("`prompt` must be a single one for an answer in the LMI schema")
+    payload.refuse_unshown("return_token_ids")
     further: dict[str, Any] = {"return_full_text": payload.echo or None}
     if payload.logprobs is not None:
         further |= {"details": True, "logprobs": payload.logprobs or None}
+    if payload.prompt_log_probs is not None:
+        further |= {"details": True, "decoder_input_details": True, "prompt_logprobs": payload.prompt_log_probs}
     return Generation(_requests(payload, model, further), formatter)
 
 
@@ -133,17 +156,38 @@ def _requests(payload: CompletionRequest, model: Model, further: dict[str, Any])
         parameters["max_new_tokens"] = 1  # backends generate; what they do is left out of the answer
     fits_context = "max_new_tokens" not in parameters
     parameters.setdefault("max_new_tokens", DEFAULT_MAX_TOKENS)
-    names |= {"inputs": "prompt", "prompt_logprobs": "logprobs", "return_full_text": "echo"}
+    names |= {"inputs": "prompt", "return_full_text": "echo"}
+    if payload.prompt_logprobs is None:
+        names["prompt_logprobs"] = "logprobs"
+    add_special_tokens = payload.add_special_tokens is not False
+    prompts: list[str | list[int]] = payload.prompt
+    if payload.suffix:
+        prompts = _around_middles(payload.prompt, payload.suffix, add_special_tokens, model, parameters)
     return tuple(
         GenerationRequest(
-            prompt,
-            parameters,
-            add_special_tokens=payload.add_special_tokens is not False,
-            names=names,
-            fits_context=fits_context,
+            prompt, parameters, add_special_tokens=add_special_tokens, names=names, fits_context=fits_context
         )
-        for prompt in payload.prompt
+        for prompt in prompts
     )
+
+
+def _around_middles(
+    prefixes: Sequence[str | list[int]],
+    suffix: str,
+    add_special_tokens: bool,
+    model: Model,
+    parameters: dict[str, Any],
+) -> list[str | list[int]]:
+    """Return prompts for what is between each prefix and the suffix, and have its end stop the generation."""
+    prompts: list[str | list[int]] = []
+    stop_token_ids: list[int] = list(parameters.get("stop_token_ids") or ())
+    for prefix in prefixes:
+        prompt = middle_prompt(model.backend.tokenizer, str(prefix), suffix, add_special_tokens)
+        prompts.append(prompt.prompt_ids)
+        stop_token_ids += [each for each in prompt.stop_token_ids if each not in stop_token_ids]
+    if "stop_token_ids" in model.backend.parameters_type.model_fields:
+        parameters["stop_token_ids"] = stop_token_ids
+    return prompts
 
 
 @hookimpl

@@ -58,12 +58,7 @@ REFUSED = MappingProxyType(
     {
         "allowed_token_ids": Refused("no backend takes them", ([],)),
         "audio": Refused("answers are text"),
-        "chat_template": Refused(
-            "a template is a program, which only the model's own directory may bring: set option.chat_template"
-        ),
         "ec_transfer_params": Refused(_NO_TRANSFER, ({},)),
-        "function_call": Refused("this is the older form of `tool_choice`, which is taken", ("none", "auto")),
-        "functions": Refused("this is the older form of `tools`, which are taken", ([],)),
         "kv_transfer_params": Refused(_NO_TRANSFER, ({},)),
         "logits_processors": Refused("requests bring no code", ([],)),
         "logprob_token_ids": Refused(_NOT_ANSWERED, ([],)),
@@ -72,10 +67,7 @@ REFUSED = MappingProxyType(
         "moderation": Refused("nothing moderates requests or answers"),
         "modalities": Refused("answers are text", ([], ["text"])),
         "prompt_embeds": Refused("prompts are texts or token ids", ([],)),
-        "prompt_logprobs": Refused(f"{_NOT_ANSWERED}; completions have `echo` with `logprobs`"),
         "repetition_detection": Refused("no backend takes it"),
-        "return_prompt_text": Refused(_NOT_ANSWERED, (False,)),
-        "return_token_ids": Refused(_NOT_ANSWERED, (False,)),
         "thinking_token_budget": Refused("no backend counts the tokens of the reasoning", (-1,)),
         "vllm_xargs": Refused("no backend takes any", ({},)),
         "watermarking": Refused("no backend marks its answers", (False,)),

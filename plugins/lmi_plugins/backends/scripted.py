@@ -7,17 +7,18 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from jinja2 import TemplateError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from pydantic import Field, NonNegativeFloat
 
 from lmi_core.backend import Backend, BackendSetup
 from lmi_core.chats.chat import Chat
+from lmi_core.chats.chat_template import REFUSED_BY_TEMPLATE
 from lmi_core.configuration.properties import ModelProperties
 from lmi_core.engines.extended_parameters import ExtendedParameters
 from lmi_core.errors import GenerationFailed, InvalidPayload
 from lmi_core.generation import FinishReason, GenerationStep, Token
 from lmi_core.hookspecs import hookimpl
+from lmi_core.parameters import ALL_TOKENS
 from lmi_core.remote.location import RemoteModel
 from lmi_core.request import ValidRequest
 from lmi_core.texts.token_stream import TokenStream
@@ -78,6 +79,9 @@ class WordTokenizer(Tokenizer):
     def token_bytes(self, token_id: int) -> bytes:
         return self.word(token_id).encode()
 
+    def token_id(self, token: str) -> int | None:
+        return self._ids.get(token)
+
     def chat_template(self, with_tools: bool) -> str | None:
         return self.template
 
@@ -93,8 +97,8 @@ class WordTokenizer(Tokenizer):
                 return prompt
             answer = str(chat.messages[-1]["content"])
             return prompt[: prompt.rindex(answer) + len(answer)]
-        except (TemplateError, TypeError, ValueError) as error:
-            raise InvalidPayload(f"`messages` are refused by the chat template: {error}") from None
+        except Exception as error:
+            raise InvalidPayload(f"{REFUSED_BY_TEMPLATE}{error or type(error).__name__}") from None
 
     def id(self, word: str) -> int:
         if word not in self._ids:
@@ -178,8 +182,10 @@ class ScriptedBackend(Backend[ScriptedProperties]):
         raise GenerationFailed(script.error or "the script is empty")
 
     def _prefill(self, request: ValidRequest) -> list[Token]:
-        first, *others = [Token(token_id, self.tokenizer.word(token_id), -0.5) for token_id in request.prompt_ids]
-        first.log_prob = None
+        first, *others = [
+            Token(token_id, self.tokenizer.word(token_id), -0.5, rank=1) for token_id in request.prompt_ids
+        ]
+        first.log_prob = first.rank = None
         self._add_likeliest(others, request.parameters.num_prompt_top_tokens)
         return [first, *others]
 
@@ -189,7 +195,9 @@ class ScriptedBackend(Backend[ScriptedProperties]):
             return
         size = self.tokenizer.vocabulary_size
         for token in tokens:
-            ids = [(token.id + distance) % size for distance in range(min(count, size))]
+            ids = [
+                (token.id + distance) % size for distance in range(size if count == ALL_TOKENS else min(count, size))
+            ]
             token.top_tokens = [
                 Token(token_id, self.tokenizer.word(token_id), (token.log_prob or 0) - distance)
                 for distance, token_id in enumerate(ids)

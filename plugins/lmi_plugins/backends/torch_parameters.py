@@ -49,4 +49,6 @@ def _guide(parameters: ExtendedParameters) -> Guide | None:
         return Guide("json", orjson.dumps(parameters.guided_json).decode(), reasoning)
     if parameters.guided_regex is not None:
         return Guide("regex", parameters.guided_regex, reasoning)
+    if parameters.guided_structural_tag is not None:
+        return Guide("structural_tag", orjson.dumps(parameters.guided_structural_tag).decode(), reasoning)
     return None if parameters.guided_grammar is None else Guide("grammar", parameters.guided_grammar, reasoning)

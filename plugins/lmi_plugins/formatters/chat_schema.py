@@ -2,7 +2,7 @@
 
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 from uuid import uuid4
 
@@ -13,6 +13,7 @@ from lmi_core.formatter import OutputFormatter
 from lmi_core.generation import GeneratedSequence, GenerationOutput, Token
 from lmi_core.parameters import GenerationParameters
 from lmi_core.tokenizer import Tokenizer
+from lmi_plugins.formatters.vllm_schema import finite
 
 JsonObject = dict[str, Any]
 
@@ -30,28 +31,48 @@ class ChatFormatter(OutputFormatter):
         log_probs: bool = False,
         tool_calls: Callable[[], ToolCallParser] | None = None,
         named_tool: bool = False,
+        older_calls: bool = False,
+        echo: str = "",
         include_usage: bool = False,
         continuous_usage: bool = False,
         reasoning: Reasoning | None = None,
         include_reasoning: bool = True,
         token_ids_as_text: bool = False,
+        token_ids: bool = False,
+        prompt_token_ids: bool = False,
+        prompt_text: bool = False,
+        prompt_log_probs: int | None = None,
     ) -> None:
         self.model = model
         self.tokenizer = tokenizer
         self.log_probs = log_probs
         self.tool_calls = tool_calls  # makes a parser for one sequence; None: all text is content
         self.named_tool = named_tool  # the client named the one function that is called
+        self.older_calls = older_calls  # a call is written as `function_call`; there is one at most
+        self.echo = echo  # the content's beginning, which was not generated
         self.include_usage = include_usage  # at the end of a stream
         self.continuous_usage = continuous_usage  # and in each of its chunks
         self.reasoning = reasoning  # None: it is not told from the content
         self.include_reasoning = include_reasoning  # in the answer; otherwise it is left out
         self._readers: list[ReasoningReader] = []  # of the sequences' reasoning
         self.token_ids_as_text = token_ids_as_text  # in log probabilities
+        # What only OpenAI's form has a place for:
+        self.token_ids = token_ids  # of each choice
+        self.prompt_token_ids = prompt_token_ids
+        self.prompt_text = prompt_text
+        self.prompt_log_probs = prompt_log_probs  # None: none at all; otherwise how many of the likeliest
         self._response_id = response_id
         self._created = int(time.time())
 
     def reads_log_probs(self, parameters: GenerationParameters) -> bool:
         return self.log_probs
+
+    @property
+    def call_reason(self) -> str | None:
+        """The finish reason of an answer with a call; None where it is as without, as the client named the function."""
+        if self.named_tool:
+            return None
+        return "function_call" if self.older_calls else "tool_calls"
 
     def head(self, kind: str) -> JsonObject:
         return {"id": self._response_id, "object": kind, "created": self._created}
@@ -70,7 +91,8 @@ class ChatFormatter(OutputFormatter):
     def new_stream(self) -> "ChatStream":
         """For one sequence."""
         parser = self.tool_calls() if self.tool_calls else None
-        return ChatStream(parser, self.new_reader() if self.reasoning else None, self.include_reasoning)
+        reader = self.new_reader() if self.reasoning else None
+        return ChatStream(parser, reader, self.include_reasoning, self.older_calls)
 
     def new_reader(self) -> ReasoningReader:
         """For one sequence."""
@@ -78,18 +100,16 @@ class ChatFormatter(OutputFormatter):
         self._readers.append(self.reasoning.new_reader())
         return self._readers[-1]
 
-    def log_prob_content(self, tokens: Sequence[Token]) -> list[JsonObject]:
-        """Of the tokens that the text is made of: a special token that is left out of it has no place here either."""
+    def log_prob_content(self, tokens: Iterable[Token]) -> list[JsonObject]:
         return [
             self._token(token) | {"top_logprobs": [self._token(top) for top in token.top_tokens or ()]}
             for token in tokens
-            if token.text or not token.special
         ]
 
     def _token(self, token: Token) -> JsonObject:
         data = self.tokenizer.token_bytes(token.id)
         text = token_id_text(token.id) if self.token_ids_as_text else token_text(data)
-        return {"token": text, "logprob": token.log_prob, "bytes": list(data)}
+        return {"token": text, "logprob": finite(token.log_prob), "bytes": list(data)}
 
 
 class WholeChatFormatter(ChatFormatter):
@@ -101,6 +121,10 @@ class WholeChatFormatter(ChatFormatter):
         """The answer to a finished request."""
 
     def message(self, sequence: GeneratedSequence) -> JsonObject:
+        message = self._generated(sequence)
+        return message | {"content": self.echo + (message["content"] or "")} if self.echo else message
+
+    def _generated(self, sequence: GeneratedSequence) -> JsonObject:
         if self.reasoning is None:
             return {"role": "assistant", **self._content(sequence.text)}
         reader = self.new_reader()
@@ -118,14 +142,24 @@ class WholeChatFormatter(ChatFormatter):
         pieces = parser.push(text) + parser.finish()
         content = "".join([piece.text for piece in pieces if isinstance(piece, Content)])
         calls = [_whole_call(piece, pieces) for piece in pieces if isinstance(piece, CallBegun)]
-        return {"content": content or None, "tool_calls": calls} if calls else {"content": content}
+        if not calls:
+            return {"content": content}
+        written = {"function_call": calls[0]["function"]} if self.older_calls else {"tool_calls": calls}
+        return {"content": content or None, **written}
 
 
 class ChatStream:
     """One sequence of a stream: what its texts change in the message that the client puts together."""
 
-    def __init__(self, parser: ToolCallParser | None, reader: ReasoningReader | None, include_reasoning: bool) -> None:
+    def __init__(
+        self,
+        parser: ToolCallParser | None,
+        reader: ReasoningReader | None,
+        include_reasoning: bool,
+        older_calls: bool = False,
+    ) -> None:
         self.called = False  # whether there is a tool call in it
+        self._older_calls = older_calls
         self._parser = parser
         self._reader = reader
         self._include_reasoning = include_reasoning
@@ -151,9 +185,15 @@ class ChatStream:
                 return {"content": text}
             case CallBegun(index):
                 self.called = True
-                return {"tool_calls": [{"index": index, **_call(piece, "")}]}
+                call = _call(piece, "")
+                return {"function_call": call["function"]} if self._older_calls else _call_delta(index, call)
             case CallArguments(index, text):
-                return {"tool_calls": [{"index": index, "function": {"arguments": text}}]}
+                function = {"arguments": text}
+                return {"function_call": function} if self._older_calls else _call_delta(index, {"function": function})
+
+
+def _call_delta(index: int, call: JsonObject) -> JsonObject:
+    return {"tool_calls": [{"index": index, **call}]}
 
 
 def answers(output: GenerationOutput) -> list[GeneratedSequence]:

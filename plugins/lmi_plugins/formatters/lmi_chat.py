@@ -1,6 +1,6 @@
 """`lmi_chat`, `lmi_chat_jsonlines` and `lmi_chat_sse`: the answers of LMI's chat completions schema (v0.29)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, ClassVar
 
 import orjson
@@ -17,6 +17,11 @@ from lmi_plugins.formatters.chat_schema import (
     WholeChatFormatter,
     answers,
 )
+
+
+def written(tokens: Iterable[Token]) -> list[Token]:
+    """Return those that the text is made of: LMI has no place for a special token that is left out of it."""
+    return [token for token in tokens if token.text or not token.special]
 
 
 class LmiChatFormatter(WholeChatFormatter):
@@ -36,7 +41,7 @@ class LmiChatFormatter(WholeChatFormatter):
         return {
             "index": index,
             "message": self.message(sequence),
-            "logprobs": {"content": self.log_prob_content(sequence.tokens)} if self.log_probs else None,
+            "logprobs": {"content": self.log_prob_content(written(sequence.tokens))} if self.log_probs else None,
             "finish_reason": sequence.finish_reason,
         }
 
@@ -76,13 +81,15 @@ class LmiChatJsonLinesFormatter(ChatFormatter):
             self._streams[index] = self.new_stream()
         deltas = self._streams[index].deltas(token, reason is not None) or [{"content": ""}]
         if not begun:
+            if self.echo:
+                deltas.insert(0, {"content": self.echo})
             deltas[0]["role"] = "assistant"
         *earlier, last = deltas
         lines = [self._line(index, delta, None, None) for delta in earlier]
         return [*lines, self._line(index, last, token, reason)]
 
     def _line(self, index: int, delta: JsonObject, token: Token | None, reason: str | None) -> bytes:
-        content = self.log_prob_content([token]) if token is not None and self.log_probs else []
+        content = self.log_prob_content(written([token])) if token is not None and self.log_probs else []
         log_probs = [{"content": content}] if content else None  # in a list, as LMI's lines have it
         choice = {"index": index, "delta": delta, "logprobs": log_probs, "finish_reason": reason}
         return self.frame(self._response([choice]))

@@ -17,12 +17,26 @@ from lmi_plugins.formatters.chat_schema import (
     WholeChatFormatter,
     answers,
 )
-from lmi_plugins.formatters.openai_schema import FINISH_REASONS, ChunkEvents, error_events, error_object
+from lmi_plugins.formatters.openai_schema import FINISH_REASONS, ChunkEvents, error_events, error_object, with_itself
+from lmi_plugins.formatters.vllm_schema import prompt_logprobs
 
 
-def finish_reason(reason: FinishReason | None, called: bool) -> str | None:
-    """A call that ended by itself tells so; where the client named the function, `called` is false."""
-    return "tool_calls" if called and reason in ("eos_token", "stop_sequence") else FINISH_REASONS[reason]
+def finish_reason(reason: FinishReason | None, call_reason: str | None) -> str | None:
+    """Return the reason of an answer; `call_reason` is that of a call in it which ended by itself."""
+    return call_reason if call_reason and reason in ("eos_token", "stop_sequence") else FINISH_REASONS[reason]
+
+
+def prompt_members(formatter: ChatFormatter, output: GenerationOutput) -> JsonObject:
+    """What an answer tells of its prompt, by vLLM's names, where the client asks for it."""
+    members: JsonObject = {}
+    prefill = output.prefill[output.prompt_index]
+    if formatter.prompt_log_probs is not None and prefill is not None:
+        members["prompt_logprobs"] = prompt_logprobs(prefill, formatter.prompt_log_probs, formatter.tokenizer)
+    if formatter.prompt_token_ids:
+        members["prompt_token_ids"] = output.request.prompt_ids
+    if formatter.prompt_text:
+        members["prompt_text"] = output.request.prompt
+    return members
 
 
 class OpenAiChatFormatter(WholeChatFormatter):
@@ -32,7 +46,9 @@ class OpenAiChatFormatter(WholeChatFormatter):
     def whole(self, output: GenerationOutput) -> bytes:
         choices = [self._choice(index, sequence) for index, sequence in enumerate(answers(output))]
         return orjson.dumps(
-            self.response("chat.completion", choices) | {"model": self.model, "usage": self.usage(output)},
+            self.response("chat.completion", choices)
+            | {"model": self.model, "usage": self.usage(output)}
+            | prompt_members(self, output),
         )
 
     def error(self, error: LmiError) -> bytes:
@@ -40,14 +56,15 @@ class OpenAiChatFormatter(WholeChatFormatter):
 
     def _choice(self, index: int, sequence: GeneratedSequence) -> JsonObject:
         message = self.message(sequence)
-        called = "tool_calls" in message and not self.named_tool
-        log_probs = {"content": self.log_prob_content(sequence.tokens), "refusal": None}
-        return {
+        called = "tool_calls" in message or "function_call" in message
+        content = self.log_prob_content(map(with_itself, sequence.tokens)) if self.log_probs else []
+        choice = {
             "index": index,
             "message": message | {"refusal": None},
-            "logprobs": log_probs if self.log_probs else None,
-            "finish_reason": finish_reason(sequence.finish_reason, called),
+            "logprobs": {"content": content, "refusal": None} if self.log_probs else None,
+            "finish_reason": finish_reason(sequence.finish_reason, self.call_reason if called else None),
         }
+        return choice | ({"token_ids": [token.id for token in sequence.tokens]} if self.token_ids else {})
 
 
 class OpenAiChatStreamFormatter(ChatFormatter):
@@ -66,34 +83,42 @@ class OpenAiChatStreamFormatter(ChatFormatter):
             self._events.count(self.usage(output))
         step = output.step
         index = step.sequence_index
-        events = [] if index in self._streams else [self._begin(index)]
+        events = [] if index in self._streams else self._begin(index, output)
         ended = step.finish_reason is not None
         tokens = step.tokens or ([NO_TOKEN] if ended else [])
         for place, token in enumerate(tokens, start=1):
             events += self._brought(index, token, last=ended and place == len(tokens))
         if ended:
-            called = self._streams[index].called and not self.named_tool
-            events.append(self._chunk(index, {}, [], finish_reason(step.finish_reason, called)))
+            call_reason = self.call_reason if self._streams[index].called else None
+            events.append(self._chunk(index, {}, None, finish_reason(step.finish_reason, call_reason)))
         return events + self._events.end(lambda: self.usage(output)) if output.finished else events
 
     def error(self, error: LmiError) -> list[bytes]:
         return error_events(error)
 
-    def _begin(self, index: int) -> bytes:
+    def _begin(self, index: int, output: GenerationOutput) -> list[bytes]:
         self._streams[index] = self.new_stream()
-        return self._chunk(index, {"role": "assistant", "content": ""}, [])
+        delta = {"role": "assistant", "content": ""}
+        choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": None}
+        begun = self._events.first(choice, prompt_members(self, output))
+        return [begun, self._chunk(index, {"content": self.echo}, None)] if self.echo else [begun]
 
     def _brought(self, index: int, token: Token, *, last: bool) -> list[bytes]:
-        """What a token changes, the first time with its log probability."""
+        """What a token changes, the first time with its details."""
         deltas = self._streams[index].deltas(token, last)
-        log_probs = self.log_prob_content([token]) if self.log_probs else []
-        if log_probs and not deltas:
+        shown = None if token is NO_TOKEN else token
+        if shown and not deltas and (self.log_probs or self.token_ids):
             deltas = [{}]
-        return [self._chunk(index, delta, [] if place else log_probs) for place, delta in enumerate(deltas)]
+        return [self._chunk(index, delta, None if place else shown) for place, delta in enumerate(deltas)]
 
-    def _chunk(self, index: int, delta: JsonObject, content: list[JsonObject], reason: str | None = None) -> bytes:
-        log_probs = {"content": content, "refusal": None} if content else None
-        choice = {"index": index, "delta": delta, "logprobs": log_probs, "finish_reason": reason}
+    def _chunk(self, index: int, delta: JsonObject, token: Token | None, reason: str | None = None) -> bytes:
+        """With the details of a token that the client asks for."""
+        log_probs = None
+        if token and self.log_probs:
+            log_probs = {"content": self.log_prob_content([with_itself(token)]), "refusal": None}
+        choice: JsonObject = {"index": index, "delta": delta, "logprobs": log_probs, "finish_reason": reason}
+        if self.token_ids:
+            choice["token_ids"] = [token.id] if token else []
         return self._events.choice(choice)
 
 

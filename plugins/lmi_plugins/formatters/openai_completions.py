@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import orjson
 
@@ -14,6 +14,7 @@ from lmi_core.parameters import GenerationParameters
 from lmi_core.tokenizer import Tokenizer
 from lmi_plugins.formatters.chat_schema import JsonObject, token_id_text, token_text, usage
 from lmi_plugins.formatters.openai_schema import FINISH_REASONS, ChunkEvents, error_events, error_object
+from lmi_plugins.formatters.vllm_schema import finite, prompt_logprobs
 
 
 class CompletionsFormatter(OutputFormatter):
@@ -31,6 +32,8 @@ class CompletionsFormatter(OutputFormatter):
         include_usage: bool = False,
         continuous_usage: bool = False,
         token_ids_as_text: bool = False,
+        token_ids: bool = False,
+        prompt_log_probs: int | None = None,
     ) -> None:
         self.count = count
         self.echo = echo
@@ -39,6 +42,8 @@ class CompletionsFormatter(OutputFormatter):
         self.include_usage = include_usage  # at the end of a stream
         self.continuous_usage = continuous_usage  # and in each of its chunks
         self.token_ids_as_text = token_ids_as_text  # in log probabilities
+        self.token_ids = token_ids  # of the prompt and of each choice
+        self.prompt_log_probs = prompt_log_probs  # None: none at all; otherwise how many of the likeliest
         self._tokenizer = tokenizer
         self.head = {"id": response_id, "object": "text_completion", "created": int(time.time()), "model": model}
 
@@ -58,27 +63,42 @@ class CompletionsFormatter(OutputFormatter):
         """The prompt's tokens, where they are part of the answer's log probabilities."""
         return output.prefill[prompt_index] or [] if self.echo else []
 
-    def log_prob_lists(self, tokens: Sequence[Token], offset: int) -> JsonObject | None:
-        """Parallel lists; `offset` is where in the text the tokens begin."""
+    def log_prob_lists(
+        self, tokens: Sequence[Token], offset: int, prompt: str = "", prefill: Sequence[Token] = ()
+    ) -> JsonObject | None:
+        """Parallel lists; `offset` is where in the text the prompt, in an echo, and then the tokens begin."""
         if self.log_probs is None:
             return None
-        shown = [token for token in tokens if token.text or not token.special]
-        offsets = []
-        for token in shown:
+        offsets = self._prompt_offsets(prompt, prefill)
+        offset += len(prompt)
+        for token in tokens:
             offsets.append(offset)
             offset += len(token.text)
+        tokens = [*prefill, *tokens]
         return {
-            "tokens": [self._text(token) for token in shown],
-            "token_logprobs": [token.log_prob for token in shown],
-            "top_logprobs": [self._likeliest(token) for token in shown] if self.log_probs else None,
+            "tokens": [self._text(token) for token in tokens],
+            "token_logprobs": [finite(token.log_prob) for token in tokens],
+            "top_logprobs": [self._likeliest(token) for token in tokens],
             "text_offset": offsets,
         }
+
+    def _prompt_offsets(self, prompt: str, prefill: Sequence[Token]) -> list[int]:
+        """Special tokens have a place in the text where the client wrote them, and none where the tokenizer did."""
+        offsets: list[int] = []
+        offset = 0
+        for token in prefill:
+            offsets.append(offset)
+            text = token_text(self._tokenizer.token_bytes(token.id)) if token.special else token.text
+            if not token.special or prompt.startswith(text, offset):
+                offset += len(text)
+        return offsets
 
     def _likeliest(self, token: Token) -> dict[str, float | None] | None:
         """With the token itself, likely or not; nothing is known of a prompt's first token."""
         if token.log_prob is None:
             return None
-        return {self._text(each): each.log_prob for each in [*(token.top_tokens or ()), token]}
+        likeliest = (token.top_tokens or [])[: self.log_probs]
+        return {self._text(each): finite(each.log_prob) for each in [*likeliest, token]}
 
     def _text(self, token: Token) -> str:
         return token_id_text(token.id) if self.token_ids_as_text else token_text(self._tokenizer.token_bytes(token.id))
@@ -104,14 +124,36 @@ class OpenAiCompletionsFormatter(CompletionsFormatter):
     def _choice(
         self, index: int, output: GenerationOutput, prompt_index: int, sequence: GeneratedSequence
     ) -> JsonObject:
+        tokens = sequence.tokens if self.generated else []
         prompt = output.requests[prompt_index].prompt if self.echo else ""
         prefill = self.prefill(output, prompt_index)
-        return {
+        choice = {
             "index": index,
             "text": prompt + (sequence.text if self.generated else ""),
-            "logprobs": self.log_prob_lists(prefill + (sequence.tokens if self.generated else []), 0),
+            "logprobs": self.log_prob_lists(tokens, 0, prompt, prefill),
             "finish_reason": self.finish_reason(sequence.finish_reason),
         }
+        return choice | self._details(output, prompt_index, tokens)
+
+    def _details(self, output: GenerationOutput, prompt_index: int, tokens: Sequence[Token]) -> JsonObject:
+        """What the client asks for beyond OpenAI's form, by vLLM's names."""
+        details: JsonObject = {}
+        known = output.prefill[prompt_index]
+        if self.prompt_log_probs is not None and known is not None:
+            details["prompt_logprobs"] = prompt_logprobs(known, self.prompt_log_probs, self._tokenizer)
+        if self.token_ids:
+            details["prompt_token_ids"] = output.requests[prompt_index].prompt_ids
+            details["token_ids"] = [token.id for token in tokens]
+        return details
+
+
+class Part(NamedTuple):
+    """What one event of a stream tells of a choice."""
+
+    text: str
+    tokens: list[Token]  # generated
+    prompt: str = ""  # that the text begins with, in an echo
+    prefill: Sequence[Token] = ()  # and its tokens
 
 
 class OpenAiCompletionsStreamFormatter(CompletionsFormatter):
@@ -123,34 +165,45 @@ class OpenAiCompletionsStreamFormatter(CompletionsFormatter):
     def __init__(self, **arguments: Any) -> None:
         super().__init__(**arguments)
         self._lengths: dict[int, int] = {}  # of each choice's text so far
+        self._begun: set[int] = set()  # the choices whose prompt's token ids were told
         self._events = ChunkEvents(self.head, self.include_usage)
 
     def format(self, output: GenerationOutput) -> list[bytes]:
         step = output.step
         index = step.prompt_index * self.count + step.sequence_index
         reason = self.finish_reason(step.finish_reason)
-        parts = [(token.text, [token]) for token in step.tokens] if self.generated else []
+        parts = [Part(token.text, [token]) for token in step.tokens] if self.generated else []
+        parts = parts or [Part("", [])]
         if self.echo and index not in self._lengths:
-            text, tokens = parts.pop(0) if parts else ("", [])
-            parts.insert(0, (output.request.prompt + text, self.prefill(output, step.prompt_index) + tokens))
-        *parts, last = parts or [("", [])]
+            (text, tokens, *_), prompt = parts[0], output.request.prompt
+            parts[0] = Part(prompt + text, tokens, prompt, self.prefill(output, step.prompt_index))
         if self.continuous_usage:
             self._events.count(self.usage(output))
-        written = [self._event(index, *part, None) for part in parts] + [self._event(index, *last, reason)]
+        *parts, last = parts
+        prompt_ids = output.request.prompt_ids
+        written = [self._event(index, part, None, prompt_ids) for part in parts]
+        written.append(self._event(index, last, reason, prompt_ids))
         events = [event for event in written if event]
         return events + self._events.end(lambda: self.usage(output)) if reason and output.finished else events
 
     def error(self, error: LmiError) -> list[bytes]:
         return error_events(error)
 
-    def _event(self, index: int, text: str, tokens: list[Token], reason: str | None) -> bytes:
+    def _event(self, index: int, part: Part, reason: str | None, prompt_ids: list[int]) -> bytes:
         """b"" where there is nothing to tell."""
         length = self._lengths.get(index, 0)
-        self._lengths[index] = length + len(text)
-        if not text and not reason and (not tokens or self.log_probs is None):
+        self._lengths[index] = length + len(part.text)
+        told = part.tokens or part.prefill
+        if not part.text and not reason and (not told or (self.log_probs is None and not self.token_ids)):
             return b""
-        log_probs = self.log_prob_lists(tokens, length)
-        return self._events.choice({"index": index, "text": text, "logprobs": log_probs, "finish_reason": reason})
+        log_probs = self.log_prob_lists(part.tokens, length, part.prompt, part.prefill) if told else None
+        choice: JsonObject = {"index": index, "text": part.text, "logprobs": log_probs, "finish_reason": reason}
+        if self.token_ids:
+            choice["token_ids"] = [token.id for token in part.tokens]
+            if index not in self._begun:
+                choice["prompt_token_ids"] = prompt_ids
+                self._begun.add(index)
+        return self._events.choice(choice)
 
 
 @hookimpl

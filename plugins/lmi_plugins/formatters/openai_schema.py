@@ -4,9 +4,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import orjson
+from msgspec import structs
 
 from lmi_core.errors import LmiError
-from lmi_core.generation import FinishReason
+from lmi_core.generation import FinishReason, Token
 
 FINISH_REASONS: Mapping[FinishReason | None, str | None] = {
     None: None,
@@ -40,10 +41,26 @@ class ChunkEvents:
     def choice(self, choice: object) -> bytes:
         return self._before + orjson.dumps(choice) + self._after
 
+    def first(self, choice: object, members: Mapping[str, object]) -> bytes:
+        """A chunk that tells more than those that follow."""
+        if not members:
+            return self.choice(choice)
+        return (
+            self._before + orjson.dumps(choice) + b"]," + orjson.dumps(members)[1:-1] + self._after.removeprefix(b"]")
+        )
+
     def end(self, usage: Callable[[], object]) -> list[bytes]:
         if not self._include_usage:
             return [DONE]
         return [event({**self._head, "choices": [], "usage": usage()}), DONE]
+
+
+def with_itself(token: Token) -> Token:
+    """Return the token with itself among the likeliest in its place, as the last and so the least likely of them."""
+    likeliest = token.top_tokens
+    if not likeliest or any(top.id == token.id for top in likeliest):
+        return token
+    return structs.replace(token, top_tokens=[*likeliest, token])
 
 
 def error_object(error: LmiError) -> dict[str, Any]:

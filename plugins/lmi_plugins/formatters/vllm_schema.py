@@ -4,6 +4,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from lmi_core.generation import FinishReason, Token
+from lmi_core.parameters import ALL_TOKENS
+from lmi_core.tokenizer import Tokenizer
+
+JsonObject = dict[str, Any]
+
+LEAST_LOG_PROB = -9999.0
 
 FINISH_REASONS: dict[FinishReason | None, str] = {
     "length": "length",
@@ -18,6 +24,36 @@ FINISH_REASONS: dict[FinishReason | None, str] = {
 def logprobs(tokens: Sequence[Token]) -> list[dict[str, Any]]:
     """For each token, itself and the likeliest in its place, by token id."""
     return [_place(token) for token in tokens]
+
+
+def prompt_logprobs(tokens: Sequence[Token], count: int, tokenizer: Tokenizer) -> list[JsonObject | None]:
+    """A prompt's, as vLLM's server writes them: `count` likeliest in each token's place, after the token itself."""
+    return [_prompt_place(token, None if count == ALL_TOKENS else count, tokenizer) for token in tokens]
+
+
+def _prompt_place(token: Token, count: int | None, tokenizer: Tokenizer) -> JsonObject | None:
+    if token.log_prob is None:  # nothing comes before the first
+        return None
+    ranks = {top.id: rank for rank, top in enumerate(token.top_tokens or (), start=1)}
+    likeliest = [top for top in (token.top_tokens or ())[:count] if top.id != token.id]
+    return {
+        str(each.id): {
+            "logprob": finite(each.log_prob),
+            "rank": each.rank or ranks.get(each.id),
+            "decoded_token": _decoded(each, tokenizer),
+        }
+        for each in [token, *likeliest]
+    }
+
+
+def _decoded(token: Token, tokenizer: Tokenizer) -> str:
+    """Special tokens too, which have no text in a prompt's."""
+    return tokenizer.token_bytes(token.id).decode(errors="replace") if token.special else token.text
+
+
+def finite(log_prob: float | None) -> float | None:
+    """JSON has no number for a probability of 0; vLLM's server writes this one."""
+    return log_prob if log_prob is None else max(log_prob, LEAST_LOG_PROB)
 
 
 def _place(token: Token) -> dict[str, Any]:

@@ -251,6 +251,7 @@ class Engine:
         if self.prefix_cache is not None:
             self.prefix_cache.keep(sequence)
         sequence.prompt_log_probs += outcome.prompt_log_probs
+        sequence.prompt_ranks += outcome.prompt_ranks
         sequence.prompt_top_tokens += outcome.prompt_top_tokens
         return None if outcome.token_id is None else self._take(sequence, outcome)
 

@@ -41,6 +41,7 @@ class Sequence:
     blocks: list[int] = field(default_factory=list)  # of the cache, in order
     row_cache: object = None  # transformers' cache, where the row runner does the work
     prompt_log_probs: list[float] = field(default_factory=list)  # of the second and later tokens of the prompt
+    prompt_ranks: list[int] = field(default_factory=list)  # of the same tokens
     prompt_top_tokens: list[Likeliest] = field(default_factory=list)  # in their places
     started: bool = False  # its first step was handed out
     adapter: Adapter | None = None
@@ -98,6 +99,7 @@ class Sequence:
         other = copy(self)
         other.token_ids, other.blocks, other.block_keys = self.token_ids.copy(), blocks, self.block_keys.copy()
         other.prompt_log_probs, other.prompt_top_tokens = self.prompt_log_probs.copy(), self.prompt_top_tokens.copy()
+        other.prompt_ranks = self.prompt_ranks.copy()
         other.prompt_logits, other.generation_logits = self.prompt_logits.copy(), self.generation_logits.copy()
         other.state = self.state.fork()
         return other
@@ -108,6 +110,7 @@ class Sequence:
         self.row_cache = None
         if not self.started:
             self.prompt_log_probs.clear()
+            self.prompt_ranks.clear()
             self.prompt_top_tokens.clear()
             self.prompt_logits.clear()
 

@@ -33,4 +33,4 @@ class TokenTexts(TokenWriter):
         log_probs = [None, *sequence.prompt_log_probs]
         likeliest: list[Likeliest | None] = [None, *sequence.prompt_top_tokens]
         likeliest += [None] * (len(log_probs) - len(likeliest))  # where none were asked for
-        return self.prompt(sequence.prompt_ids, log_probs, likeliest)
+        return self.prompt(sequence.prompt_ids, log_probs, likeliest, [None, *sequence.prompt_ranks])

@@ -95,6 +95,7 @@ ASKS_FOR_NOTHING: dict[str, Any] = {
     "guided_json": None,
     "guided_regex": None,
     "guided_grammar": None,
+    "guided_structural_tag": None,
     "guided_reasoning": None,
     "stop": False,
     "watermark": False,

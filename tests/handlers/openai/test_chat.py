@@ -259,3 +259,41 @@ async def test_template_that_refuses_the_messages(serve: Serve, model_dir: Model
     error = (await chat(server)).json()["error"]
     assert error["message"].startswith("`messages` are refused by the chat template: ")
     assert error["param"] == "messages"
+
+
+BEGUN = {"role": "assistant", "content": [{"type": "text", "text": "Well,"}, {"type": "text", "text": "deep "}]}
+
+
+@pytest.mark.parametrize("begins", [{}, {"continue_final_message": True, "add_generation_prompt": False}])
+@pytest.mark.parametrize("n", [1, 2])
+async def test_echo(server: RunningServer, begins: dict[str, Any], n: int) -> None:
+    asked: dict[str, Any] = {"messages": [*MESSAGES, BEGUN], "echo": True, "n": n, "logprobs": True, **begins}
+    whole = (await chat(server, **asked)).json()
+    assert [choice["message"]["content"] for choice in whole["choices"]] == ["Well,\ndeep " + TEXT] * n
+    assert whole["usage"]["completion_tokens"] == 7 * n
+    chunks = [chunk["choices"][0] for chunk in events(await chat(server, **asked, stream=True))]
+    for index, choice in enumerate(whole["choices"]):
+        role, echo, *others = [chunk for chunk in chunks if chunk["index"] == index]
+        assert role["delta"] == {"role": "assistant", "content": ""}
+        assert (echo["delta"], echo["logprobs"], echo["finish_reason"]) == ({"content": "Well,\ndeep "}, None, None)
+        assert "".join(chunk["delta"].get("content", "") for chunk in others) == TEXT
+        written = [each["token"] for chunk in others for each in (chunk["logprobs"] or {}).get("content", ())]
+        assert written == [each["token"] for each in choice["logprobs"]["content"]] == WORDS
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_echo_in_lmis_form(server: RunningServer, stream: bool) -> None:
+    answer = await server.post("/invocations", {"messages": [*MESSAGES, BEGUN], "echo": True, "stream": stream})
+    choices = [line["choices"][0] for line in (answer.json_lines() if stream else [answer.json()])]
+    messages = [choice.get("delta", choice.get("message")) for choice in choices]
+    assert messages[0]["role"] == "assistant"
+    assert "".join(message["content"] for message in messages) == "Well,\ndeep " + TEXT
+
+
+@pytest.mark.parametrize("last", [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": ""}])
+async def test_echo_of_nothing(server: RunningServer, last: dict[str, Any]) -> None:
+    """Only a message of the assistant's is put before its answer."""
+    (choice,) = (await chat(server, messages=[*MESSAGES, last], echo=True)).json()["choices"]
+    assert choice["message"]["content"] == TEXT
+    _, *others = events(await chat(server, messages=[*MESSAGES, last], echo=True, stream=True))
+    assert [chunk["choices"][0]["delta"].get("content") for chunk in others] == [*WORDS, None]

@@ -55,7 +55,11 @@ def bad_message(**message: Any) -> dict[str, Any]:
         ({"n": 65}, "n", "must be less than or equal to 64. Given: 65"),
         ({"stop": [""]}, "stop.0", "must have at least 1 character. Given: ''"),
         ({"stream_options": {"include_usage": True}}, "stream_options", "is only for `stream`: true"),
-        ({"response_format": {"type": "xml"}}, "response_format.type", "must be 'text', 'json_object' or"),
+        (
+            {"response_format": {"type": "xml"}},
+            "response_format.type",
+            "must be 'text', 'json_object', 'json_schema' or",
+        ),
         (
             {"response_format": {"type": "json_schema"}},
             "response_format",

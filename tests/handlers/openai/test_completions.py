@@ -114,7 +114,7 @@ async def test_log_probabilities(server: RunningServer) -> None:
 
 async def test_log_probabilities_without_the_likeliest(server: RunningServer) -> None:
     log_probs = (await choice_of(server, logprobs=0))["logprobs"]
-    assert (log_probs["tokens"], log_probs["top_logprobs"]) == (WORDS, None)
+    assert (log_probs["tokens"], log_probs["top_logprobs"]) == (WORDS, [{word: -0.25} for word in WORDS])
 
 
 async def test_echo_with_log_probabilities(server: RunningServer) -> None:
@@ -194,7 +194,10 @@ async def test_failure_within_a_whole_answer(server: RunningServer) -> None:
         ({"prompt": [True]}, "prompt", "must be a text, token ids, or a list of texts or of lists of token ids"),
         ({"prompt": ""}, "prompt", "must hold at least one token. Given: 0"),
         ({"logprobs": 21}, "logprobs", "must be less than or equal to 20. Given: 21"),
-        ({"suffix": "end"}, "suffix", "is not taken: no backend fills in the middle of a text"),
+        ({"suffix": "end"}, "suffix", "cannot be taken by this model: its tokenizer has none of the tokens by which"),
+        ({"suffix": "end", "echo": True}, "suffix", "and `echo` exclude each other: the answer is the text in the mid"),
+        ({"suffix": "end", "truncate_prompt_tokens": 3}, "suffix", "and `truncate_prompt_tokens` exclude each other: "),
+        ({"suffix": "end", "prompt": [[1, 2]]}, "suffix", "must come with a `prompt` that is a text. Given: token ids"),
         ({"max_tokens": 0}, "max_tokens", "must be at least 1 without `echo`. Given: 0"),
         ({"n": 2, "best_of": 1}, "best_of", "must be at least `n`, which is 2. Given: 1"),
         ({"best_of": 2, "stream": True}, "best_of", "must be at most 1, the sequences to stream. Given: 2"),
@@ -214,6 +217,22 @@ async def test_invalid_request(server: RunningServer, fields: dict[str, Any], pa
 
 async def test_empty_suffix(server: RunningServer) -> None:
     assert (await complete(server, suffix="")).status == 200
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_suffix(server: RunningServer, stream: bool) -> None:
+    """A prompt with the texts of a format's tokens, whose answer is the middle and ends at any of these."""
+    tokenizer = server.scripted.tokenizer
+    prefix, suffix, middle, pad = [tokenizer.id(f"<|fim_{part}|>") for part in ("prefix", "suffix", "middle", "pad")]
+    prompts = ["def add(a, b):", "x ="]
+    answer = await complete(server, prompt=prompts, suffix=" c", stop_token_ids=[pad, 7], stream=stream)
+    chunks = events(answer) if stream else [answer.json()]
+    for index in range(2):
+        assert "".join(one["text"] for chunk in chunks for one in chunk["choices"] if one["index"] == index) == TEXT
+    for prompt, request in zip(prompts, server.scripted.history, strict=True):
+        assert request.prompt_ids == [prefix, *tokenizer.encode(prompt), suffix, *tokenizer.encode(" c"), middle]
+        assert isinstance(request.parameters, ExtendedParameters)
+        assert request.parameters.stop_token_ids == [pad, 7, prefix, suffix, middle]
 
 
 async def test_user_is_in_the_log(server: RunningServer, caplog: pytest.LogCaptureFixture) -> None:

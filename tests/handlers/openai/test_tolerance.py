@@ -1,5 +1,6 @@
 """What OpenAI's dialects take that they do not read, what they refuse by name, and what they tell of the rest."""
 
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,23 @@ from tests.handlers.openai.chats import MESSAGES, TEXT, chat, events, parameters
 
 HEADER = "X-Lmi-Ignored-Parameters"
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
+CONTENT = {"type": "json_schema", "json_schema": SCHEMA | {"default": None}}
+TAG = {
+    "type": "structural_tag",
+    "format": {
+        "type": "triggered_tags",
+        "triggers": ["<f="],
+        "tags": [{"type": "tag", "begin": "<f=a>", "content": CONTENT, "end": "</f>"}],
+    },
+}
+OLDER_TAG = {
+    "structures": [{"begin": "<f=a>", "schema": SCHEMA | {"default": None}, "end": "</f>"}],
+    "triggers": ["<f="],
+}
+FUNCTION = {"name": "f", "parameters": SCHEMA}
+TOOL = {"type": "function", "function": FUNCTION}
+CALL = {"name": "f", "arguments": "{}"}
+CALLS = {"function_call": CALL, "tool_calls": [{"type": "function", "function": CALL}]}
 STRICT = "option.strict_parameters=true\n"
 BODIES: dict[str, dict[str, Any]] = {
     "/v1/chat/completions": {"messages": MESSAGES},
@@ -59,12 +77,7 @@ async def test_neutral_values(server: RunningServer, path: str) -> None:
     [
         ({"modalities": ["text", "audio"]}, "`modalities` must be null or [] or ['text']: answers are text. Given: ["),
         ({"audio": {"voice": "alloy"}}, "`audio` must be null: answers are text. Given: {'voice': 'alloy'}"),
-        ({"chat_template": "{{ 1 }}"}, "`chat_template` must be null: a template is a program"),
-        ({"return_token_ids": True}, "`return_token_ids` must be null or False: answers have no place for it."),
-        ({"return_token_ids": 0}, "`return_token_ids` must be null or False"),
-        ({"functions": [{"name": "f"}]}, "`functions` must be null or []: this is the older form of `tools`"),
         ({"thinking_token_budget": 100}, "`thinking_token_budget` must be null or -1"),
-        ({"prompt_logprobs": 0}, "`prompt_logprobs` must be null: "),
         ({"logits_processors": ["os.system"]}, "`logits_processors` must be null or []: requests bring no code"),
         ({"adapter_name": "a"}, "`adapter_name` is no field of this request: name an adapter in "),
     ],
@@ -146,6 +159,10 @@ async def test_further_members_of_other_objects(server: RunningServer) -> None:
         ({"structured_outputs": {"regex": "a+"}}, "guided_regex", "a+"),
         ({"structured_outputs": {"grammar": 'root ::= "a"'}}, "guided_grammar", 'root ::= "a"'),
         ({"guided_json": '{"type": "object"}'}, "guided_json", {"type": "object"}),
+        ({"response_format": TAG}, "guided_structural_tag", TAG),
+        ({"response_format": {"type": "structural_tag", **OLDER_TAG}}, "guided_structural_tag", TAG),
+        ({"structured_outputs": {"structural_tag": json.dumps(TAG)}}, "guided_structural_tag", TAG),
+        ({"structural_tag": json.dumps(OLDER_TAG)}, "guided_structural_tag", TAG),
         ({"response_format": {"type": "json_object"}}, "guided_json", {"type": "object"}),
         ({"use_beam_search": True, "n": 2, "best_of": 3, "length_penalty": 0.5}, "num_beams", 3),
         ({"use_beam_search": True, "n": 2}, "num_beams", 2),
@@ -173,7 +190,22 @@ async def test_vllms_fields(
             {"guided_json": {}, "response_format": {"type": "json_object"}},
             "`response_format` and `guided_json` exclude",
         ),
-        ({"structured_outputs": {"structural_tag": "{}"}}, "`structured_outputs.structural_tag` must be None"),
+        (
+            {"structured_outputs": {"structural_tag": "{}"}},
+            "`structured_outputs.structural_tag` must have `format`, or `",
+        ),
+        ({"structural_tag": "{"}, "`structural_tag` must be a structural tag, or one as text: "),
+        ({"structural_tag": {"type": "text", "format": {}}}, '`structural_tag` must have the `type` "structural_tag"'),
+        (
+            {"response_format": {"type": "structural_tag"}},
+            "`response_format` must have `format`, or `structures` and `",
+        ),
+        (
+            {"response_format": {"type": "structural_tag", **OLDER_TAG, "triggers": []}},
+            "`response_format` must have a r",
+        ),
+        ({"response_format": OLDER_TAG}, "`response_format.type` is required"),
+        ({"structural_tag": TAG, "guided_regex": "a"}, "`guided_regex` and `structural_tag` exclude each other"),
         ({"guided_json": "{"}, "`guided_json` must be a JSON schema, or one as text: "),
         ({"truncate_prompt_tokens": 5, "truncation_side": "right"}, "`truncation_side` must be left"),
         ({"best_of": 2, "stream": True}, "`best_of` must be at most 1, the sequences to stream. Given: 2"),
@@ -181,7 +213,35 @@ async def test_vllms_fields(
         ({"continue_final_message": True, "add_generation_prompt": True}, "`continue_final_message` and `add_"),
         ({"chat_template_kwargs": {"chat_template": "x"}}, "`chat_template_kwargs` must hold names for the template."),
         ({"reasoning_effort": "some"}, "`reasoning_effort` must be 'none', 'minimal', 'low', 'medium', 'high', "),
-        ({"echo": True}, "`echo` must be False"),
+        ({"echo": 1}, "`echo` must be a valid boolean"),
+        (
+            {"functions": [FUNCTION], "tools": [TOOL]},
+            "`functions` and `tools` exclude each other: the first is the older",
+        ),
+        (
+            {"functions": [FUNCTION], "tool_choice": "auto"},
+            "`tool_choice` is for `tools`: `functions` have `function_call`",
+        ),
+        ({"tools": [TOOL], "function_call": "none"}, "`function_call` is for `functions`: `tools` have `tool_choice`"),
+        (
+            {"functions": [FUNCTION], "function_call": "required"},
+            "`function_call` must be none, auto, or an object with",
+        ),
+        ({"function_call": {"name": "f"}}, "`function_call` must come with `functions`. Given: function"),
+        (
+            {"functions": [FUNCTION], "function_call": {"name": "g"}},
+            "`function_call` must name one of `functions`. Giv",
+        ),
+        ({"functions": [FUNCTION]}, "`function_call` cannot be auto: the chat template does not show how this model"),
+        (
+            {"functions": [FUNCTION], "function_call": {"name": "f"}, "guided_regex": "a"},
+            "`function_call` and `guided_regex` exclude each other",
+        ),
+        (
+            {"messages": [{"role": "assistant", **CALLS}]},
+            "`messages.0` must have `tool_calls` or `function_call`, the o",
+        ),
+        ({"chat_template": "{{ 1 }}"}, "`chat_template` is a program, which only the model's own directory may bring"),
         ({"max_tokens": 2, "max_completion_tokens": 3}, "`max_tokens` and `max_completion_tokens` are the same"),
     ],
 )

@@ -32,6 +32,10 @@ BECOMES: list[tuple[Mapping[str, Any], Mapping[str, Any]]] = [
         {"guided_regex": "a+", "guided_reasoning": ["<think>", "</think>"]},
         {"guide": Guide("regex", "a+", ["<think>", "</think>"])},
     ),
+    (
+        {"guided_structural_tag": '{"format": {"type": "any_text"}}'},
+        {"guide": Guide("structural_tag", '{"type":"structural_tag","format":{"type":"any_text"}}')},
+    ),
     ({"guided_grammar": 'root ::= "a"'}, {"guide": Guide("grammar", 'root ::= "a"')}),
 ]
 SAME: dict[str, Any] = {

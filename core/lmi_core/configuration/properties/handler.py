@@ -68,6 +68,11 @@ class HandlerProperties(Properties):
         description="Jinja template that makes a prompt of chat messages, or a file with one in the model directory; "
         "the tokenizer's own when not given.",
     )
+    trust_request_chat_template: bool = Field(
+        default=False,
+        description="Let chats bring a chat template of their own, as `chat_template`: trust everyone who sends "
+        "requests with the processor time and the memory that a program takes.",
+    )
     enable_auto_tool_choice: bool = Field(
         default=True,
         description="Find the calls that a model makes where the client leaves it the choice; if not, they are a "

@@ -1,16 +1,17 @@
 """Compiles what the texts of requests must be into grammars over the model's tokens, with xgrammar."""
 
 import json
-import re
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from lmi_core.chats.reasoning.guide import after_reasoning
+from lmi_core.chats.reasoning.guide import Format, after_reasoning
+from lmi_core.engines.structural_tag import grammar_mistake
 from lmi_core.errors import InvalidParameter
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
 from lmi_plugins.torch_engine.guides.grammar_matcher import Matcher
 from lmi_plugins.torch_engine.guides.json_schema import check_schema
+from lmi_plugins.torch_engine.guides.structural_tags import with_json_grammars
 from lmi_plugins.torch_engine.worker.messages import Guide
 
 if TYPE_CHECKING:
@@ -23,7 +24,6 @@ MOST_BLANKS = 2  # in a row, between the parts of JSON: without a bound some mod
 # of surrogate pairs, which no text has.
 CHARACTERS = r"[^\"\\\r\n]"
 JSON_CHARACTERS = r"[ !#-\[\]-\ud7ff\ue000-\U0010ffff]"
-SOURCE_PLACE = re.compile(r"^\[[\d:]+\] \S+:\d+: ")  # what xgrammar's messages begin with
 
 
 class GuideCompiler:
@@ -50,8 +50,7 @@ class GuideCompiler:
         try:
             return self._compile(self._load(), guide)
         except (RuntimeError, ValueError, TypeError, AttributeError) as error:  # the last two: of a schema's own form
-            reason = SOURCE_PLACE.sub("", str(error)).strip().partition("\n")[0]
-            raise InvalidParameter(f"`guided_{guide.kind}` cannot be used: {reason}") from None
+            raise InvalidParameter(f"`guided_{guide.kind}` cannot be used: {grammar_mistake(error)}") from None
 
     def matcher(self, grammar: "CompiledGrammar", start: int) -> Matcher:
         """For a sequence whose prompt is so long."""
@@ -62,6 +61,8 @@ class GuideCompiler:
     def _compile(self, compiler: "GrammarCompiler", guide: Guide) -> "CompiledGrammar":
         if guide.reasoning is not None:
             return compiler.compile_structural_tag(after_reasoning(guide.reasoning, _as_format(guide)))
+        if guide.kind == "structural_tag":
+            return compiler.compile_structural_tag({"type": "structural_tag", "format": _as_format(guide)})
         if guide.kind == "regex":
             return compiler.compile_regex(str(guide.content))
         return compiler.compile_grammar(_grammar(guide))
@@ -78,15 +79,18 @@ class GuideCompiler:
             return self._compiler
 
 
-def _as_format(guide: Guide) -> dict[str, object]:
-    """Of xgrammar's structural tags."""
+def _as_format(guide: Guide) -> Format:
+    """Of xgrammar's structural tags. Raises InvalidParameter."""
+    if guide.kind == "structural_tag":
+        form: Format = with_json_grammars(json.loads(str(guide.content))["format"], json_grammar)
+        return form
     if guide.kind == "regex":
         return {"type": "regex", "pattern": guide.content}
     return {"type": "grammar", "grammar": _grammar(guide)}
 
 
 def _grammar(guide: Guide) -> str:
-    """Of any guide but a regular expression. Raises InvalidParameter."""
+    """Of any guide but a regular expression or a structural tag. Raises InvalidParameter."""
     content = guide.content
     if isinstance(content, list):
         return choice_grammar(content)

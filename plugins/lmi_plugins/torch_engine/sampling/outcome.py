@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import torch
 
 from lmi_plugins.torch_engine.sampling.likeliest import read_likeliest
-from lmi_plugins.torch_engine.sampling.sampler import DrawnToken, Sampler, log_probs
+from lmi_plugins.torch_engine.sampling.sampler import DrawnToken, Sampler, log_probs, ranks
 from lmi_plugins.torch_engine.sequence import Chunk, Likeliest, Sequence
 
 
@@ -17,6 +17,7 @@ class Outcome:
     token_id: int | None = None  # the token after it; None within a prompt
     log_prob: float = 0.0
     prompt_log_probs: list[float] = field(default_factory=list)  # from the chunk's second token on, if asked for
+    prompt_ranks: list[int] = field(default_factory=list)  # of the same tokens
     top_tokens: Likeliest | None = None  # in the token's place, if asked for
     prompt_top_tokens: list[Likeliest] = field(default_factory=list)  # where the prompt's log probs are, if asked for
 
@@ -78,6 +79,7 @@ def _read_prompt(chunk: Chunk, logits: torch.Tensor, outcome: Outcome) -> None:
     ids = torch.tensor(chunk.sequence.token_ids[chunk.start + 1 : end], dtype=torch.long, device=logits.device)
     logits = logits[: len(ids)].float()
     outcome.prompt_log_probs = log_probs(logits, ids).tolist()
+    outcome.prompt_ranks = ranks(logits, ids).tolist()
     count = chunk.sequence.parameters.num_prompt_top_tokens
     if count:
         outcome.prompt_top_tokens = read_likeliest(logits, [count] * len(ids))

@@ -83,3 +83,8 @@ class Sampler:
 def log_probs(logits: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
     """logits: [rows, vocabulary], float32; ids: [rows]."""
     return logits.log_softmax(-1).gather(1, ids[:, None])[:, 0]
+
+
+def ranks(logits: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+    """Return how many tokens are at least as likely as each of the ids, as vLLM counts; shapes as in `log_probs`."""
+    return (logits >= logits.gather(1, ids[:, None])).sum(-1)

@@ -26,9 +26,12 @@ class AdapterTensors(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Guide(msgspec.Struct, array_like=True, frozen=True):
-    """What the text must be: one of several, or of a JSON schema (as JSON), a regular expression, or a grammar."""
+    """What the text must be: one of several, or of a JSON schema, a regular expression, a grammar or a structural tag.
 
-    kind: Literal["choice", "json", "regex", "grammar"]
+    Schemas and tags are given as JSON.
+    """
+
+    kind: Literal["choice", "json", "regex", "grammar", "structural_tag"]
     content: str | list[str]  # a list for `choice` alone
     reasoning: list[str] | None = None  # what begins and what ends a text before it, as LMI's `guided_reasoning`
 

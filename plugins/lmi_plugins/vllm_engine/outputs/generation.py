@@ -7,6 +7,7 @@ from typing import Protocol
 from lmi_core.engines.extended_parameters import ExtendedParameters
 from lmi_core.errors import GenerationFailed
 from lmi_core.generation import FinishReason, GenerationStep, Token
+from lmi_core.parameters import ALL_TOKENS
 from lmi_core.texts.token_stream import TokenStream
 from lmi_core.texts.token_writer import Likeliest, TokenWriter
 from lmi_plugins.vllm_engine.library import CompletionOutput, RequestOutput
@@ -89,7 +90,7 @@ def read(token_id: int, log_probs: LogProbs, count: int, writer: TokenWriter) ->
 
 def _likeliest(log_probs: LogProbs, count: int) -> Likeliest:
     ranked = sorted(log_probs.items(), key=lambda item: -item[1].logprob)
-    return [(token_id, each.logprob) for token_id, each in ranked[:count]]
+    return [(token_id, each.logprob) for token_id, each in (ranked if count == ALL_TOKENS else ranked[:count])]
 
 
 def prefill(
@@ -101,5 +102,6 @@ def prefill(
     count = parameters.num_prompt_top_tokens
     places: list[LogProbs | None] = list(output.prompt_logprobs)
     own = [None if place is None else place[i].logprob for i, place in zip(prompt_ids, places, strict=True)]
+    ranks = [None if place is None else place[i].rank for i, place in zip(prompt_ids, places, strict=True)]
     likeliest = [None if place is None or not count else _likeliest(place, count) for place in places]
-    return writer.prompt(prompt_ids, own, likeliest)
+    return writer.prompt(prompt_ids, own, likeliest, ranks)

@@ -1,6 +1,7 @@
 """Which of LMI's parameters exclude each other with vLLM."""
 
 from lmi_core.engines.extended_parameters import GUIDES, ExtendedParameters
+from lmi_core.engines.structural_tag import grammar_mistake
 from lmi_core.errors import InvalidParameter
 from lmi_plugins.vllm_engine.requests.logits_processors import extra_arguments
 
@@ -24,6 +25,18 @@ def check_beams(parameters: ExtendedParameters) -> None:
     for name, given in excluded.items():
         if given:
             raise InvalidParameter(f"`num_beams` above 1 and `{name}` exclude each other with vLLM")
+
+
+def check_structural_tag(parameters: ExtendedParameters) -> None:
+    """Raises InvalidParameter; vLLM itself does not tell what is wrong with a tag."""
+    if parameters.guided_structural_tag is None:
+        return
+    from xgrammar import Grammar
+
+    try:
+        Grammar.from_structural_tag(parameters.guided_structural_tag)
+    except (RuntimeError, ValueError, TypeError) as error:
+        raise InvalidParameter(f"`guided_structural_tag` cannot be used: {grammar_mistake(error)}") from None
 
 
 def check_speculation(parameters: ExtendedParameters) -> None:

@@ -44,6 +44,8 @@ def structured_outputs(parameters: ExtendedParameters) -> StructuredOutputsParam
         "grammar": parameters.guided_grammar,
     }
     given = {kind: guide for kind, guide in guides.items() if guide is not None}
+    if parameters.guided_structural_tag is not None:
+        given["structural_tag"] = orjson.dumps(parameters.guided_structural_tag).decode()
     if given and parameters.guided_reasoning is not None:
         (kind,) = given
         tag = after_reasoning(parameters.guided_reasoning, _as_format(kind, given[kind]))
@@ -60,4 +62,7 @@ def _as_format(kind: str, guide: Any) -> dict[str, Any]:
             return {"type": "regex", "pattern": guide}
         case "grammar":
             return {"type": "grammar", "grammar": guide}
+        case "structural_tag":
+            form: dict[str, Any] = orjson.loads(guide)["format"]
+            return form
     return {"type": "or", "elements": [{"type": "const_string", "value": text} for text in guide]}

@@ -31,7 +31,7 @@ from tests.plugins.torch_engine.tiny_models import (
 if TYPE_CHECKING:
     from xgrammar import CompiledGrammar
 
-Kind = Literal["choice", "json", "regex", "grammar"]
+Kind = Literal["choice", "json", "regex", "grammar", "structural_tag"]
 
 PROMPT = [5, 9, 200, 31, 77]
 CHOICES = ["yes", "no", 'a "quoted" \\ back\nslash', "Grüße 🙂"]
@@ -63,11 +63,20 @@ def is_json_of_the_schema(written: str) -> bool:
     return bool(jsonschema_rs.is_valid(SCHEMA, json.loads(written)))
 
 
+ONE_TAG = {"begin": "<", "content": {"type": "json_schema", "json_schema": SCHEMA}, "end": ">"}
+TAG = {"type": "structural_tag", "format": {"type": "tag", **ONE_TAG}}
+
+
 GUIDES: dict[str, tuple[Kind, str | list[str], Callable[[str], bool]]] = {
     "choice": ("choice", CHOICES, lambda written: written in CHOICES),
     "json": ("json", json.dumps(SCHEMA), is_json_of_the_schema),
     "regex": ("regex", REGEX, lambda written: re.fullmatch(REGEX, written) is not None),
     "grammar": ("grammar", GRAMMAR, lambda written: re.fullmatch(r"\d( \+ \d)?;", written) is not None),
+    "structural_tag": (
+        "structural_tag",
+        json.dumps(TAG),
+        lambda written: written[0] + written[-1] == "<>" and is_json_of_the_schema(written[1:-1]),
+    ),
 }
 
 
@@ -156,6 +165,18 @@ def test_a_guide_that_is_cut_short_is_as_long_as_was_asked_for(engine: Engine) -
         ("json", '{"type": "nope"}', '`guided_json` cannot be used: Unsupported type "nope"'),
         ("json", '{"not": {}}', "`not` in a JSON schema is not supported"),
         ("json", '{"anyOf": 3}', "`guided_json` cannot be used: "),
+        (
+            "structural_tag",
+            '{"format": {"type": "nope"}}',
+            "`guided_structural_tag` cannot be used: Invalid structural tag.*: nope",
+        ),
+        (
+            "structural_tag",
+            json.dumps(
+                {"format": {"type": "sequence", "elements": [{"type": "json_schema", "json_schema": {"not": {}}}]}}
+            ),
+            "`guided_structural_tag` cannot be used: `not` in a JSON schema is not supported",
+        ),
         ("grammar", "root ::= nope", '`guided_grammar` cannot be used: .*Rule "nope" is not defined'),
     ],
 )

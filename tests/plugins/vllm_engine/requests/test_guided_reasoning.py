@@ -14,6 +14,7 @@ GUIDES: list[dict[str, Any]] = [
     {"guided_json": {"type": "object", "properties": {"age": {"type": "integer"}}, "required": ["age"]}},
     {"guided_regex": "[0-9]{4}"},
     {"guided_grammar": 'root ::= "yes" | "no"'},
+    {"guided_structural_tag": {"format": {"type": "tag", "begin": "<", "content": {"type": "any_text"}, "end": ">"}}},
 ]
 
 

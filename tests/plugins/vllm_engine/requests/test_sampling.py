@@ -1,5 +1,6 @@
 """Generation parameters one by one, against what vLLM itself returns for its own."""
 
+import json
 from typing import Any
 
 import pytest
@@ -11,6 +12,24 @@ pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(300
 GREEDY: dict[str, Any] = {"temperature": 0.0}
 SCHEMA = {"type": "object", "properties": {"age": {"type": "integer", "maximum": 99}}, "required": ["age"]}
 GRAMMAR = 'root ::= "yes" | "no"'
+# Both make one tag of the letter with which the model begins its story.
+TAG: dict[str, Any] = {
+    "type": "structural_tag",
+    "format": {
+        "type": "triggered_tags",
+        "triggers": ["O"],
+        "tags": [
+            {
+                "type": "tag",
+                "begin": "Of ",
+                "content": {"type": "json_schema", "json_schema": SCHEMA},
+                "end": " years",
+            }
+        ],
+        "at_least_one": True,
+    },
+}
+OLDER_TAG = {"type": "structural_tag", "triggers": ["a"], "structures": [{"begin": "a", "schema": SCHEMA, "end": "."}]}
 
 
 def sampled(**vllm: Any) -> dict[str, Any]:
@@ -70,6 +89,8 @@ CASES: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = [
     ({"guided_json": SCHEMA}, {"guide": {"json": SCHEMA}}, {}),
     ({"guided_regex": "[0-9]{4}"}, {"guide": {"regex": "[0-9]{4}"}}, {}),
     ({"guided_grammar": GRAMMAR}, {"guide": {"grammar": GRAMMAR}}, {}),
+    ({"guided_structural_tag": TAG}, {"guide": {"structural_tag": json.dumps(TAG)}}, {}),
+    ({"guided_structural_tag": OLDER_TAG}, {"guide": {"structural_tag": json.dumps(OLDER_TAG)}}, {}),
 ]
 
 
@@ -189,6 +210,7 @@ async def test_the_prompts_tokens(vllm: VllmServer) -> None:
         ({"guided_json": {"type": "nonsense"}}, "Invalid type: nonsense"),
         ({"guided_json": {"$ref": "#/nowhere"}}, "/nowhere"),
         ({"guided_grammar": "root ::= nothing"}, "nothing"),
+        ({"guided_structural_tag": {"format": {"type": "nonsense"}}}, "`guided_structural_tag` cannot be used: "),
         ({"guided_choice": ["a"], "guided_regex": "a"}, "`guided_choice` and `guided_regex` exclude each other"),
     ],
 )

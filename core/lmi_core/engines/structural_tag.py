@@ -1,0 +1,90 @@
+"""Structural tags: which parts of an answer a guide holds for, in xgrammar's form and in vLLM's older one."""
+
+import re
+from typing import Annotated, Any
+
+import orjson
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+JsonObject = dict[str, Any]
+
+ANY_JSON: JsonObject = {}
+# What xgrammar's messages begin with: where it found a mistake, and the expression that did.
+SOURCE_PLACE = re.compile(r"^\[[\d:]+\] \S+:\d+: (?:Check failed: .*? is false: )?")
+
+
+class Structure(BaseModel):
+    """One tag of the older form."""
+
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    begin: str
+    schema_: JsonObject | None = Field(None, alias="schema")
+    end: str
+
+    @property
+    def tag(self) -> JsonObject:
+        schema = ANY_JSON if self.schema_ is None else self.schema_
+        content = {"type": "json_schema", "json_schema": schema}
+        return {"type": "tag", "begin": self.begin, "content": content, "end": self.end}
+
+
+class OlderForm(BaseModel):
+    """Text that is free but for these tags, each of which begins with a trigger."""
+
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    structures: list[Structure] = Field(min_length=1)
+    triggers: list[str] = Field(min_length=1)
+
+    @property
+    def format(self) -> JsonObject:
+        tags = [structure.tag for structure in self.structures]
+        return {"type": "triggered_tags", "triggers": self.triggers, "tags": tags}
+
+
+def read_structural_tag(given: object) -> object:
+    """Return xgrammar's form of a tag, which may be given as text, or in the older form. Raises ValueError."""
+    tag = _read(given) if isinstance(given, str) else given
+    if not isinstance(tag, dict):
+        raise ValueError("must be a structural tag, as an object or as its text")
+    if tag.get("type", "structural_tag") != "structural_tag":
+        raise ValueError('must have the `type` "structural_tag"')
+    if ("format" in tag) == ("structures" in tag):
+        raise ValueError("must have `format`, or `structures` and `triggers`")
+    form = _older_format(tag) if "structures" in tag else tag["format"]
+    if not isinstance(form, dict):
+        raise ValueError("must have an object as its `format`")
+    _check_depth(form)
+    return {"type": "structural_tag", "format": form}
+
+
+StructuralTag = Annotated[JsonObject, BeforeValidator(read_structural_tag, json_schema_input_type=JsonObject | str)]
+
+
+def grammar_mistake(error: Exception) -> str:
+    """Return what xgrammar says is wrong with a grammar, without the place in its sources."""
+    return SOURCE_PLACE.sub("", str(error)).strip().partition("\n")[0]
+
+
+def _read(text: str) -> object:
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        raise ValueError(f"must be a structural tag, or one as text: {error}") from None
+
+
+def _older_format(tag: JsonObject) -> JsonObject:
+    try:
+        return OlderForm.model_validate(tag).format
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        name = ".".join(str(part) for part in first["loc"])
+        raise ValueError(f"must have a right `{name}`: {first['msg']}") from None
+
+
+def _check_depth(form: JsonObject) -> None:
+    try:
+        orjson.dumps(form)
+    except TypeError:  # it reads deeper nesting than it writes
+        raise ValueError("must be a structural tag that is nested less deeply") from None

@@ -1,0 +1,58 @@
+"""OpenAI's older form of tools, `functions`: what of tools and calls it means."""
+
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator
+
+from lmi_core.chats.tool_calls.template_formats import template_format
+from lmi_core.errors import InvalidPayload
+from lmi_handlers.chat.messages import Message, ToolCall
+from lmi_handlers.chat.tools import FunctionDefinition, FunctionName, Tool, ToolChoice
+
+
+def _as_tool_choice(value: object) -> object:
+    if value in ("none", "auto"):
+        return {"type": value}
+    if isinstance(value, dict) and isinstance(value.get("name"), str):
+        return {"type": "function", "function": value}
+    raise ValueError("must be none, auto, or an object with the `name` of the function to call")
+
+
+GivenFunctionCall = Annotated[
+    ToolChoice, BeforeValidator(_as_tool_choice, json_schema_input_type=Literal["none", "auto"] | FunctionName)
+]
+
+
+def as_tools(functions: Sequence[FunctionDefinition]) -> list[Tool]:
+    return [Tool(type="function", function=function) for function in functions]
+
+
+def in_older_words(error: InvalidPayload) -> InvalidPayload:
+    """Return the error by the names of the fields that this client knows."""
+    return InvalidPayload(error.message.replace("`tool_choice`", "`function_call`").replace("`tools`", "`functions`"))
+
+
+def with_tool_messages(messages: Iterable[Message], template: str) -> list[Message]:
+    """Return the messages with their calls and results in the form of tools, the only one that templates have."""
+    written: list[Message] = []
+    ids: list[str] = []  # of the calls so far
+    num_answered = 0
+    for message in messages:
+        if message.function_call is not None:
+            ids.append(_call_id(template, message.function_call.name, len(ids)))
+            call = ToolCall(id=ids[-1], function=message.function_call)
+            message = message.model_copy(update={"tool_calls": [call], "function_call": None})
+        elif message.role == "function":
+            if num_answered == len(ids):  # the call was left out
+                ids.append(_call_id(template, str(getattr(message, "name", "")), len(ids)))
+            given = getattr(message, "tool_call_id", None)
+            message = message.model_copy(update={"role": "tool", "tool_call_id": given or ids[num_answered]})
+            num_answered += 1
+        written.append(message)
+    return written
+
+
+def _call_id(template: str, name: str, number: int) -> str:
+    """Return an id that the template takes: Mistral's demand nine letters and digits, Kimi K2's show the function."""
+    return f"functions.{name}:{number}" if template_format(template) == "kimi_k2" else f"call{number % 100_000:05}"

@@ -1,0 +1,45 @@
+"""The fields of vLLM's chats and completions that add details of tokens to the answer."""
+
+from typing import Self
+
+from pydantic import Field, model_validator
+
+from lmi_core.errors import InvalidPayload
+from lmi_core.parameters import ALL_TOKENS
+from lmi_handlers.fields.sampling import CallFields
+
+
+class AnswerFields(CallFields):
+    """With the details of tokens that OpenAI's form of an answer has a place for, as vLLM's server writes them."""
+
+    prompt_logprobs: int | None = Field(
+        None,
+        ge=ALL_TOKENS,
+        description="Answer with the prompt's log probabilities, and so many likeliest tokens in each token's place; "
+        "-1: all of the vocabulary. Not in a stream.",
+    )
+    return_token_ids: bool | None = Field(None, description="Answer with the token ids of the prompt and the choices.")
+
+    @model_validator(mode="after")
+    def _no_stream_of_the_prompt(self) -> Self:
+        if self.stream and self.prompt_logprobs:
+            raise ValueError(
+                f"`prompt_logprobs` must be 0 or null with `stream`, which has no place for them. "
+                f"Given: {self.prompt_logprobs}"
+            )
+        return self
+
+    @property
+    def prompt_log_probs(self) -> int | None:
+        """What is asked for of the prompt; as in vLLM, a stream takes 0 and answers with nothing more."""
+        return None if self.stream else self.prompt_logprobs
+
+    def refuse_unshown(self, *names: str) -> None:
+        """Raises InvalidPayload for each of the fields that asks for something."""
+        for name in names:
+            value = getattr(self, name)
+            if value is not None and value is not False:
+                raise InvalidPayload(
+                    f"`{name}` must be null in a request for another form of answer than OpenAI's, which has no place "
+                    f"for it. Given: {value}"
+                )
