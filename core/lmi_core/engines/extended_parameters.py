@@ -5,6 +5,7 @@ from typing import Annotated, Any, Self
 import orjson
 from pydantic import Field, ValidationInfo, WithJsonSchema, field_validator, model_validator
 
+from lmi_core.chats.reasoning.budget import ReasoningBudget
 from lmi_core.engines.structural_tag import StructuralTag
 from lmi_core.parameters import ALL_TOKENS, GenerationParameters, StopSequence
 
@@ -31,6 +32,9 @@ class ExtendedParameters(GenerationParameters):
     bad_sequences: list[StopSequence] | None = Field(
         None, max_length=64, description="Texts that never come, however they are split into tokens."
     )
+    allowed_token_ids: list[TokenId] | None = Field(
+        None, min_length=1, description="Only these token ids may be generated."
+    )
     min_length: int = Field(
         0, ge=0, description="The fewest tokens to generate before the end-of-sequence token or a stop token."
     )
@@ -41,6 +45,12 @@ class ExtendedParameters(GenerationParameters):
     spaces_between_special_tokens: bool = Field(True, description="Put blanks between special tokens in the text.")
     truncate: int | None = Field(None, ge=1, description="Use only so many of the prompt's last tokens.")
     logprobs: int | None = Field(None, ge=0, le=20, description="Give so many likeliest tokens in each token's place.")
+    logprob_token_ids: list[TokenId] | None = Field(
+        None,
+        min_length=1,
+        max_length=128,
+        description="Give the generated token and these token ids in its place, instead of the likeliest.",
+    )
     prompt_logprobs: int | None = Field(
         None, ge=ALL_TOKENS, le=20, description="The same for the prompt's tokens; -1: all of the vocabulary."
     )
@@ -56,6 +66,9 @@ class ExtendedParameters(GenerationParameters):
         None,
         min_length=2,
         description="With a guide: free text may come before it, which the first of these begins and another ends.",
+    )
+    reasoning_budget: ReasoningBudget | None = Field(
+        None, description="The most tokens of reasoning, after which its end is forced, with the ids of its markers."
     )
 
     @field_validator("best_of")
@@ -97,6 +110,12 @@ class ExtendedParameters(GenerationParameters):
             raise ValueError(f"`{name}` must be at most `num_beams`, {self.num_beams}. Given: {given[name]}")
         return self
 
+    @model_validator(mode="after")
+    def _chosen_tokens_without_beams(self) -> Self:
+        if self.logprob_token_ids is not None and self.num_beams > 1:
+            raise ValueError("`logprob_token_ids` and `num_beams` above 1 exclude each other")
+        return self
+
     @property
     def num_sequences(self) -> int:
         return max(self.n, self.best_of or 1, self.num_beams)
@@ -119,7 +138,7 @@ class ExtendedParameters(GenerationParameters):
 
     @property
     def num_top_tokens(self) -> int:
-        return max(self.logprobs or 0, self.top_n_tokens or 0)
+        return 0 if self.logprob_token_ids else max(self.logprobs or 0, self.top_n_tokens or 0)
 
     @property
     def num_prompt_top_tokens(self) -> int:

@@ -99,6 +99,7 @@ def _request(
     if payload.max_completion_tokens != payload.max_tokens:
         further["max_completion_tokens"] = payload.max_completion_tokens
     parameters, names = payload.parameters(model, further, guide)
+    parameters |= use.limit
     if use.before_guide is not None:
         parameters["guided_reasoning"] = use.before_guide
     fits_context = "max_new_tokens" not in parameters

@@ -43,6 +43,7 @@ NEUTRAL = {
 DEFAULT_TEMPERATURE = 1.0
 SEEDS = 2**63
 AS_MANY_AS_FIT = -1  # as `truncate_prompt_tokens`
+NO_BUDGET = -1  # as `thinking_token_budget`
 
 Penalty = Annotated[float, Field(ge=-2, le=2)]
 
@@ -73,6 +74,7 @@ class SamplingFields(GuideFields):
     ignore_eos: bool | None = Field(None, description="Go on after the end-of-sequence token.")
     stop_token_ids: list[int] | None = Field(None, description="Token ids that end the generation.")
     bad_words: list[str] | None = Field(None, description="Texts that never come.")
+    allowed_token_ids: list[int] | None = Field(None, description="Only these token ids may be generated.")
     include_stop_str_in_output: bool | None = Field(None, description="Keep the stop text in the answer.")
     skip_special_tokens: bool | None = Field(None, description="Leave special tokens out of the text. Default: true.")
     spaces_between_special_tokens: bool | None = Field(None, description="Blanks between them. Default: true.")
@@ -132,6 +134,26 @@ class CallFields(SamplingFields):
         None, description="Write the tokens of log probabilities as `token_id:` and their ids."
     )
 
+    thinking_token_budget: int | None = Field(
+        None, ge=NO_BUDGET, description="The most tokens of reasoning, whose end is then forced. -1: no limit."
+    )
+    logprob_token_ids: list[int] | None = Field(
+        None, max_length=128, description="With `logprobs`: these token ids instead of the likeliest."
+    )
+
+    @model_validator(mode="after")
+    def _named_tokens_are_log_probabilities(self) -> "CallFields":
+        if not self.logprob_token_ids:
+            return self
+        log_probs = getattr(self, "logprobs", None)
+        if log_probs is None or log_probs is False:  # 0 asks for them too
+            raise ValueError("`logprob_token_ids` is only for `logprobs`")
+        if self.use_beam_search:
+            raise ValueError("`logprob_token_ids` and `use_beam_search` exclude each other")
+        if getattr(self, "echo", None):
+            raise ValueError("`logprob_token_ids` and `echo` exclude each other: nothing tells them of a prompt")
+        return self
+
     @model_validator(mode="after")
     def _options_of_a_stream(self) -> "CallFields":
         if self.stream_options is not None and not self.stream:
@@ -166,4 +188,7 @@ class CallFields(SamplingFields):
             names[guide.parameter] = guide.field
         if self.stream:
             refuse_hidden_sequences(parameters, names)
+        if self.logprob_token_ids:
+            parameters["logprob_token_ids"] = self.logprob_token_ids
+        names["reasoning_budget"] = "thinking_token_budget"
         return parameters, names

@@ -15,6 +15,7 @@ from lmi_core.payloads.payload import read_object
 from lmi_core.request import GenerationRequest
 from lmi_core.serving.model import Model
 from lmi_core.texts.fill_in_the_middle import middle_prompt
+from lmi_handlers.chat.reasoning_limit import completion_context, reasoning_limit
 from lmi_handlers.fields.answers import AnswerFields
 from lmi_handlers.openai.handler import JSON_LINES, OpenAiHandler, check_model
 from lmi_handlers.openai.models import list_models, show_model
@@ -120,7 +121,7 @@ def _in_openai_form(payload: CompletionRequest, call: Call, model: Model) -> Gen
         "count": payload.n or 1,
         "echo": bool(payload.echo),
         "generated": payload.max_tokens != 0,
-        "log_probs": payload.logprobs,
+        "log_probs": 1 if payload.logprob_token_ids else payload.logprobs,
         "include_usage": payload.include_usage,
         "continuous_usage": payload.continuous_usage,
         "token_ids_as_text": bool(payload.return_tokens_as_token_ids),
@@ -165,7 +166,11 @@ def _requests(payload: CompletionRequest, model: Model, further: dict[str, Any])
         prompts = _around_middles(payload.prompt, payload.suffix, add_special_tokens, model, parameters)
     return tuple(
         GenerationRequest(
-            prompt, parameters, add_special_tokens=add_special_tokens, names=names, fits_context=fits_context
+            prompt,
+            parameters | _limit(payload, model, prompt),
+            add_special_tokens=add_special_tokens,
+            names=names,
+            fits_context=fits_context,
         )
         for prompt in prompts
     )
@@ -188,6 +193,12 @@ def _around_middles(
     if "stop_token_ids" in model.backend.parameters_type.model_fields:
         parameters["stop_token_ids"] = stop_token_ids
     return prompts
+
+
+def _limit(payload: CompletionRequest, model: Model, prompt: str | list[int]) -> dict[str, Any]:
+    if payload.thinking_token_budget is None:
+        return {}
+    return reasoning_limit(payload.thinking_token_budget, model, completion_context(prompt, model.backend.tokenizer))
 
 
 @hookimpl

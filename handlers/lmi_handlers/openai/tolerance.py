@@ -51,24 +51,20 @@ IGNORED = MappingProxyType(
         "web_search_options": "the model searches nothing",
     }
 )
-_NOT_ANSWERED = "answers have no place for it"
 _NO_TRANSFER = "one engine computes the prompt and the answer"
 _NOT_BY_REQUEST = "requests cannot change how images are read"
 REFUSED = MappingProxyType(
     {
-        "allowed_token_ids": Refused("no backend takes them", ([],)),
         "audio": Refused("answers are text"),
         "ec_transfer_params": Refused(_NO_TRANSFER, ({},)),
         "kv_transfer_params": Refused(_NO_TRANSFER, ({},)),
         "logits_processors": Refused("requests bring no code", ([],)),
-        "logprob_token_ids": Refused(_NOT_ANSWERED, ([],)),
         "media_io_kwargs": Refused(_NOT_BY_REQUEST, ({},)),
         "mm_processor_kwargs": Refused(_NOT_BY_REQUEST, ({},)),
         "moderation": Refused("nothing moderates requests or answers"),
         "modalities": Refused("answers are text", ([], ["text"])),
         "prompt_embeds": Refused("prompts are texts or token ids", ([],)),
         "repetition_detection": Refused("no backend takes it"),
-        "thinking_token_budget": Refused("no backend counts the tokens of the reasoning", (-1,)),
         "vllm_xargs": Refused("no backend takes any", ({},)),
         "watermarking": Refused("no backend marks its answers", (False,)),
     }

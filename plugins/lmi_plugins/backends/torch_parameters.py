@@ -3,7 +3,7 @@
 import orjson
 
 from lmi_core.engines.extended_parameters import ExtendedParameters
-from lmi_plugins.torch_engine.worker.messages import Guide, SamplingParameters
+from lmi_plugins.torch_engine.worker.messages import Guide, ReasoningLimit, SamplingParameters
 
 
 def sampling_parameters(parameters: ExtendedParameters, markers: tuple[str, ...] = ()) -> SamplingParameters:
@@ -38,7 +38,15 @@ def sampling_parameters(parameters: ExtendedParameters, markers: tuple[str, ...]
         num_beams=parameters.num_beams,
         length_penalty=parameters.length_penalty,
         early_stopping=parameters.early_stopping,
+        allowed_ids=parameters.allowed_token_ids,
+        reasoning_limit=_reasoning_limit(parameters),
+        top_ids=parameters.logprob_token_ids or [],
     )
+
+
+def _reasoning_limit(parameters: ExtendedParameters) -> ReasoningLimit | None:
+    budget = parameters.reasoning_budget
+    return None if budget is None else ReasoningLimit(budget.tokens, budget.starts, budget.ends, budget.inside)
 
 
 def _guide(parameters: ExtendedParameters) -> Guide | None:

@@ -19,6 +19,11 @@ def check_parameters(parameters: SamplingParameters, vocabulary: int) -> None:
             raise InvalidParameter(f"{name} must hold at least one token id each")
         _check_ids(name, (token_id for sequence in sequences for token_id in sequence), vocabulary)
     _check_ids("the end-of-sequence tokens", parameters.end_ids or (), vocabulary)
+    _check_ids("`allowed_token_ids`", parameters.allowed_ids or (), vocabulary)
+    _check_ids("`logprob_token_ids`", parameters.top_ids, vocabulary)
+    if parameters.reasoning_limit is not None:
+        markers = parameters.reasoning_limit.starts + parameters.reasoning_limit.ends
+        _check_ids("`reasoning_budget`", (token_id for marker in markers for token_id in marker), vocabulary)
     bias = parameters.embedding_bias
     if bias is not None and len(bias) != vocabulary * FLOAT32:
         raise InvalidParameter(

@@ -30,7 +30,9 @@ from vllm.utils.argparse_utils import FlexibleArgumentParser
 from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.exceptions import EngineDeadError
 from vllm.v1.engine.output_processor import RequestOutputCollector
+from vllm.v1.outputs import LogprobsTensors
 from vllm.v1.sample.logits_processor import AdapterLogitsProcessor
+from vllm.v1.sample.sampler import Sampler
 
 __all__ = [
     "MOST_PIXELS",
@@ -42,11 +44,13 @@ __all__ = [
     "FlexibleArgumentParser",
     "ImageReader",
     "LoRARequest",
+    "LogprobsTensors",
     "ModelConfig",
     "MultiModalInput",
     "RequestOutput",
     "RequestOutputCollector",
     "RequestOutputKind",
+    "Sampler",
     "SamplingParams",
     "StructuredOutputsParams",
     "TokensInput",

@@ -26,6 +26,7 @@ from lmi_plugins.vllm_engine.outputs.beam_search import BeamSearch
 from lmi_plugins.vllm_engine.outputs.generation import steps
 from lmi_plugins.vllm_engine.requests.images import VllmImages, place_images
 from lmi_plugins.vllm_engine.requests.parameter_checks import check_beams, check_speculation, check_structural_tag
+from lmi_plugins.vllm_engine.requests.reasoning_budget import check_reasoning_budget
 from lmi_plugins.vllm_engine.requests.sampling import sampling_params
 
 
@@ -85,6 +86,7 @@ class VllmService:
         if self._speculates:
             check_speculation(parameters)
         check_structural_tag(parameters)
+        check_reasoning_budget(parameters, self._engine.vllm.model_config.get_vocab_size())
         if parameters.num_beams > 1:
             return self._search(request, parameters)
         sequences = [self._sequence(request, parameters, i) for i in range(parameters.num_sequences)]

@@ -77,7 +77,10 @@ async def test_neutral_values(server: RunningServer, path: str) -> None:
     [
         ({"modalities": ["text", "audio"]}, "`modalities` must be null or [] or ['text']: answers are text. Given: ["),
         ({"audio": {"voice": "alloy"}}, "`audio` must be null: answers are text. Given: {'voice': 'alloy'}"),
-        ({"thinking_token_budget": 100}, "`thinking_token_budget` must be null or -1"),
+        ({"thinking_token_budget": 100}, "`thinking_token_budget` is only for models whose reasoning is marked: set "),
+        ({"thinking_token_budget": -2}, "`thinking_token_budget` must be greater than or equal to -1"),
+        ({"allowed_token_ids": []}, "`allowed_token_ids` must "),
+        ({"logprob_token_ids": [1]}, "`logprob_token_ids` is only for `logprobs`"),
         ({"logits_processors": ["os.system"]}, "`logits_processors` must be null or []: requests bring no code"),
         ({"adapter_name": "a"}, "`adapter_name` is no field of this request: name an adapter in "),
     ],

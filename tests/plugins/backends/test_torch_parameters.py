@@ -6,7 +6,7 @@ from pydantic import ValidationError
 
 from lmi_core.engines.extended_parameters import ExtendedParameters
 from lmi_plugins.backends.torch_parameters import sampling_parameters
-from lmi_plugins.torch_engine.worker.messages import Guide, SamplingParameters
+from lmi_plugins.torch_engine.worker.messages import Guide, ReasoningLimit, SamplingParameters
 
 # What each parameter becomes, of those that do not only keep their names.
 BECOMES: list[tuple[Mapping[str, Any], Mapping[str, Any]]] = [
@@ -19,6 +19,12 @@ BECOMES: list[tuple[Mapping[str, Any], Mapping[str, Any]]] = [
     ({"ignore_eos_token": True}, {"ignore_end": True}),
     ({"stop_token_ids": [4, 5]}, {"stop_token_sequences": [[4], [5]]}),
     ({"bad_sequences": ["one two", " one"]}, {"bad_texts": ["one two", " one"]}),
+    ({"allowed_token_ids": [5, 6]}, {"allowed_ids": [5, 6]}),
+    ({"logprob_token_ids": [5, 6], "logprobs": 3}, {"top_ids": [5, 6]}),
+    (
+        {"reasoning_budget": {"tokens": 3, "starts": [[1]], "ends": [[2, 3]], "inside": True}},
+        {"reasoning_limit": ReasoningLimit(3, [[1]], [[2, 3]], True)},
+    ),
     ({"include_stop_str_in_output": True}, {"include_stop": True}),
     ({"logprobs": 2}, {"num_top_tokens": 2}),
     ({"top_n_tokens": 3, "logprobs": 2}, {"num_top_tokens": 3}),

@@ -91,6 +91,8 @@ async def test_the_acceptance_rate_is_logged(speculating: Speculating) -> None:
         ({"do_sample": True, "typical_p": 0.5}, "`typical_p` and speculative decoding exclude each other"),
         ({"no_repeat_ngram_size": 2}, "`no_repeat_ngram_size` and speculative decoding exclude each other"),
         ({"bad_sequences": ["a"]}, "`bad_sequences` and speculative decoding exclude each other"),
+        ({"logprob_token_ids": [5]}, "`logprob_token_ids` and speculative decoding exclude each other"),
+        ({"reasoning_budget": {"tokens": 1, "ends": [[5]]}}, "`reasoning_budget` and speculative decoding exclude"),
         ({"do_sample": True, "min_p": 0.5}, "not yet supported with speculative decoding"),
     ],
 )

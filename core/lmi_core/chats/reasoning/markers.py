@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from lmi_core.chats.reasoning.blanks import Stripped
-from lmi_core.chats.reasoning.parser import AnswerContext, ReasoningFormat, ReasoningParser, SplitText
+from lmi_core.chats.reasoning.parser import AnswerContext, ReasoningFormat, ReasoningMarkers, ReasoningParser, SplitText
 from lmi_core.chats.reasoning.phases import PhasedReasoning
 from lmi_core.chats.reasoning.search import find_first, starts_with
 
@@ -30,6 +30,10 @@ class Markers(ReasoningFormat):
             return ["", *self.ends]
         closed = context.prompt.rstrip().endswith(self.ends)
         return None if closed or context.disabled or context.continued else [self.starts[0], *self.ends]
+
+    def markers_of(self, context: AnswerContext) -> ReasoningMarkers | None:
+        interrupts = self.interrupts if context.tools else ()
+        return ReasoningMarkers(self.starts, self.ends, interrupts, self._inside(context))
 
     def close(self, prompt: str) -> str:
         return f"{prompt.rstrip()}\n{self.ends[0]}\n\n" if prompt.rstrip().endswith(self.starts) else prompt

@@ -12,6 +12,15 @@ class SplitText(NamedTuple):
     content: str = ""
 
 
+class ReasoningMarkers(NamedTuple):
+    """The markers of one answer that a limit on its reasoning goes by."""
+
+    starts: tuple[str, ...]
+    ends: tuple[str, ...]  # any of which may be written to end the reasoning
+    others: tuple[str, ...]  # end it too, as content
+    inside: bool  # whether the prompt ends within the reasoning
+
+
 @dataclass(frozen=True, slots=True)
 class AnswerContext:
     """What is known of an answer before it is written."""
@@ -57,6 +66,10 @@ class ReasoningFormat(ABC):
 
     def before_guide(self, context: AnswerContext) -> list[str] | None:
         """Return `guided_reasoning` for an answer that a guide is for; None: it cannot have any reasoning."""
+        return None
+
+    def markers_of(self, context: AnswerContext) -> ReasoningMarkers | None:
+        """Return what a limit on the reasoning goes by; None: no text alone ends the reasoning of this format."""
         return None
 
     def close(self, prompt: str) -> str:

@@ -60,6 +60,7 @@ def choose(
     ids, likelihoods = sampler.sample(logits, sequences, drafts)
     outcomes = [Outcome(*chosen) for chosen in zip(ids.tolist(), likelihoods.tolist(), strict=True)]
     _read_top_tokens(sequences, logits, outcomes)
+    _read_named_tokens(sequences, logits, outcomes)
     return outcomes
 
 
@@ -71,6 +72,15 @@ def _read_top_tokens(sequences: Items[Sequence], logits: torch.Tensor, outcomes:
         found = read_likeliest(logits[torch.tensor(rows, device=logits.device)], counts)
         for row, likeliest in zip(rows, found, strict=True):
             outcomes[row].top_tokens = likeliest
+
+
+def _read_named_tokens(sequences: Items[Sequence], logits: torch.Tensor, outcomes: Items[Outcome]) -> None:
+    """logits: [sequences, vocabulary]. The chosen token, then those that the request names, in its order."""
+    for row, (sequence, outcome) in enumerate(zip(sequences, outcomes, strict=True)):
+        if sequence.parameters.top_ids and outcome.token_id is not None:
+            ids = list(dict.fromkeys([outcome.token_id, *sequence.parameters.top_ids]))
+            values = logits[row].float().log_softmax(-1)[ids].tolist()
+            outcome.top_tokens = list(zip(ids, values, strict=True))
 
 
 def _read_prompt(chunk: Chunk, logits: torch.Tensor, outcome: Outcome) -> None:

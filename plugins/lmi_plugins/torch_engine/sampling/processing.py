@@ -8,6 +8,7 @@ from lmi_plugins.torch_engine.guides.grammar_mask import GrammarMask
 from lmi_plugins.torch_engine.sampling.exclusions import BadSequences, BadTexts, MinLength, NoRepeatNgram
 from lmi_plugins.torch_engine.sampling.logits_processor import LogitsProcessor
 from lmi_plugins.torch_engine.sampling.penalties import Bias, FrequencyPenalty, RepetitionPenalty
+from lmi_plugins.torch_engine.sampling.selections import AllowedTokens, EndOfReasoning
 from lmi_plugins.torch_engine.sampling.warpers import MinP, Temperature, TopK, TopP, TypicalP
 from lmi_plugins.torch_engine.sequence import Sequence
 from lmi_plugins.torch_engine.worker.messages import SamplingParameters
@@ -20,8 +21,10 @@ CHOICE = (
     NoRepeatNgram(),
     BadSequences(),
     BadTexts(),
+    AllowedTokens(),
     MinLength(),
     GrammarMask(),
+    EndOfReasoning(),
 )
 SAMPLING = (Temperature(), TopK(), TopP(), MinP(), TypicalP())
 
@@ -31,9 +34,9 @@ def process(
 ) -> torch.Tensor:
     """logits: [rows, vocabulary], float32. Each row passes what its request asks for of these, in this order:
 
-    bias, repetition penalty, frequency and presence penalty, no_repeat_ngram_size, bad sequences and texts, min_length,
-    guide; then, where it is sampled: temperature, top-k, top-p, min_p, typical_p. A batch that asks for nothing comes
-    back as it is.
+    bias, repetition penalty, frequency and presence penalty, no_repeat_ngram_size, bad sequences and texts, allowed
+    tokens, min_length, guide, end of the reasoning; then, where it is sampled: temperature, top-k, top-p, min_p,
+    typical_p. A batch that asks for nothing comes back as it is.
     """
     rows: dict[LogitsProcessor, list[int]] = {}
     for row, sequence in enumerate(sequences):

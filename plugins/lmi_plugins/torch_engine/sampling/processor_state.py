@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from lmi_core.chats.reasoning.budget import ReasoningCountdown
 from lmi_core.texts.bad_texts.text_ban import TextBan
 from lmi_plugins.torch_engine.guides.grammar_matcher import Matcher
 from lmi_plugins.torch_engine.sampling.token_history import Ngrams, TokenCounts
@@ -18,6 +19,8 @@ class ProcessorState:
     ngrams: Ngrams | None = None
     matcher: Matcher | None = None
     text_ban: TextBan | None = None  # what its request asks for; the same for all its sequences
+    allowed_ids: torch.Tensor | None = None
+    reasoning: ReasoningCountdown | None = None
 
     def fork(self) -> "ProcessorState":
         """For a sequence that goes on from the same tokens."""
@@ -26,5 +29,6 @@ class ProcessorState:
             token_counts=deepcopy(self.token_counts),
             generated_counts=deepcopy(self.generated_counts),
             ngrams=deepcopy(self.ngrams),
+            reasoning=deepcopy(self.reasoning),
             matcher=None if self.matcher is None else self.matcher.fork(),
         )

@@ -36,6 +36,15 @@ class Guide(msgspec.Struct, array_like=True, frozen=True):
     reasoning: list[str] | None = None  # what begins and what ends a text before it, as LMI's `guided_reasoning`
 
 
+class ReasoningLimit(msgspec.Struct, array_like=True, frozen=True):
+    """The most tokens of reasoning, as LMI's `reasoning_budget`."""
+
+    tokens: int
+    starts: list[list[int]]
+    ends: list[list[int]]
+    inside: bool
+
+
 class SamplingParameters(msgspec.Struct, array_like=True, frozen=True):
     """How the next token is chosen. Temperature 0 is greedy; `top_k` of 0 or -1 and `top_p` of 1 keep every token."""
 
@@ -74,6 +83,9 @@ class SamplingParameters(msgspec.Struct, array_like=True, frozen=True):
     num_beams: int = 1  # above 1: so many sequences come, all of them at the end, best first
     length_penalty: float = 1.0
     early_stopping: bool | Literal["never"] = False
+    allowed_ids: list[int] | None = None  # no other tokens are generated
+    reasoning_limit: ReasoningLimit | None = None
+    top_ids: list[int] = []  # tokens that `Token.top_tokens` has instead of the likeliest, after the generated one
 
     @property
     def greedy(self) -> bool:

@@ -33,13 +33,18 @@ async def steps(
 ) -> AsyncGenerator[GenerationStep, None]:
     """Closing it closes `outputs`, and so does a stop sequence, of which vLLM knows nothing."""
     sequence = token_stream(writer, prompt_ids, parameters, markers)
-    count = parameters.num_top_tokens
+    count, named = parameters.num_top_tokens, parameters.logprob_token_ids
+    allowed = allowed_ids(parameters)
     async with aclosing(outputs):
         async for output in outputs:
             completion = output.outputs[0]
             tokens: list[Token] = []
             for place, token_id in enumerate(completion.token_ids):  # vLLM may hand over several at once
-                found = read(token_id, completion.logprobs[place], count, writer) if completion.logprobs else ()
+                if allowed is not None and token_id not in allowed:
+                    raise GenerationFailed("no token is left to choose: the request rules out all those that it allows")
+                found = (
+                    _found(token_id, completion.logprobs[place], count, named, writer) if completion.logprobs else ()
+                )
                 tokens += sequence.push(token_id, *found)
                 if sequence.stopped:
                     break
@@ -80,6 +85,23 @@ def finish_reason(completion: CompletionOutput, parameters: ExtendedParameters) 
             own = completion.stop_reason in (parameters.stop_token_ids or ())
             return "stop_sequence" if own else "eos_token"
     raise GenerationFailed(f"vLLM ended the request with {completion.finish_reason}")
+
+
+def allowed_ids(parameters: ExtendedParameters) -> frozenset[int] | None:
+    """Return all tokens that may come; None: any. vLLM chooses another one where a request leaves none of them."""
+    if parameters.allowed_token_ids is None:
+        return None
+    budget = parameters.reasoning_budget
+    return frozenset([*parameters.allowed_token_ids, *(budget.ends[0] if budget else ())])
+
+
+def _found(
+    token_id: int, log_probs: LogProbs, count: int, named: Sequence[int] | None, writer: TokenWriter
+) -> tuple[float, list[Token] | None]:
+    if not named:
+        return read(token_id, log_probs, count, writer)
+    ids = dict.fromkeys((token_id, *named))
+    return log_probs[token_id].logprob, writer.top_tokens([(i, log_probs[i].logprob) for i in ids])
 
 
 def read(token_id: int, log_probs: LogProbs, count: int, writer: TokenWriter) -> tuple[float, list[Token] | None]:

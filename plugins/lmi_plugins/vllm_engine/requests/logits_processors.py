@@ -7,7 +7,13 @@ import torch
 
 from lmi_core.engines.extended_parameters import ExtendedParameters
 from lmi_plugins.vllm_engine.library import AdapterLogitsProcessor, SamplingParams
+from lmi_plugins.vllm_engine.outputs.named_log_probs import NamedLogProbs
 from lmi_plugins.vllm_engine.requests.bad_texts import BAD_SEQUENCES, BadTextsProcessor, bad_text_arguments
+from lmi_plugins.vllm_engine.requests.reasoning_budget import (
+    REASONING_BUDGET,
+    EndOfReasoningProcessor,
+    reasoning_budget_arguments,
+)
 
 TYPICAL_P = "typical_p"
 NO_REPEAT_NGRAM_SIZE = "no_repeat_ngram_size"
@@ -21,6 +27,8 @@ def extra_arguments(parameters: ExtendedParameters) -> dict[str, Any] | None:
         given[NO_REPEAT_NGRAM_SIZE] = parameters.no_repeat_ngram_size
     if (bad_texts := bad_text_arguments(parameters)) is not None:
         given[BAD_SEQUENCES] = bad_texts
+    if (budget := reasoning_budget_arguments(parameters)) is not None:
+        given[REASONING_BUDGET] = budget
     return given or None
 
 
@@ -50,7 +58,8 @@ class NoRepeatNgramProcessor(AdapterLogitsProcessor):
 
 # By name: vLLM's processes import them. The last one sees what the others have left.
 LOGITS_PROCESSORS = tuple(
-    f"{each.__module__}:{each.__qualname__}" for each in (TypicalProcessor, NoRepeatNgramProcessor, BadTextsProcessor)
+    f"{each.__module__}:{each.__qualname__}"
+    for each in (TypicalProcessor, NoRepeatNgramProcessor, BadTextsProcessor, NamedLogProbs, EndOfReasoningProcessor)
 )
 
 

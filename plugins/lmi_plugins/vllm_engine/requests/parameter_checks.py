@@ -14,6 +14,8 @@ CHANGES_OF_SCORES = (
     "no_repeat_ngram_size",
     "logit_bias",
     "bad_sequences",
+    "allowed_token_ids",
+    "reasoning_budget",
 )
 
 
@@ -41,7 +43,8 @@ def check_structural_tag(parameters: ExtendedParameters) -> None:
 
 def check_speculation(parameters: ExtendedParameters) -> None:
     """Raises InvalidParameter; vLLM itself refuses `min_p` and `logit_bias`."""
-    for name in extra_arguments(parameters) or ():
+    named = ["logprob_token_ids"] if parameters.logprob_token_ids else []
+    for name in [*(extra_arguments(parameters) or ()), *named]:
         raise InvalidParameter(
             f"`{name}` and speculative decoding exclude each other with vLLM, which then runs no logits processors"
         )

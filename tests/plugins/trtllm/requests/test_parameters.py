@@ -48,6 +48,9 @@ def test_defaults(given: dict[str, Any], temperature: float, top_k: int, top_p: 
         {"presence_penalty": 1e39},
         {"stop_token_ids": [2**31]},
         {"n": 2},
+        {"allowed_token_ids": [5]},
+        {"logprob_token_ids": [5]},
+        {"reasoning_budget": {"tokens": 1, "ends": [[5]]}},
     ],
     ids=str,
 )

@@ -183,6 +183,8 @@ async def test_one_beam_that_fails_ends_the_others(model: OneByOne, writer: Toke
         ({"no_repeat_ngram_size": 2}, "no_repeat_ngram_size"),
         ({"logit_bias": {"3": 1.0}}, "logit_bias"),
         ({"bad_sequences": ["a"]}, "bad_sequences"),
+        ({"allowed_token_ids": [5]}, "allowed_token_ids"),
+        ({"reasoning_budget": {"tokens": 1, "ends": [[5]]}}, "reasoning_budget"),
         ({"guided_regex": "a+"}, "guided_regex"),
     ],
 )

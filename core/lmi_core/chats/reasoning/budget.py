@@ -1,0 +1,74 @@
+"""A limit on the tokens of an answer's reasoning, in the terms of an engine: token ids."""
+
+from collections.abc import Sequence
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Marker = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
+
+
+class ReasoningBudget(BaseModel):
+    """The most tokens of reasoning, and the token ids of the markers around it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    tokens: int = Field(ge=0, description="The most tokens of reasoning, its markers not counted.")
+    starts: list[Marker] = Field(default=[], description="What begins the reasoning: each the ids of one marker.")
+    ends: list[Marker] = Field(min_length=1, description="What ends it; the first of them is forced.")
+    inside: bool = Field(False, description="Whether the prompt has begun the reasoning.")
+
+
+class ReasoningCountdown:
+    """Counts one sequence's tokens of reasoning, and says which token must come next once they are used up."""
+
+    def __init__(self, budget: ReasoningBudget) -> None:
+        self._budget = budget
+        self._restart()
+
+    def _restart(self) -> None:
+        budget = self._budget
+        self._inside = budget.inside
+        self._repeats = budget.inside  # whether what the prompt opened may be opened once more
+        self._ended = False
+        self._num_read = 0
+        self._begin = 0  # index of the first token of the reasoning
+
+    def forced(self, generated: Sequence[int]) -> int | None:
+        """Return the only token that may come next after those that were generated; None: any may."""
+        if len(generated) < self._num_read:  # tokens were taken back
+            self._restart()
+        for num_read in range(self._num_read + 1, len(generated) + 1):
+            if not self._ended:
+                self._read(generated, num_read)
+        self._num_read = len(generated)
+        if self._ended or not self._inside or len(generated) - self._begin < self._budget.tokens:
+            return None
+        end = self._budget.ends[0]
+        return end[_length_of_start(end, generated[self._begin :])]
+
+    def _read(self, generated: Sequence[int], end: int) -> None:
+        """Take in the last of the first `end` tokens."""
+        if _ends_with(generated, end, self._budget.ends, self._begin):
+            self._ended = True
+        elif (not self._inside or self._repeats) and (start := _ends_with(generated, end, self._budget.starts, 0)):
+            if not self._inside or start == end:  # the first of the answer, where the prompt wrote it too
+                self._begin = end
+            self._inside = True
+            self._repeats = False
+
+
+def _ends_with(ids: Sequence[int], end: int, markers: Sequence[Sequence[int]], begin: int) -> int:
+    """Return the length of a marker that the ids from `begin` to `end` end with; 0: there is none."""
+    for marker in markers:
+        if end - begin >= len(marker) and list(ids[end - len(marker) : end]) == list(marker):
+            return len(marker)
+    return 0
+
+
+def _length_of_start(marker: Sequence[int], ids: Sequence[int]) -> int:
+    """Return how many of the last ids the marker begins with; fewer than all of it."""
+    for length in range(min(len(marker) - 1, len(ids)), 0, -1):
+        if list(ids[-length:]) == list(marker[:length]):
+            return length
+    return 0

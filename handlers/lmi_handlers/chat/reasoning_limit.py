@@ -1,0 +1,44 @@
+"""`thinking_token_budget` as the parameter that engines take: token ids of the markers around the reasoning."""
+
+from typing import Any
+
+from lmi_core.chats.reasoning.parser import AnswerContext
+from lmi_core.errors import InvalidPayload
+from lmi_core.serving.model import Model
+from lmi_core.tokenizer import Tokenizer
+from lmi_handlers.fields.sampling import NO_BUDGET
+
+FIELD = "thinking_token_budget"
+
+
+def reasoning_limit(budget: int | None, model: Model, context: AnswerContext) -> dict[str, Any]:
+    """Return `reasoning_budget`, where there is a limit. Raises InvalidPayload."""
+    if budget is None or budget == NO_BUDGET:
+        return {}
+    reasoning_format = model.plan.options.reasoning_format
+    if reasoning_format is None:
+        raise InvalidPayload(
+            f"`{FIELD}` is only for models whose reasoning is marked: set option.reasoning_parser. Given: {budget}"
+        )
+    markers = reasoning_format.markers_of(context)
+    if markers is None:
+        raise InvalidPayload(
+            f"`{FIELD}` must be null or {NO_BUDGET} with option.reasoning_parser="
+            f"{model.plan.options.reasoning_parser}: no marker alone ends this reasoning. Given: {budget}"
+        )
+    tokenizer = model.backend.tokenizer
+    starts = [tokenizer.encode(marker, False) for marker in markers.starts]
+    ends = sorted((tokenizer.encode(marker, False) for marker in markers.ends), key=len)  # the model's own has fewest
+    others = [tokenizer.encode(marker, False) for marker in markers.others]
+    if not all(ends):
+        raise InvalidPayload(f"`{FIELD}` needs a tokenizer that can write {markers.ends[0]!r}. Given: {budget}")
+    limit = {"tokens": budget, "starts": starts, "ends": ends + others, "inside": markers.inside}
+    return {"reasoning_budget": limit}
+
+
+def completion_context(prompt: str | list[int], tokenizer: Tokenizer) -> AnswerContext:
+    """Return the context of a text that goes on within the reasoning only where it has begun one itself."""
+    if not isinstance(prompt, str):
+        pieces = [tokenizer.token_bytes(token_id) for token_id in prompt if 0 <= token_id < tokenizer.vocabulary_size]
+        prompt = b"".join(pieces).decode(errors="replace")
+    return AnswerContext(prompt, continued=prompt)

@@ -1,0 +1,60 @@
+"""Logits processors that leave only the tokens which a request names."""
+
+from collections.abc import Sequence as Items
+
+import torch
+
+from lmi_core.chats.reasoning.budget import ReasoningBudget, ReasoningCountdown
+from lmi_plugins.torch_engine.sampling.logits_processor import LogitsProcessor
+from lmi_plugins.torch_engine.sequence import Sequence
+from lmi_plugins.torch_engine.worker.messages import SamplingParameters
+
+
+class AllowedTokens(LogitsProcessor):
+    """Leaves out all tokens but those that the request allows; the end-of-sequence token is no exception."""
+
+    def applies(self, parameters: SamplingParameters) -> bool:
+        return parameters.allowed_ids is not None
+
+    def process(self, scores: torch.Tensor, sequences: Items[Sequence]) -> torch.Tensor:
+        left = torch.full_like(scores, float("-inf"))
+        for row, sequence in enumerate(sequences):
+            ids = _allowed_ids(sequence, scores.device)
+            left[row, ids] = scores[row, ids]
+        return left
+
+
+class EndOfReasoning(LogitsProcessor):
+    """Leaves nothing but the next token of the end marker where the reasoning is as long as it may be.
+
+    It comes after the other processors of the choice, as none of them may keep the reasoning from ending.
+    """
+
+    def applies(self, parameters: SamplingParameters) -> bool:
+        return parameters.reasoning_limit is not None
+
+    def process(self, scores: torch.Tensor, sequences: Items[Sequence]) -> torch.Tensor:
+        forced = {row: token_id for row, each in enumerate(sequences) if (token_id := _forced(each)) is not None}
+        if not forced:
+            return scores
+        scores = scores.clone()
+        for row, token_id in forced.items():
+            scores[row] = float("-inf")
+            scores[row, token_id] = 0.0
+        return scores
+
+
+def _allowed_ids(sequence: Sequence, device: torch.device) -> torch.Tensor:
+    state = sequence.state
+    if state.allowed_ids is None:
+        state.allowed_ids = torch.tensor(sequence.parameters.allowed_ids, dtype=torch.long, device=device)
+    return state.allowed_ids
+
+
+def _forced(sequence: Sequence) -> int | None:
+    limit, state = sequence.parameters.reasoning_limit, sequence.state
+    assert limit is not None, "its request asks for one"
+    if state.reasoning is None:
+        budget = ReasoningBudget(tokens=limit.tokens, starts=limit.starts, ends=limit.ends, inside=limit.inside)
+        state.reasoning = ReasoningCountdown(budget)
+    return state.reasoning.forced(sequence.token_ids[sequence.prompt_length :])

@@ -1,0 +1,57 @@
+"""Log probs of named tokens, mended where a batch holds requests that ask for them and requests for the likeliest."""
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import torch
+
+from lmi_plugins.vllm_engine.library import AdapterLogitsProcessor, LogprobsTensors, Sampler, SamplingParams, VllmConfig
+
+
+class NamedLogProbs(AdapterLogitsProcessor):
+    """Processes no logits: vLLM makes it where it samples, which is where its sampler has to be mended."""
+
+    def __init__(self, vllm_config: VllmConfig, device: torch.device, is_pin_memory: bool) -> None:
+        super().__init__(vllm_config, device, is_pin_memory)
+        mend_sampler(vllm_config.model_config.max_logprobs)
+
+    def is_argmax_invariant(self) -> bool:
+        return True
+
+    def new_req_logits_processor(self, params: SamplingParams) -> Callable[..., torch.Tensor] | None:
+        return None
+
+
+def mend_sampler(most: int) -> None:
+    """Let the rows that name no tokens keep their likeliest ones; vLLM gives them none while another row names some.
+
+    `most`: how many any request may ask for; -1: all.
+    """
+    gather = Sampler.gather_specific_token_logprobs
+    gather = getattr(gather, "__wrapped__", gather)
+
+    @wraps(gather)
+    def mended(
+        self: Any, log_probs: torch.Tensor, named: dict[int, list[int]], sampled: torch.Tensor
+    ) -> LogprobsTensors | None:
+        found = gather(self, log_probs, named, sampled)
+        others = [row for row in range(len(log_probs)) if row not in named]
+        return found if found is None or not others else with_likeliest(found, log_probs, others, most)
+
+    Sampler.gather_specific_token_logprobs = mended
+
+
+def with_likeliest(found: LogprobsTensors, log_probs: torch.Tensor, others: list[int], most: int) -> LogprobsTensors:
+    """Put the likeliest tokens into these rows, after the sampled one. log_probs: [rows, vocabulary]."""
+    vocabulary = log_probs.shape[1]
+    count = vocabulary if most < 0 else min(most, vocabulary)
+    ids, values = found.logprob_token_ids, found.logprobs  # [rows, 1 + tokens]; what is too much is never read
+    missing = max(0, 1 + count - ids.shape[1])
+    ids = torch.nn.functional.pad(ids, (0, missing))
+    values = torch.nn.functional.pad(values, (0, missing), value=-torch.inf)
+    rows = torch.tensor(others, device=log_probs.device)
+    best = log_probs[rows].topk(count)
+    ids[rows, 1 : count + 1] = best.indices.to(ids.dtype)
+    values[rows, 1 : count + 1] = best.values
+    return found._replace(logprob_token_ids=ids, logprobs=values)
