@@ -23,6 +23,9 @@ class Token(msgspec.Struct, array_like=True, gc=False):
     rank: int | None = None  # among all tokens in its place, 1 being the likeliest: of a prompt's tokens, where known
 
 
+NO_TOKEN = Token(-1, "", None, True)  # of a last chunk that no token came with: the request was aborted
+
+
 class GenerationStep(msgspec.Struct, array_like=True, gc=False):
     """What one sequence of a request gained in one step of the engine. A token's text is final once it is here."""
 
@@ -123,6 +126,11 @@ class GenerationOutput:
     @property
     def parameters(self) -> GenerationParameters:
         return self.request.parameters
+
+    def full_text(self, sequence: GeneratedSequence) -> str:
+        """Return the generated text, after the prompt where `return_full_text` asks for it."""
+        request = self.request
+        return request.prompt + sequence.text if request.parameters.return_full_text else sequence.text
 
     @property
     def delta(self) -> str:

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import BaseModel
 
@@ -35,11 +35,10 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """A call as its dialect understood it: the prompts, and the name of the formatter that writes the answer."""
+    """A call as its dialect understood it: the prompts, and what writes the answer."""
 
     requests: tuple[GenerationRequest, ...]
-    formatter: str
-    formatter_arguments: Mapping[str, Any] = field(default_factory=dict)  # what it is created with
+    formatter: OutputFormatter
     timeout: float | None = None  # most seconds for the answer
     ignored: tuple[str, ...] = ()  # what `parse` dropped, as nobody knows it, by the client's names
     strict: bool = False  # a parameter that nobody knows is an error, whatever option.strict_parameters says
@@ -78,7 +77,7 @@ class Route:
 
 
 class Handler(ABC):
-    """Reads one API dialect and names the formatter that writes it."""
+    """Reads one API dialect and chooses the formatter that writes it."""
 
     name: ClassVar[str]
     routes: ClassVar[tuple[Route, ...]]

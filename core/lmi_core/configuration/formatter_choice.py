@@ -1,11 +1,9 @@
 """Resolves `output_formatter`, `tgi_compat` and the batching mode, once, into formatter names."""
 
 from dataclasses import dataclass
-from inspect import signature
 
 from lmi_core.configuration.properties import HandlerProperties
 from lmi_core.errors import ConfigurationError
-from lmi_core.formatter import OutputFormatter
 
 TGI_FORMS = {"json": "tgi_json", "jsonlines": "tgi_jsonlines", "sse": "tgi_sse"}
 CHAT_FORMS = {"json": "lmi_chat", "jsonlines": "lmi_chat_jsonlines", "sse": "lmi_chat_sse"}
@@ -29,12 +27,6 @@ def resolve(options: HandlerProperties) -> FormatterNames:
     if options.tgi_compat:
         whole, stream = TGI_FORMS.get(whole, whole), TGI_FORMS.get(stream, stream)
     return FormatterNames(whole, stream)
-
-
-def require_choosable(formatter: type[OutputFormatter]) -> None:
-    """Raises ConfigurationError for a formatter that needs to know what only its own dialect's handler does."""
-    if any(parameter.default is parameter.empty for parameter in signature(formatter).parameters.values()):
-        raise ConfigurationError(f"option.output_formatter={formatter.name} writes only the answers of its own dialect")
 
 
 def resolve_chat(options: HandlerProperties) -> FormatterNames:

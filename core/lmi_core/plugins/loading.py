@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.metadata import entry_points
+from inspect import Parameter, signature
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -16,6 +17,7 @@ import pluggy
 
 from lmi_core import hookspecs
 from lmi_core.backend import Backend
+from lmi_core.chats.chat_formatter import ChatFormatter
 from lmi_core.errors import PluginError
 from lmi_core.formatter import OutputFormatter
 from lmi_core.handler import Handler
@@ -24,6 +26,7 @@ from lmi_core.script.formatters.model_script import CustomOutput
 from lmi_core.script.formatters.output_formatters import FormatterFunction, formatter_function
 
 ENTRY_POINT_GROUP = "lmi"
+VARIADIC = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
 HOOKS = tuple(name for name in vars(hookspecs) if name.startswith("lmi_register_"))
 
 BUILTIN_PLUGINS = (
@@ -36,19 +39,13 @@ BUILTIN_PLUGINS = (
     "lmi_plugins.formatters.jsonlines",
     "lmi_plugins.formatters.sse",
     "lmi_plugins.formatters.tgi",
-    "lmi_plugins.formatters.tgi_native",
-    "lmi_plugins.formatters.triton",
-    "lmi_plugins.formatters.happy_vllm",
     "lmi_plugins.formatters.dynamic",
     "lmi_plugins.formatters.none",
-    "lmi_plugins.formatters.lmi_chat",
-    "lmi_plugins.formatters.openai_chat",
-    "lmi_plugins.formatters.openai_completions",
+    "lmi_handlers.lmi.chat_formatters",
     "lmi_handlers.lmi.handler",
     "lmi_handlers.openai.chat",
     "lmi_handlers.openai.completions",
     "lmi_handlers.triton.handler",
-    "lmi_handlers.triton.text",
     "lmi_handlers.happy_vllm.handler",
     "lmi_handlers.tgi.handler",
     "lmi_handlers.sagemaker.handler",
@@ -62,12 +59,17 @@ class Plugins:
 
     backends: Registry[Backend[Any]] = field(default_factory=lambda: Registry("backend", Backend))
     formatters: Registry[OutputFormatter] = field(default_factory=lambda: Registry("output formatter", OutputFormatter))
+    chat_formatters: Registry[ChatFormatter] = field(default_factory=lambda: Registry("chat formatter", ChatFormatter))
     handlers: Registry[Handler] = field(default_factory=lambda: Registry("handler", Handler))
     formatter_functions: dict[str, FormatterFunction] = field(default_factory=dict)
 
     def register_formatter(self, formatter: type[OutputFormatter] | Callable[..., Any]) -> None:
-        """A class, or a function as `model.py` may have it."""
+        """Register a class, or a function as `model.py` may have it. Raises PluginError."""
+        if isinstance(formatter, type) and issubclass(formatter, ChatFormatter):
+            self.chat_formatters.register(formatter)
+            return
         if isinstance(formatter, type) or not callable(formatter):
+            _require_no_arguments(formatter)
             self.formatters.register(formatter)
             return
         function = formatter_function(formatter, Path(inspect.getfile(formatter)).parent)
@@ -81,6 +83,18 @@ class Plugins:
         if name in self.formatters and (named := self.formatters.get(str(name))).__module__ not in BUILTIN_PLUGINS:
             found[str(name)] = named
         return found
+
+
+def _require_no_arguments(formatter: object) -> None:
+    """Raise PluginError for a class that the core could not create for a name alone."""
+    if not isinstance(formatter, type) or not issubclass(formatter, OutputFormatter):
+        return
+    parameters = signature(formatter).parameters.values()
+    if any(each.default is each.empty and each.kind not in VARIADIC for each in parameters):
+        raise PluginError(
+            f"the output formatter {origin(formatter)} cannot be created without arguments, and its name in"
+            " option.output_formatter gives none. One that only its own handler creates needs no registration"
+        )
 
 
 def load_plugins(plugins_directory: Path | None = None, modules: Iterable[object] = ()) -> Plugins:

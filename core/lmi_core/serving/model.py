@@ -11,11 +11,12 @@ from types import SimpleNamespace
 from typing import Any, TypeVar
 
 from lmi_core.backend import Backend, BackendSetup
+from lmi_core.chats.chat_formatter import ChatAnswer
 from lmi_core.chats.chat_template import read_chat_template
 from lmi_core.configuration.backend_choice import choose_backend, foreign_keys
 from lmi_core.configuration.configuration import Configuration, Given
 from lmi_core.configuration.devices import visible_gpus
-from lmi_core.configuration.formatter_choice import FormatterNames, require_choosable, resolve, resolve_chat
+from lmi_core.configuration.formatter_choice import FormatterNames, resolve, resolve_chat
 from lmi_core.configuration.properties import OPTION_PREFIX, HandlerProperties, ModelProperties, ServerProperties
 from lmi_core.engines.merge import merge_prompts
 from lmi_core.errors import ConfigurationError, ModelNotReady, Overloaded, RequestAborted
@@ -130,9 +131,10 @@ def _read_plan(
     base_options = code.base_options(options, plugins)
     formatters, chat_formatters = resolve(base_options), resolve_chat(base_options)
     for formatter in (formatters.whole, formatters.stream):
-        require_choosable(plugins.formatters.get(formatter))
-    for formatter in (chat_formatters.whole, chat_formatters.stream):
         plugins.formatters.get(formatter)
+    for formatter in (chat_formatters.whole, chat_formatters.stream):
+        if formatter not in plugins.chat_formatters:
+            plugins.formatters.get(formatter)
     configuration.warnings += import_warnings(directory / (options.script or SCRIPT), options.enable_venv)
     configuration.warnings += adapters_warnings(directory, properties)
     setup: BackendSetup[Any] = BackendSetup(directory, properties, arguments, server.retry_threshold)
@@ -262,8 +264,15 @@ class Model:
         """Return the name that a request gave the model; if it gave none, the first that it is served as."""
         return name if name in self.names else self.names[0]
 
-    def new_formatter(self, name: str, **arguments: Any) -> OutputFormatter:
-        return self.plugins.formatters.get(name)(**arguments)
+    def new_formatter(self, name: str) -> OutputFormatter:
+        """Raises PluginError for a name that no plugin registers."""
+        return self.plugins.formatters.get(name)()
+
+    def new_chat_formatter(self, name: str, answer: ChatAnswer) -> OutputFormatter:
+        """Return the formatter of chats by that name, or the one that writes any answer."""
+        if name in self.plugins.chat_formatters:
+            return self.plugins.chat_formatters.get(name)(answer)
+        return self.new_formatter(name)
 
     def customize(self, call: Call) -> tuple[Call, Customization]:
         """The model's own code, or that of the adapter that the call names, and the call without the name."""

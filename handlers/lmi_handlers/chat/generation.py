@@ -1,14 +1,16 @@
 """Chat completions: what OpenAI's dialect and LMI's have in common."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from lmi_core.chats.chat import Chat
+from lmi_core.chats.chat_formatter import ChatAnswer
 from lmi_core.chats.chat_template import REFUSED_BY_TEMPLATE, find_chat_template
 from lmi_core.chats.reasoning.reader import Reasoning
 from lmi_core.errors import InvalidPayload
+from lmi_core.formatter import OutputFormatter
 from lmi_core.handler import Call, Generation
 from lmi_core.request import GenerationRequest
 from lmi_core.serving.model import Model
@@ -22,8 +24,6 @@ from lmi_handlers.fields.guides import Guide
 from lmi_handlers.openai.tolerance import take_fields
 
 UP_TO_THE_CONTEXT = 2**31  # tokens; what is beyond the model's context is cut
-OPENAI_FORMATTERS = ("openai_chat", "openai_chat_stream")
-FORMATTERS = (*OPENAI_FORMATTERS, "lmi_chat", "lmi_chat_jsonlines", "lmi_chat_sse")
 
 logger = logging.getLogger(__name__)
 
@@ -33,8 +33,15 @@ def read_chat(given: Mapping[str, Any], model: Model) -> tuple[ChatRequest, tupl
     return take_fields(given, ChatRequest, model.plan.options.strict_parameters)
 
 
-def chat_generation(payload: ChatRequest, call: Call, model: Model, formatter: str) -> Generation:
-    """Renders the chat template. Raises InvalidPayload."""
+class ChatForm(NamedTuple):
+    """How a chat is answered."""
+
+    new_formatter: Callable[[ChatAnswer], OutputFormatter]
+    details: bool = False  # whether it has a place for the ids of tokens, and for what is known of the prompt's
+
+
+def chat_generation(payload: ChatRequest, call: Call, model: Model, form: ChatForm) -> Generation:
+    """Render the chat template. Raises InvalidPayload."""
     if payload.user is not None:
         logger.info("request %s is of user %r", call.request_id, payload.user)
     template = _template(payload, model)
@@ -42,13 +49,13 @@ def chat_generation(payload: ChatRequest, call: Call, model: Model, formatter: s
     guide = payload.guide(tools.guide, "function_call" if payload.functions else "tool_choice")
     images = image_sources(payload.messages, model)
     use = use_reasoning(payload, model, _prompt(payload, model, template, tools), guide, tools.parser is not None)
-    arguments = _formatter_arguments(payload, call, model, tools, use.reasoning) if formatter in FORMATTERS else {}
-    if formatter in OPENAI_FORMATTERS:
-        arguments |= _details(payload, use.reasoning)
+    answer = _answer(payload, call, model, tools, use.reasoning)
+    if form.details:
+        answer = _with_details(answer, payload)
     else:
         payload.refuse_unshown("prompt_logprobs", "return_token_ids", "return_prompt_text")
     request = replace(_request(payload, model, use, guide, tools.markers), images=images)
-    return Generation((request,), formatter, arguments)
+    return Generation((request,), form.new_formatter(answer))
 
 
 def _template(payload: ChatRequest, model: Model) -> str:
@@ -115,33 +122,32 @@ def _request(
     )
 
 
-def _formatter_arguments(
-    payload: ChatRequest, call: Call, model: Model, tools: ToolUse, reasoning: Reasoning | None
-) -> dict[str, Any]:
-    return {
-        "response_id": f"chatcmpl-{call.request_id}",
-        "model": model.name_asked(payload.model),
-        "tokenizer": model.backend.tokenizer,
-        "log_probs": bool(payload.logprobs),
-        "tool_calls": tools.parser,
-        "named_tool": tools.named,
-        "older_calls": bool(payload.functions),
-        "echo": payload.echoed,
-        "include_usage": payload.include_usage,
-        "continuous_usage": payload.continuous_usage,
-        "reasoning": reasoning,
-        "include_reasoning": payload.include_reasoning is not False,
-        "token_ids_as_text": bool(payload.return_tokens_as_token_ids),
-    }
+def _answer(payload: ChatRequest, call: Call, model: Model, tools: ToolUse, reasoning: Reasoning | None) -> ChatAnswer:
+    return ChatAnswer(
+        response_id=f"chatcmpl-{call.request_id}",
+        model=model.name_asked(payload.model),
+        tokenizer=model.backend.tokenizer,
+        log_probs=bool(payload.logprobs),
+        tool_calls=tools.parser,
+        named_tool=tools.named,
+        older_calls=bool(payload.functions),
+        echo=payload.echoed,
+        include_usage=payload.include_usage,
+        continuous_usage=payload.continuous_usage,
+        reasoning=reasoning,
+        include_reasoning=payload.include_reasoning is not False,
+        token_ids_as_text=bool(payload.return_tokens_as_token_ids),
+    )
 
 
-def _details(payload: ChatRequest, reasoning: Reasoning | None) -> dict[str, Any]:
-    """What OpenAI's form tells of tokens: nothing of the answer's where its reasoning is left out, as in vLLM."""
-    shown = reasoning is None or payload.include_reasoning is not False
-    return {
-        "log_probs": bool(payload.logprobs) and shown,
-        "token_ids": bool(payload.return_token_ids) and shown,
-        "prompt_token_ids": bool(payload.return_token_ids),
-        "prompt_text": bool(payload.return_prompt_text),
-        "prompt_log_probs": payload.prompt_log_probs,
-    }
+def _with_details(answer: ChatAnswer, payload: ChatRequest) -> ChatAnswer:
+    """Return it with what is told of tokens: nothing of the answer's where its reasoning is left out, as in vLLM."""
+    shown = answer.reasoning is None or answer.include_reasoning
+    return replace(
+        answer,
+        log_probs=answer.log_probs and shown,
+        token_ids=bool(payload.return_token_ids) and shown,
+        prompt_token_ids=bool(payload.return_token_ids),
+        prompt_text=bool(payload.return_prompt_text),
+        prompt_log_probs=payload.prompt_log_probs,
+    )

@@ -17,6 +17,7 @@ from lmi_core.request import GenerationRequest
 from lmi_core.serving.dispatcher import Dispatcher
 from lmi_core.serving.model import Model
 from lmi_handlers.fields.vocabulary import refuse_hidden_sequences
+from lmi_handlers.happy_vllm.formatters import HappyVllmFormatter, HappyVllmStreamFormatter
 from lmi_handlers.happy_vllm.payload import HappyVllmPayload
 from lmi_handlers.happy_vllm.tools import ROUTES as TOOL_ROUTES
 from lmi_handlers.http.statuses import STATUSES
@@ -84,14 +85,13 @@ class HappyVllmHandler(Handler):
         if streams:
             refuse_hidden_sequences(parameters, names)
         request = GenerationRequest(payload.prompt, parameters, names=names, fits_context=True)
-        arguments = {
-            "count": payload.n,
-            "prompt": payload.prompt_in_response,
-            "logprobs": payload.logprobs is not None,
-            "prompt_logprobs": payload.prompt_logprobs is not None,
-        }
-        formatter = "happy_vllm_stream" if streams else "happy_vllm"
-        return Generation((request,), formatter, arguments, ignored=ignored)
+        formatter = (HappyVllmStreamFormatter if streams else HappyVllmFormatter)(
+            count=payload.n,
+            prompt=payload.prompt_in_response,
+            logprobs=payload.logprobs is not None,
+            prompt_logprobs=payload.prompt_logprobs is not None,
+        )
+        return Generation((request,), formatter, ignored=ignored)
 
     def error(self, error: LmiError, model: Model | None, formatter: OutputFormatter | None) -> Answer:
         return _detail(STATUSES.get(error.kind, INVALID_STATUS), error.message)

@@ -103,7 +103,7 @@ def _work(
 async def _generate(
     exchange: Exchange, model: Model, generation: Generation, custom: Customization
 ) -> web.StreamResponse:
-    base = model.new_formatter(generation.formatter, **generation.formatter_arguments)
+    base = generation.formatter
     formatter = exchange.formatter = custom.formatter(base)
     exchange.ignore(model, generation.ignored)  # before anything else can fail
     generation = model.drop_unknown(generation)

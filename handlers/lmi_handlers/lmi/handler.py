@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Annotated, Any, ClassVar
 
 import orjson
@@ -17,7 +18,7 @@ from lmi_core.payloads.plain_text import is_plain_text, read_plain_text
 from lmi_core.payloads.tolerant_payload import TolerantPayload, take_known
 from lmi_core.request import GenerationRequest
 from lmi_core.serving.model import Model
-from lmi_handlers.chat.generation import chat_generation, read_chat
+from lmi_handlers.chat.generation import ChatForm, chat_generation, read_chat
 from lmi_handlers.chat.request import ChatRequest
 from lmi_handlers.fields.vocabulary import sample_as_tgi, translate
 from lmi_handlers.http.statuses import STATUSES
@@ -130,8 +131,9 @@ def _payload(call: Call) -> dict[str, Any]:
 
 def _chat(body: Mapping[str, Any], call: Call, model: Model) -> Generation:
     payload, ignored = read_chat(body, model)
-    formatters = model.plan.chat_formatters
-    generation = chat_generation(payload, call, model, formatters.stream if payload.stream else formatters.whole)
+    names = model.plan.chat_formatters
+    form = ChatForm(partial(model.new_chat_formatter, names.stream if payload.stream else names.whole))
+    generation = chat_generation(payload, call, model, form)
     return replace(generation, ignored=ignored)
 
 
@@ -160,8 +162,8 @@ def _request(prompt: str, payload: Payload, model: Model) -> GenerationRequest:
     return GenerationRequest(prompt, parameters, names=names)
 
 
-def _formatter(payload: Payload, model: Model) -> str:
-    return model.formatters.stream if payload.stream else model.formatters.whole
+def _formatter(payload: Payload, model: Model) -> OutputFormatter:
+    return model.new_formatter(model.formatters.stream if payload.stream else model.formatters.whole)
 
 
 @hookimpl

@@ -17,6 +17,11 @@ from lmi_core.serving.model import Model
 from lmi_core.texts.fill_in_the_middle import middle_prompt
 from lmi_handlers.chat.reasoning_limit import completion_context, reasoning_limit
 from lmi_handlers.fields.answers import AnswerFields
+from lmi_handlers.openai.completion_formatters import (
+    CompletionAnswer,
+    OpenAiCompletionsFormatter,
+    OpenAiCompletionsStreamFormatter,
+)
 from lmi_handlers.openai.handler import JSON_LINES, OpenAiHandler, check_model
 from lmi_handlers.openai.models import list_models, show_model
 from lmi_handlers.openai.tolerance import take_fields
@@ -114,22 +119,22 @@ def _in_openai_form(payload: CompletionRequest, call: Call, model: Model) -> Gen
     further: dict[str, Any] = {"logprobs": payload.logprobs or None, "prompt_logprobs": payload.prompt_log_probs}
     if payload.echo and payload.logprobs is not None:
         further |= {"details": True, "decoder_input_details": True, "prompt_logprobs": _num_prompt_top_tokens(payload)}
-    arguments = {
-        "response_id": f"cmpl-{call.request_id}",
-        "model": model.name_asked(payload.model),
-        "tokenizer": model.backend.tokenizer,
-        "count": payload.n or 1,
-        "echo": bool(payload.echo),
-        "generated": payload.max_tokens != 0,
-        "log_probs": 1 if payload.logprob_token_ids else payload.logprobs,
-        "include_usage": payload.include_usage,
-        "continuous_usage": payload.continuous_usage,
-        "token_ids_as_text": bool(payload.return_tokens_as_token_ids),
-        "token_ids": bool(payload.return_token_ids),
-        "prompt_log_probs": payload.prompt_log_probs,
-    }
-    formatter = "openai_completions_stream" if payload.stream else "openai_completions"
-    return Generation(_requests(payload, model, further), formatter, arguments)
+    answer = CompletionAnswer(
+        response_id=f"cmpl-{call.request_id}",
+        model=model.name_asked(payload.model),
+        tokenizer=model.backend.tokenizer,
+        count=payload.n or 1,
+        echo=bool(payload.echo),
+        generated=payload.max_tokens != 0,
+        log_probs=1 if payload.logprob_token_ids else payload.logprobs,
+        include_usage=payload.include_usage,
+        continuous_usage=payload.continuous_usage,
+        token_ids_as_text=bool(payload.return_tokens_as_token_ids),
+        token_ids=bool(payload.return_token_ids),
+        prompt_log_probs=payload.prompt_log_probs,
+    )
+    formatter = OpenAiCompletionsStreamFormatter if payload.stream else OpenAiCompletionsFormatter
+    return Generation(_requests(payload, model, further), formatter(answer))
 
 
 def _num_prompt_top_tokens(payload: CompletionRequest) -> int | None:
@@ -148,7 +153,7 @@ def _in_lmi_form(payload: CompletionRequest, model: Model, formatter: str) -> Ge
         further |= {"details": True, "logprobs": payload.logprobs or None}
     if payload.prompt_log_probs is not None:
         further |= {"details": True, "decoder_input_details": True, "prompt_logprobs": payload.prompt_log_probs}
-    return Generation(_requests(payload, model, further), formatter)
+    return Generation(_requests(payload, model, further), model.new_formatter(formatter))
 
 
 def _requests(payload: CompletionRequest, model: Model, further: dict[str, Any]) -> tuple[GenerationRequest, ...]:

@@ -14,27 +14,29 @@ from lmi_core.payloads.tolerant_payload import read_known
 from lmi_core.request import GenerationRequest
 from lmi_core.serving.dispatcher import Dispatcher
 from lmi_core.serving.model import Model
+from lmi_core.tgi_errors import error_type
 from lmi_handlers.fields.vocabulary import refuse_hidden_sequences
 from lmi_handlers.http.admission import generating_model
 from lmi_handlers.lmi.handler import TARGET_MODEL_HEADER
 from lmi_handlers.tgi.adapters import with_adapters
+from lmi_handlers.tgi.formatters import TgiArrayFormatter, TgiObjectFormatter, TgiStreamFormatter
 from lmi_handlers.tgi.payload import TgiParameters, TgiPayload
 
+INVALID_STATUS = 422
+INTERNAL_STATUS = 500
 STATUSES = {
-    "invalid_payload": (422, "validation"),
-    "invalid_parameter": (422, "validation"),
-    "context_length_exceeded": (422, "validation"),
-    "payload_too_large": (413, "validation"),
-    "model_not_found": (404, "validation"),
-    "adapter_not_found": (404, "validation"),
-    "model_not_ready": (503, "healthcheck"),
-    "backend_unhealthy": (503, "healthcheck"),
-    "overloaded": (429, "overloaded"),
-    "generation_failed": (424, "generation"),
-    "formatter_failed": (424, "generation"),
-    "generation_timeout": (500, "incomplete_generation"),
+    "invalid_payload": INVALID_STATUS,
+    "invalid_parameter": INVALID_STATUS,
+    "context_length_exceeded": INVALID_STATUS,
+    "payload_too_large": 413,
+    "model_not_found": 404,
+    "adapter_not_found": 404,
+    "model_not_ready": 503,
+    "backend_unhealthy": 503,
+    "overloaded": 429,
+    "generation_failed": 424,
+    "formatter_failed": 424,
 }
-INTERNAL = (500, "internal")
 
 
 async def info(call: Call, dispatcher: Dispatcher) -> Answer:
@@ -66,8 +68,8 @@ async def health(call: Call, dispatcher: Dispatcher) -> Answer:
 
 
 def error_answer(error: LmiError) -> Answer:
-    status, error_type = STATUSES.get(error.kind, INTERNAL)
-    return Answer(status, "application/json", orjson.dumps({"error": error.message, "error_type": error_type}))
+    body = orjson.dumps({"error": error.message, "error_type": error_type(error)})
+    return Answer(STATUSES.get(error.kind, INTERNAL_STATUS), "application/json", body)
 
 
 class TgiHandler(Handler):
@@ -91,7 +93,7 @@ class TgiHandler(Handler):
         formatter = _formatter(call.path, payload.stream)
         given = payload.parameters or TgiParameters()
         parameters, names = given.translated()
-        if formatter == "tgi_stream":
+        if formatter.one_sequence:
             refuse_hidden_sequences(parameters, names)
         fits_context = given.max_new_tokens is None
         request = GenerationRequest(payload.inputs, parameters, names=names, fits_context=fits_context)
@@ -101,13 +103,13 @@ class TgiHandler(Handler):
         return error_answer(error)
 
 
-def _formatter(path: str, stream: bool | None) -> str:
+def _formatter(path: str, stream: bool | None) -> OutputFormatter:
     if path == "/":
-        return "tgi_stream" if stream else "tgi_array"
+        return TgiStreamFormatter() if stream else TgiArrayFormatter()
     streams = path == "/generate_stream"
     if stream not in (streams, None):
         raise InvalidPayload(f"`stream` must be {str(streams).lower()} on {path}. Given: {stream}")
-    return "tgi_stream" if streams else "tgi_object"
+    return TgiStreamFormatter() if streams else TgiObjectFormatter()
 
 
 @hookimpl

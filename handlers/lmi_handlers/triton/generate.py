@@ -11,6 +11,7 @@ from lmi_core.plugins.registry import did_you_mean
 from lmi_core.request import GenerationRequest
 from lmi_core.serving.model import Model
 from lmi_core.tensors import Tensor, TensorBackend, TensorSpecification
+from lmi_handlers.triton.formatters import TritonFormatter, TritonStreamFormatter, TritonWholeEventFormatter
 from lmi_handlers.triton.payload import TritonParameters, TritonPayload
 from lmi_handlers.triton.responses import GenerateStreamWriter, GenerateWriter
 from lmi_handlers.triton.tensors import fitted
@@ -27,13 +28,8 @@ def generate(call: Call, model: Model) -> Generation | Inference:
         return _of_tensors(body, model, model.backend.tensor_inputs, streams)
     payload = check_payload(body, TritonPayload)
     parameters = TritonParameters(payload)
-    arguments = {
-        "head": head(model, payload.id),
-        "outputs": parameters.outputs,
-        "count": parameters.num_answers,
-    }
-    formatter = _formatter(streams, parameters)
-    return Generation((text_request(payload, parameters),), formatter, arguments, strict=True)
+    formatter = _formatter(streams, parameters)(head(model, payload.id), parameters.outputs, parameters.num_answers)
+    return Generation((text_request(payload, parameters),), formatter, strict=True)
 
 
 def text_request(payload: TritonPayload, parameters: TritonParameters) -> GenerationRequest:
@@ -53,15 +49,15 @@ def refuse_stream(inputs: Mapping[str, Tensor]) -> None:
         raise InvalidPayload(f"`{STREAMING}` must be false here: generate_stream is the route of streams. Given: True")
 
 
-def _formatter(event_stream: bool, parameters: TritonParameters) -> str:
+def _formatter(event_stream: bool, parameters: TritonParameters) -> type[TritonFormatter]:
     if not event_stream:
         if parameters.stream:
             raise InvalidPayload("`stream` must be false here: generate_stream is the route of streams. Given: True")
-        return "triton"
+        return TritonFormatter
     if parameters.stream is False:
-        return "triton_event"
+        return TritonWholeEventFormatter
     parameters.refuse_hidden_sequences()
-    return "triton_stream"
+    return TritonStreamFormatter
 
 
 def _of_tensors(

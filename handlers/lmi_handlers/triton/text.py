@@ -9,10 +9,10 @@ from lmi_core.errors import InvalidPayload, LmiError
 from lmi_core.formatter import OutputFormatter, joined
 from lmi_core.generation import GenerationOutput
 from lmi_core.handler import Generation
-from lmi_core.hookspecs import hookimpl
 from lmi_core.payloads.payload import check_payload
 from lmi_core.serving.model import Model
 from lmi_core.tensors import Tensor, TensorSpecification, TensorType
+from lmi_handlers.triton.formatters import TritonFormatter
 from lmi_handlers.triton.generate import head, text_request
 from lmi_handlers.triton.infer_payload import InferRequest
 from lmi_handlers.triton.payload import LOG_PROBS, OUTPUTS, TritonParameters, TritonPayload
@@ -81,20 +81,17 @@ def text_generation(request: InferRequest, model: Model) -> Generation:
         raise InvalidPayload("`stream` must be false here: generate_stream is the route of streams. Given: True")
     request.check_outputs(OUTPUT_TYPES)
     outputs = parameters.outputs | (OUTPUT_TYPES.keys() & (request.outputs or {}).keys())
-    arguments = {
-        "inner": model.new_formatter("triton", head={}, outputs=outputs, count=parameters.num_answers),
-        "writer": InferWriter(head(model, request.id), request),
-    }
-    requests = (text_request(payload, parameters),)
-    return Generation(requests, TextInferFormatter.name, arguments, request.timeout, strict=True)
+    inner = TritonFormatter({}, outputs, parameters.num_answers)
+    formatter = TextInferFormatter(inner, InferWriter(head(model, request.id), request))
+    return Generation((text_request(payload, parameters),), formatter, request.timeout, strict=True)
 
 
 class TextInferFormatter(OutputFormatter):
-    """The answer of the formatter `triton`, as tensors."""
+    """The answer of the generate extension, as tensors."""
 
     name: ClassVar[str] = "triton_infer"
 
-    def __init__(self, inner: OutputFormatter, writer: InferWriter) -> None:
+    def __init__(self, inner: TritonFormatter, writer: InferWriter) -> None:
         self._inner = inner
         self._writer = writer
         self.content_type = writer.content_type
@@ -130,8 +127,3 @@ def _values(name: str, tensor: Tensor) -> list[Any]:
         return [element.decode() for element in values]
     except UnicodeDecodeError as error:
         raise InvalidPayload(f"`{name}` must hold UTF-8: {error}") from None
-
-
-@hookimpl
-def lmi_register_formatters(register: Callable[[type[OutputFormatter]], None]) -> None:
-    register(TextInferFormatter)

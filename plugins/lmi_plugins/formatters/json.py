@@ -28,7 +28,7 @@ class JsonFormatter(OutputFormatter):
 
     def whole(self, output: GenerationOutput) -> object:
         """The answer to a finished request, to be written as JSON."""
-        answer: lmi_schema.JsonObject = {"generated_text": lmi_schema.full_text(output, output.best_sequence)}
+        answer: lmi_schema.JsonObject = {"generated_text": output.full_text(output.best_sequence)}
         if output.request.parameters.details:
             answer["details"] = lmi_schema.details(output)
         return answer

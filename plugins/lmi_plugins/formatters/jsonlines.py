@@ -7,12 +7,9 @@ import orjson
 
 from lmi_core.errors import LmiError
 from lmi_core.formatter import OutputFormatter
-from lmi_core.generation import GenerationOutput, Token
+from lmi_core.generation import NO_TOKEN, GenerationOutput, Token
 from lmi_core.hookspecs import hookimpl
 from lmi_plugins.formatters import lmi_schema
-
-# The token of a last line that no token came with: the request was aborted.
-NO_TOKEN = Token(-1, "", None, True)
 
 
 class JsonLinesFormatter(OutputFormatter):
@@ -35,7 +32,7 @@ class JsonLinesFormatter(OutputFormatter):
         return {"token": lmi_schema.token_object(token)}
 
     def last_chunk(self, output: GenerationOutput, token: Token) -> lmi_schema.JsonObject:
-        last = self.chunk(output, token) | {"generated_text": lmi_schema.full_text(output, output.sequence)}
+        last = self.chunk(output, token) | {"generated_text": output.full_text(output.sequence)}
         if output.request.parameters.details:
             last["details"] = lmi_schema.stream_details(output)
         return last

@@ -20,12 +20,6 @@ def token_objects(tokens: list[Token]) -> list[JsonObject]:
     return [token_object(token) for token in tokens]
 
 
-def full_text(output: GenerationOutput, sequence: GeneratedSequence) -> str:
-    """The generated text, after the prompt where `return_full_text` asks for it."""
-    request = output.request
-    return request.prompt + sequence.text if request.parameters.return_full_text else sequence.text
-
-
 def stream_details(output: GenerationOutput) -> JsonObject:
     """The details of a stream: its tokens were already sent."""
     sequence = output.best_sequence
@@ -57,7 +51,7 @@ def _best_of_sequence(output: GenerationOutput, sequence: GeneratedSequence) -> 
         "finish_reason": sequence.finish_reason,
         "generated_tokens": len(sequence.tokens),
         "tokens": token_objects(sequence.tokens),
-        "generated_text": full_text(output, sequence),
+        "generated_text": output.full_text(sequence),
     }
 
 

@@ -5,10 +5,11 @@ from typing import ClassVar
 
 import orjson
 
-from lmi_core.errors import GenerationTimeout, InvalidParameter, InvalidPayload, LmiError
+from lmi_core.errors import LmiError
 from lmi_core.formatter import OutputFormatter
 from lmi_core.generation import GenerationOutput, Token
 from lmi_core.hookspecs import hookimpl
+from lmi_core.tgi_errors import error_type
 from lmi_plugins.formatters import lmi_schema
 from lmi_plugins.formatters.json import JsonFormatter
 from lmi_plugins.formatters.jsonlines import JsonLinesFormatter
@@ -34,13 +35,6 @@ def prefill_object(token: Token) -> lmi_schema.JsonObject:
     return written if token.top_tokens is None else written | {"top_tokens": top_tokens(token)}
 
 
-def error_type(error: LmiError) -> str:
-    """What TGI calls an error; its clients raise by it."""
-    if isinstance(error, (InvalidParameter, InvalidPayload)):
-        return "validation"
-    return "incomplete_generation" if isinstance(error, GenerationTimeout) else "generation"
-
-
 def details(output: GenerationOutput, of_request: lmi_schema.JsonObject) -> lmi_schema.JsonObject:
     """Of a stream or of a whole answer, with what clients of TGI expect beside LMI's keys."""
     prefill = output.prefill[output.prompt_index] or []
@@ -59,7 +53,7 @@ class TgiJsonFormatter(JsonFormatter):
         return orjson.dumps(lmi_schema.error_object(error) | {"error_type": error_type(error)})
 
     def whole(self, output: GenerationOutput) -> object:
-        answer: lmi_schema.JsonObject = {"generated_text": lmi_schema.full_text(output, output.best_sequence)}
+        answer: lmi_schema.JsonObject = {"generated_text": output.full_text(output.best_sequence)}
         if output.request.parameters.details:
             best = output.best_sequence.tokens
             tokens = [token_object(token) for token in best]
@@ -88,7 +82,7 @@ class TgiJsonLinesFormatter(JsonLinesFormatter):
     def last_chunk(self, output: GenerationOutput, token: Token) -> lmi_schema.JsonObject:
         stream_details = lmi_schema.stream_details(output) | {"input_length": len(output.request.prompt_ids)}
         return self.chunk(output, token) | {
-            "generated_text": lmi_schema.full_text(output, output.sequence),
+            "generated_text": output.full_text(output.sequence),
             "details": details(output, stream_details),
         }
 

@@ -1,11 +1,8 @@
 import pytest
 
-from lmi_core.configuration.formatter_choice import FormatterNames, require_choosable, resolve, resolve_chat
+from lmi_core.configuration.formatter_choice import FormatterNames, resolve, resolve_chat
 from lmi_core.configuration.properties import HandlerProperties
 from lmi_core.errors import ConfigurationError
-from lmi_plugins.formatters.sse import SseFormatter
-from lmi_plugins.formatters.tgi_native import TgiStreamFormatter
-from lmi_plugins.formatters.triton import TritonFormatter
 
 
 @pytest.mark.parametrize(
@@ -120,10 +117,3 @@ def test_chat(
         enable_streaming=enable_streaming,
     )
     assert resolve_chat(options) == FormatterNames(whole, stream, everywhere=formatter not in (None, "sse"))
-
-
-def test_formatter_of_one_dialect_is_no_choice() -> None:
-    require_choosable(SseFormatter)
-    require_choosable(TgiStreamFormatter)
-    with pytest.raises(ConfigurationError, match=r"option\.output_formatter=triton writes only the answers of its own"):
-        require_choosable(TritonFormatter)

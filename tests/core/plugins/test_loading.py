@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from lmi_core.backend import Backend
+from lmi_core.chats.chat_formatter import ChatFormatter
 from lmi_core.configuration.properties import ModelProperties
-from lmi_core.errors import PluginError
+from lmi_core.errors import LmiError, PluginError
 from lmi_core.formatter import OutputFormatter
+from lmi_core.generation import GenerationOutput
 from lmi_core.hookspecs import hookimpl
 from lmi_core.plugins.loading import BUILTIN_PLUGINS, Plugins, import_file, load_plugins
 from lmi_plugins.backends.scripted import ScriptedBackend
@@ -29,6 +31,9 @@ class Formatter(JsonFormatter):
 def lmi_register_formatters(register):
     register(Formatter)
 """
+
+
+LMI_CHAT = ("lmi_chat", "lmi_chat_jsonlines", "lmi_chat_sse")
 
 
 class Adds:
@@ -115,6 +120,35 @@ def test_duplicate_name_names_both_origins() -> None:
     assert message.startswith("two plugins register the output formatter `loud`: ")
     assert f"{__name__}.LoudFormatter" in message
     assert f"{__name__}.OtherLoudFormatter" in message
+
+
+class AskingFormatter(JsonFormatter):
+    name = "asking"
+
+    def __init__(self, who: str) -> None:
+        self.who = who
+
+
+class OwnChatFormatter(ChatFormatter):
+    name = "own_chat"
+    content_type = "text/plain"
+
+    def format(self, output: GenerationOutput) -> bytes:
+        return output.delta.encode()
+
+    def error(self, error: LmiError) -> bytes:
+        return b""
+
+
+def test_formatter_that_needs_arguments_is_for_its_own_handler_alone() -> None:
+    message = error_of(Adds(AskingFormatter))
+    assert message.startswith(f"the output formatter {__name__}.AskingFormatter cannot be created without arguments")
+
+
+def test_formatters_of_chats_are_created_with_the_chat() -> None:
+    plugins = load_plugins(modules=[Adds(OwnChatFormatter)])
+    assert {each.name for each in plugins.chat_formatters} == {*LMI_CHAT, "own_chat"}
+    assert "own_chat" not in plugins.formatters
 
 
 def test_name_of_a_built_in_is_taken() -> None:

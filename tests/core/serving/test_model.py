@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from lmi_core.chats.chat_formatter import ChatAnswer
 from lmi_core.errors import (
     BackendUnhealthy,
     ConfigurationError,
@@ -21,8 +22,10 @@ from lmi_core.generation import GenerationStep
 from lmi_core.plugins.loading import Plugins, load_plugins
 from lmi_core.request import GenerationRequest
 from lmi_core.serving.model import LONG_PROMPT, Model, ModelPlan, read_plan
+from lmi_handlers.lmi.chat_formatters import LmiChatFormatter
 from lmi_plugins.backends.scripted import Script, ScriptedBackend
 from lmi_plugins.formatters.json import JsonFormatter
+from lmi_plugins.formatters.none import NoFormatter
 from tests.conftest import SCRIPTED, ModelDirectory
 
 TINY = 0.02
@@ -348,18 +351,11 @@ async def test_new_formatter_for_each_call(started: Start) -> None:
     assert first is not second
 
 
-async def test_formatter_with_arguments(started: Start, plugins: Plugins) -> None:
-    class HeadedFormatter(JsonFormatter):
-        name = "headed"
-
-        def __init__(self, head: str) -> None:
-            self.head = head
-
-    plugins.formatters.register(HeadedFormatter)
+async def test_chat_formatters_by_name_and_others(started: Start) -> None:
     model, _ = await started()
-    formatter = model.new_formatter("headed", head="mine")
-    assert isinstance(formatter, HeadedFormatter)
-    assert formatter.head == "mine"
+    answer = ChatAnswer("id", "model", model.backend.tokenizer)
+    assert isinstance(model.new_chat_formatter("lmi_chat", answer), LmiChatFormatter)
+    assert isinstance(model.new_chat_formatter("none", answer), NoFormatter)
 
 
 @pytest.mark.parametrize("prompts", [1, 2])

@@ -146,7 +146,7 @@ def test_script_that_is_not_there(model_dir: ModelDirectory, properties: str, me
         ),
         (
             SCRIPTED + "option.output_formatter=triton\n",
-            "option.output_formatter=triton writes only the answers of its own dialect",
+            "there is no output formatter `triton`. Known: dynamic_json, ",
         ),
         (
             SCRIPTED + "job_queue_size=none\n",

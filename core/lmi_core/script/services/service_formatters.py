@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lmi_core.configuration.formatter_choice import FormatterNames, require_choosable, resolve
+from lmi_core.chats.chat_formatter import ChatAnswer
+from lmi_core.configuration.formatter_choice import FormatterNames, resolve
 from lmi_core.formatter import OutputFormatter
 from lmi_core.script.formatters.output_formatters import CallContext, custom_formatter, formatter_function
 from lmi_core.script.formatters.request_io import RequestInput
@@ -33,9 +34,7 @@ def new_formatter(engine: ModelEngine, writing: Writing) -> OutputFormatter:
     name = names.stream if writing.stream else names.whole
     if isinstance(chosen, str) and chosen in CHATS:
         return _chat_formatter(engine, writing, CHATS[chosen])
-    formatter = engine.plugins.formatters.get(name)
-    require_choosable(formatter)
-    base = formatter()
+    base = engine.plugins.formatters.get(name)()
     if not callable(chosen):
         return base
     directory = Path(getattr(getattr(chosen, "__code__", None), "co_filename", ".")).parent
@@ -55,9 +54,10 @@ def _names(engine: ModelEngine, chosen: str | None) -> FormatterNames:
 
 
 def _chat_formatter(engine: ModelEngine, writing: Writing, name: str) -> OutputFormatter:
-    return engine.plugins.formatters.get(name)(
+    answer = ChatAnswer(
         response_id=f"chatcmpl-{writing.request_id}",
         model=engine.directory.resolve().name,
         tokenizer=engine.backend.tokenizer,
         log_probs=writing.log_probs,
-    )  # type: ignore[call-arg]  # a chat's own arguments
+    )
+    return engine.plugins.chat_formatters.get(name)(answer)

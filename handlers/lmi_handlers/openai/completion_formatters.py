@@ -1,73 +1,73 @@
 """`openai_completions` and `openai_completions_stream`: the answers of OpenAI's completions."""
 
 import time
-from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, NamedTuple
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
 
 import orjson
 
 from lmi_core.errors import LmiError
 from lmi_core.formatter import OutputFormatter
 from lmi_core.generation import FinishReason, GeneratedSequence, GenerationOutput, Token
-from lmi_core.hookspecs import hookimpl
 from lmi_core.parameters import GenerationParameters
 from lmi_core.tokenizer import Tokenizer
-from lmi_plugins.formatters.chat_schema import JsonObject, token_id_text, token_text, usage
-from lmi_plugins.formatters.openai_schema import FINISH_REASONS, ChunkEvents, error_events, error_object
-from lmi_plugins.formatters.vllm_schema import finite, prompt_logprobs
+from lmi_handlers.chat.schema import JsonObject, token_id_text, token_text, usage
+from lmi_handlers.fields.vllm_schema import finite, prompt_logprobs
+from lmi_handlers.openai.schema import FINISH_REASONS, ChunkEvents, error_events, error_object
+
+
+@dataclass(frozen=True, slots=True)
+class CompletionAnswer:
+    """What the handler of a completion tells the formatter of its answer."""
+
+    response_id: str
+    model: str
+    tokenizer: Tokenizer
+    count: int  # of choices for each prompt
+    echo: bool = False
+    generated: bool = True  # whether the answer holds what was generated, or only the prompt
+    log_probs: int | None = None  # None: none at all; else how many of the likeliest
+    include_usage: bool = False  # at the end of a stream
+    continuous_usage: bool = False  # and in each of its chunks
+    token_ids_as_text: bool = False  # in log probabilities
+    token_ids: bool = False  # of the prompt and of each choice
+    prompt_log_probs: int | None = None  # None: none at all; otherwise how many of the likeliest
 
 
 class CompletionsFormatter(OutputFormatter):
-    """Writes the choices of each prompt in turn: `count` of them."""
+    """Writes the choices of each prompt in turn."""
 
-    def __init__(
-        self,
-        response_id: str,
-        model: str,
-        tokenizer: Tokenizer,
-        count: int,
-        echo: bool = False,
-        generated: bool = True,
-        log_probs: int | None = None,
-        include_usage: bool = False,
-        continuous_usage: bool = False,
-        token_ids_as_text: bool = False,
-        token_ids: bool = False,
-        prompt_log_probs: int | None = None,
-    ) -> None:
-        self.count = count
-        self.echo = echo
-        self.generated = generated  # whether the answer holds what was generated, or only the prompt
-        self.log_probs = log_probs  # None: none at all; else how many of the likeliest
-        self.include_usage = include_usage  # at the end of a stream
-        self.continuous_usage = continuous_usage  # and in each of its chunks
-        self.token_ids_as_text = token_ids_as_text  # in log probabilities
-        self.token_ids = token_ids  # of the prompt and of each choice
-        self.prompt_log_probs = prompt_log_probs  # None: none at all; otherwise how many of the likeliest
-        self._tokenizer = tokenizer
-        self.head = {"id": response_id, "object": "text_completion", "created": int(time.time()), "model": model}
+    def __init__(self, answer: CompletionAnswer) -> None:
+        self.asked = answer
+        self.head = {
+            "id": answer.response_id,
+            "object": "text_completion",
+            "created": int(time.time()),
+            "model": answer.model,
+        }
 
     def reads_log_probs(self, parameters: GenerationParameters) -> bool:
-        return self.log_probs is not None
+        return self.asked.log_probs is not None
 
     def usage(self, output: GenerationOutput) -> JsonObject:
         counts = usage(output)
-        if not self.generated:
+        if not self.asked.generated:
             counts |= {"completion_tokens": 0, "total_tokens": counts["prompt_tokens"]}
         return counts
 
     def finish_reason(self, reason: FinishReason | None) -> str | None:
-        return FINISH_REASONS[reason if self.generated or reason is None else "length"]
+        return FINISH_REASONS[reason if self.asked.generated or reason is None else "length"]
 
     def prefill(self, output: GenerationOutput, prompt_index: int) -> list[Token]:
         """The prompt's tokens, where they are part of the answer's log probabilities."""
-        return output.prefill[prompt_index] or [] if self.echo else []
+        return output.prefill[prompt_index] or [] if self.asked.echo else []
 
     def log_prob_lists(
         self, tokens: Sequence[Token], offset: int, prompt: str = "", prefill: Sequence[Token] = ()
     ) -> JsonObject | None:
         """Parallel lists; `offset` is where in the text the prompt, in an echo, and then the tokens begin."""
-        if self.log_probs is None:
+        if self.asked.log_probs is None:
             return None
         offsets = self._prompt_offsets(prompt, prefill)
         offset += len(prompt)
@@ -88,7 +88,7 @@ class CompletionsFormatter(OutputFormatter):
         offset = 0
         for token in prefill:
             offsets.append(offset)
-            text = token_text(self._tokenizer.token_bytes(token.id)) if token.special else token.text
+            text = token_text(self.asked.tokenizer.token_bytes(token.id)) if token.special else token.text
             if not token.special or prompt.startswith(text, offset):
                 offset += len(text)
         return offsets
@@ -97,11 +97,13 @@ class CompletionsFormatter(OutputFormatter):
         """With the token itself, likely or not; nothing is known of a prompt's first token."""
         if token.log_prob is None:
             return None
-        likeliest = (token.top_tokens or [])[: self.log_probs]
+        likeliest = (token.top_tokens or [])[: self.asked.log_probs]
         return {self._text(each): finite(each.log_prob) for each in [*likeliest, token]}
 
     def _text(self, token: Token) -> str:
-        return token_id_text(token.id) if self.token_ids_as_text else token_text(self._tokenizer.token_bytes(token.id))
+        if self.asked.token_ids_as_text:
+            return token_id_text(token.id)
+        return token_text(self.asked.tokenizer.token_bytes(token.id))
 
 
 class OpenAiCompletionsFormatter(CompletionsFormatter):
@@ -112,9 +114,9 @@ class OpenAiCompletionsFormatter(CompletionsFormatter):
         if not output.finished:
             return b""
         choices = [
-            self._choice(prompt_index * self.count + place, output, prompt_index, sequence)
+            self._choice(prompt_index * self.asked.count + place, output, prompt_index, sequence)
             for prompt_index in range(len(output.requests))
-            for place, sequence in enumerate(output.best_sequences(self.count, prompt_index))
+            for place, sequence in enumerate(output.best_sequences(self.asked.count, prompt_index))
         ]
         return orjson.dumps({**self.head, "choices": choices, "usage": self.usage(output)})
 
@@ -124,12 +126,12 @@ class OpenAiCompletionsFormatter(CompletionsFormatter):
     def _choice(
         self, index: int, output: GenerationOutput, prompt_index: int, sequence: GeneratedSequence
     ) -> JsonObject:
-        tokens = sequence.tokens if self.generated else []
-        prompt = output.requests[prompt_index].prompt if self.echo else ""
+        tokens = sequence.tokens if self.asked.generated else []
+        prompt = output.requests[prompt_index].prompt if self.asked.echo else ""
         prefill = self.prefill(output, prompt_index)
         choice = {
             "index": index,
-            "text": prompt + (sequence.text if self.generated else ""),
+            "text": prompt + (sequence.text if self.asked.generated else ""),
             "logprobs": self.log_prob_lists(tokens, 0, prompt, prefill),
             "finish_reason": self.finish_reason(sequence.finish_reason),
         }
@@ -139,9 +141,9 @@ class OpenAiCompletionsFormatter(CompletionsFormatter):
         """What the client asks for beyond OpenAI's form, by vLLM's names."""
         details: JsonObject = {}
         known = output.prefill[prompt_index]
-        if self.prompt_log_probs is not None and known is not None:
-            details["prompt_logprobs"] = prompt_logprobs(known, self.prompt_log_probs, self._tokenizer)
-        if self.token_ids:
+        if self.asked.prompt_log_probs is not None and known is not None:
+            details["prompt_logprobs"] = prompt_logprobs(known, self.asked.prompt_log_probs, self.asked.tokenizer)
+        if self.asked.token_ids:
             details["prompt_token_ids"] = output.requests[prompt_index].prompt_ids
             details["token_ids"] = [token.id for token in tokens]
         return details
@@ -162,22 +164,22 @@ class OpenAiCompletionsStreamFormatter(CompletionsFormatter):
     name: ClassVar[str] = "openai_completions_stream"
     content_type = "text/event-stream"
 
-    def __init__(self, **arguments: Any) -> None:
-        super().__init__(**arguments)
+    def __init__(self, answer: CompletionAnswer) -> None:
+        super().__init__(answer)
         self._lengths: dict[int, int] = {}  # of each choice's text so far
         self._begun: set[int] = set()  # the choices whose prompt's token ids were told
-        self._events = ChunkEvents(self.head, self.include_usage)
+        self._events = ChunkEvents(self.head, self.asked.include_usage)
 
     def format(self, output: GenerationOutput) -> list[bytes]:
         step = output.step
-        index = step.prompt_index * self.count + step.sequence_index
+        index = step.prompt_index * self.asked.count + step.sequence_index
         reason = self.finish_reason(step.finish_reason)
-        parts = [Part(token.text, [token]) for token in step.tokens] if self.generated else []
+        parts = [Part(token.text, [token]) for token in step.tokens] if self.asked.generated else []
         parts = parts or [Part("", [])]
-        if self.echo and index not in self._lengths:
+        if self.asked.echo and index not in self._lengths:
             (text, tokens, *_), prompt = parts[0], output.request.prompt
             parts[0] = Part(prompt + text, tokens, prompt, self.prefill(output, step.prompt_index))
-        if self.continuous_usage:
+        if self.asked.continuous_usage:
             self._events.count(self.usage(output))
         *parts, last = parts
         prompt_ids = output.request.prompt_ids
@@ -194,19 +196,13 @@ class OpenAiCompletionsStreamFormatter(CompletionsFormatter):
         length = self._lengths.get(index, 0)
         self._lengths[index] = length + len(part.text)
         told = part.tokens or part.prefill
-        if not part.text and not reason and (not told or (self.log_probs is None and not self.token_ids)):
+        if not part.text and not reason and (not told or (self.asked.log_probs is None and not self.asked.token_ids)):
             return b""
         log_probs = self.log_prob_lists(part.tokens, length, part.prompt, part.prefill) if told else None
         choice: JsonObject = {"index": index, "text": part.text, "logprobs": log_probs, "finish_reason": reason}
-        if self.token_ids:
+        if self.asked.token_ids:
             choice["token_ids"] = [token.id for token in part.tokens]
             if index not in self._begun:
                 choice["prompt_token_ids"] = prompt_ids
                 self._begun.add(index)
         return self._events.choice(choice)
-
-
-@hookimpl
-def lmi_register_formatters(register: Callable[[type[OutputFormatter]], None]) -> None:
-    register(OpenAiCompletionsFormatter)
-    register(OpenAiCompletionsStreamFormatter)

@@ -8,9 +8,8 @@ import orjson
 from lmi_core.errors import LmiError
 from lmi_core.formatter import OutputFormatter
 from lmi_core.generation import FinishReason, GeneratedSequence, GenerationOutput, Token
-from lmi_core.hookspecs import hookimpl
 from lmi_core.request import ValidRequest
-from lmi_plugins.formatters import vllm_schema
+from lmi_handlers.fields import vllm_schema
 
 
 class Part:
@@ -108,10 +107,3 @@ def _begin(request: ValidRequest) -> str:
 
 def _scalar(values: list[Any]) -> Any:
     return values[0] if len(values) == 1 else values
-
-
-@hookimpl
-def lmi_register_formatters(register: Callable[[type[OutputFormatter]], None]) -> None:
-    register(TritonFormatter)
-    register(TritonWholeEventFormatter)
-    register(TritonStreamFormatter)

@@ -2,87 +2,48 @@
 
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 from uuid import uuid4
 
+from lmi_core.chats.chat_formatter import ChatAnswer, ChatFormatter
 from lmi_core.chats.reasoning.parser import SplitText
-from lmi_core.chats.reasoning.reader import Reasoning, ReasoningReader
+from lmi_core.chats.reasoning.reader import ReasoningReader
 from lmi_core.chats.tool_calls import CallArguments, CallBegun, Content, Piece, ToolCallParser
-from lmi_core.formatter import OutputFormatter
-from lmi_core.generation import GeneratedSequence, GenerationOutput, Token
+from lmi_core.generation import NO_TOKEN, GeneratedSequence, GenerationOutput, Token
 from lmi_core.parameters import GenerationParameters
-from lmi_core.tokenizer import Tokenizer
-from lmi_plugins.formatters.vllm_schema import finite
+from lmi_handlers.fields.vllm_schema import finite
 
 JsonObject = dict[str, Any]
 
-NO_TOKEN = Token(-1, "", None, True)  # of a last chunk that no token came with
 
-
-class ChatFormatter(OutputFormatter):
+class ChatSchemaFormatter(ChatFormatter):
     """Writes a chat's answer in one of its forms."""
 
-    def __init__(
-        self,
-        response_id: str,
-        model: str,
-        tokenizer: Tokenizer,
-        log_probs: bool = False,
-        tool_calls: Callable[[], ToolCallParser] | None = None,
-        named_tool: bool = False,
-        older_calls: bool = False,
-        echo: str = "",
-        include_usage: bool = False,
-        continuous_usage: bool = False,
-        reasoning: Reasoning | None = None,
-        include_reasoning: bool = True,
-        token_ids_as_text: bool = False,
-        token_ids: bool = False,
-        prompt_token_ids: bool = False,
-        prompt_text: bool = False,
-        prompt_log_probs: int | None = None,
-    ) -> None:
-        self.model = model
-        self.tokenizer = tokenizer
-        self.log_probs = log_probs
-        self.tool_calls = tool_calls  # makes a parser for one sequence; None: all text is content
-        self.named_tool = named_tool  # the client named the one function that is called
-        self.older_calls = older_calls  # a call is written as `function_call`; there is one at most
-        self.echo = echo  # the content's beginning, which was not generated
-        self.include_usage = include_usage  # at the end of a stream
-        self.continuous_usage = continuous_usage  # and in each of its chunks
-        self.reasoning = reasoning  # None: it is not told from the content
-        self.include_reasoning = include_reasoning  # in the answer; otherwise it is left out
+    def __init__(self, answer: ChatAnswer) -> None:
+        super().__init__(answer)
         self._readers: list[ReasoningReader] = []  # of the sequences' reasoning
-        self.token_ids_as_text = token_ids_as_text  # in log probabilities
-        # What only OpenAI's form has a place for:
-        self.token_ids = token_ids  # of each choice
-        self.prompt_token_ids = prompt_token_ids
-        self.prompt_text = prompt_text
-        self.prompt_log_probs = prompt_log_probs  # None: none at all; otherwise how many of the likeliest
-        self._response_id = response_id
         self._created = int(time.time())
 
     def reads_log_probs(self, parameters: GenerationParameters) -> bool:
-        return self.log_probs
+        return self.chat.log_probs
 
     @property
     def call_reason(self) -> str | None:
         """The finish reason of an answer with a call; None where it is as without, as the client named the function."""
-        if self.named_tool:
+        if self.chat.named_tool:
             return None
-        return "function_call" if self.older_calls else "tool_calls"
+        return "function_call" if self.chat.older_calls else "tool_calls"
 
     def head(self, kind: str) -> JsonObject:
-        return {"id": self._response_id, "object": kind, "created": self._created}
+        return {"id": self.chat.response_id, "object": kind, "created": self._created}
 
     def response(self, kind: str, choices: list[JsonObject]) -> JsonObject:
         return self.head(kind) | {"choices": choices}
 
     def usage(self, output: GenerationOutput) -> JsonObject:
         counts = usage(output)
-        if self.reasoning is not None:
+        if self.chat.reasoning is not None:
             counts["completion_tokens_details"] = {
                 "reasoning_tokens": sum(reader.num_tokens for reader in self._readers)
             }
@@ -90,14 +51,14 @@ class ChatFormatter(OutputFormatter):
 
     def new_stream(self) -> "ChatStream":
         """For one sequence."""
-        parser = self.tool_calls() if self.tool_calls else None
-        reader = self.new_reader() if self.reasoning else None
-        return ChatStream(parser, reader, self.include_reasoning, self.older_calls)
+        parser = self.chat.tool_calls() if self.chat.tool_calls else None
+        reader = self.new_reader() if self.chat.reasoning else None
+        return ChatStream(parser, reader, self.chat.include_reasoning, self.chat.older_calls)
 
     def new_reader(self) -> ReasoningReader:
         """For one sequence."""
-        assert self.reasoning is not None
-        self._readers.append(self.reasoning.new_reader())
+        assert self.chat.reasoning is not None
+        self._readers.append(self.chat.reasoning.new_reader())
         return self._readers[-1]
 
     def log_prob_content(self, tokens: Iterable[Token]) -> list[JsonObject]:
@@ -107,12 +68,12 @@ class ChatFormatter(OutputFormatter):
         ]
 
     def _token(self, token: Token) -> JsonObject:
-        data = self.tokenizer.token_bytes(token.id)
-        text = token_id_text(token.id) if self.token_ids_as_text else token_text(data)
+        data = self.chat.tokenizer.token_bytes(token.id)
+        text = token_id_text(token.id) if self.chat.token_ids_as_text else token_text(data)
         return {"token": text, "logprob": finite(token.log_prob), "bytes": list(data)}
 
 
-class WholeChatFormatter(ChatFormatter):
+class WholeChatFormatter(ChatSchemaFormatter):
     def format(self, output: GenerationOutput) -> bytes:
         return self.whole(output) if output.finished else b""
 
@@ -122,10 +83,10 @@ class WholeChatFormatter(ChatFormatter):
 
     def message(self, sequence: GeneratedSequence) -> JsonObject:
         message = self._generated(sequence)
-        return message | {"content": self.echo + (message["content"] or "")} if self.echo else message
+        return message | {"content": self.chat.echo + (message["content"] or "")} if self.chat.echo else message
 
     def _generated(self, sequence: GeneratedSequence) -> JsonObject:
-        if self.reasoning is None:
+        if self.chat.reasoning is None:
             return {"role": "assistant", **self._content(sequence.text)}
         reader = self.new_reader()
         parts = [*map(reader.read, sequence.tokens), reader.finish()]
@@ -133,18 +94,18 @@ class WholeChatFormatter(ChatFormatter):
         message = {"role": "assistant", **self._content("".join([part.content for part in parts]))}
         if reasoning:
             message["content"] = message["content"] or None
-        return message | (reasoning_members(reasoning) if self.include_reasoning and reasoning else {})
+        return message | (reasoning_members(reasoning) if self.chat.include_reasoning and reasoning else {})
 
     def _content(self, text: str) -> JsonObject:
-        if self.tool_calls is None:
+        if self.chat.tool_calls is None:
             return {"content": text}
-        parser = self.tool_calls()
+        parser = self.chat.tool_calls()
         pieces = parser.push(text) + parser.finish()
         content = "".join([piece.text for piece in pieces if isinstance(piece, Content)])
         calls = [_whole_call(piece, pieces) for piece in pieces if isinstance(piece, CallBegun)]
         if not calls:
             return {"content": content}
-        written = {"function_call": calls[0]["function"]} if self.older_calls else {"tool_calls": calls}
+        written = {"function_call": calls[0]["function"]} if self.chat.older_calls else {"tool_calls": calls}
         return {"content": content or None, **written}
 
 

@@ -1,17 +1,17 @@
 """`lmi_chat`, `lmi_chat_jsonlines` and `lmi_chat_sse`: the answers of LMI's chat completions schema (v0.29)."""
 
 from collections.abc import Callable, Iterable
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import orjson
 
+from lmi_core.chats.chat_formatter import ChatAnswer
 from lmi_core.errors import LmiError
 from lmi_core.formatter import OutputFormatter
-from lmi_core.generation import GeneratedSequence, GenerationOutput, Token
+from lmi_core.generation import NO_TOKEN, GeneratedSequence, GenerationOutput, Token
 from lmi_core.hookspecs import hookimpl
-from lmi_plugins.formatters.chat_schema import (
-    NO_TOKEN,
-    ChatFormatter,
+from lmi_handlers.chat.schema import (
+    ChatSchemaFormatter,
     ChatStream,
     JsonObject,
     WholeChatFormatter,
@@ -41,19 +41,19 @@ class LmiChatFormatter(WholeChatFormatter):
         return {
             "index": index,
             "message": self.message(sequence),
-            "logprobs": {"content": self.log_prob_content(written(sequence.tokens))} if self.log_probs else None,
+            "logprobs": {"content": self.log_prob_content(written(sequence.tokens))} if self.chat.log_probs else None,
             "finish_reason": sequence.finish_reason,
         }
 
 
-class LmiChatJsonLinesFormatter(ChatFormatter):
+class LmiChatJsonLinesFormatter(ChatSchemaFormatter):
     """A line for each token; those of several choices carry their index."""
 
     name: ClassVar[str] = "lmi_chat_jsonlines"
     content_type = "application/jsonlines"
 
-    def __init__(self, **arguments: Any) -> None:
-        super().__init__(**arguments)
+    def __init__(self, answer: ChatAnswer) -> None:
+        super().__init__(answer)
         self._streams: dict[int, ChatStream] = {}
 
     def format(self, output: GenerationOutput) -> list[bytes]:
@@ -63,7 +63,7 @@ class LmiChatJsonLinesFormatter(ChatFormatter):
         for place, token in enumerate(tokens, start=1):
             reason = step.finish_reason if place == len(tokens) else None
             lines += self._lines(step.sequence_index, token, reason)
-        if output.finished and self.include_usage:
+        if output.finished and self.chat.include_usage:
             lines.append(self.frame(self._response([]) | {"usage": self.usage(output)}))
         return lines
 
@@ -81,15 +81,15 @@ class LmiChatJsonLinesFormatter(ChatFormatter):
             self._streams[index] = self.new_stream()
         deltas = self._streams[index].deltas(token, reason is not None) or [{"content": ""}]
         if not begun:
-            if self.echo:
-                deltas.insert(0, {"content": self.echo})
+            if self.chat.echo:
+                deltas.insert(0, {"content": self.chat.echo})
             deltas[0]["role"] = "assistant"
         *earlier, last = deltas
         lines = [self._line(index, delta, None, None) for delta in earlier]
         return [*lines, self._line(index, last, token, reason)]
 
     def _line(self, index: int, delta: JsonObject, token: Token | None, reason: str | None) -> bytes:
-        content = self.log_prob_content(written([token])) if token is not None and self.log_probs else []
+        content = self.log_prob_content(written([token])) if token is not None and self.chat.log_probs else []
         log_probs = [{"content": content}] if content else None  # in a list, as LMI's lines have it
         choice = {"index": index, "delta": delta, "logprobs": log_probs, "finish_reason": reason}
         return self.frame(self._response([choice]))

@@ -1,17 +1,15 @@
 """The answers of Text Generation Inference's own routes."""
 
-from collections.abc import Callable
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import orjson
 
 from lmi_core.errors import LmiError
 from lmi_core.formatter import OutputFormatter
-from lmi_core.generation import GeneratedSequence, GenerationOutput, Token
-from lmi_core.hookspecs import hookimpl
-from lmi_plugins.formatters.jsonlines import NO_TOKEN
-from lmi_plugins.formatters.lmi_schema import JsonObject, full_text
-from lmi_plugins.formatters.tgi import error_type
+from lmi_core.generation import NO_TOKEN, GeneratedSequence, GenerationOutput, Token
+from lmi_core.tgi_errors import error_type
+
+JsonObject = dict[str, Any]
 
 
 def token_object(token: Token) -> JsonObject:
@@ -36,13 +34,13 @@ class TgiObjectFormatter(OutputFormatter):
 
     def whole(self, output: GenerationOutput) -> object:
         best = output.best_sequence
-        answer: JsonObject = {"generated_text": full_text(output, best)}
+        answer: JsonObject = {"generated_text": output.full_text(best)}
         if output.request.parameters.details:
             answer["details"] = _details(output, best)
             others = [sequence for sequence in output.sequences if sequence is not best]
             if others:
                 answer["details"]["best_of_sequences"] = [
-                    {"generated_text": full_text(output, other), **_details(output, other)} for other in others
+                    {"generated_text": output.full_text(other), **_details(output, other)} for other in others
                 ]
         return answer
 
@@ -71,7 +69,7 @@ class TgiStreamFormatter(OutputFormatter):
         tokens = output.step.tokens or ([NO_TOKEN] if finished else [])
         chunks = [self._chunk(output, token) for token in tokens]
         if finished:
-            chunks[-1]["generated_text"] = full_text(output, output.sequence)
+            chunks[-1]["generated_text"] = output.full_text(output.sequence)
             chunks[-1]["details"] = _stream_details(output) if output.request.parameters.details else None
         return [_event(chunk) for chunk in chunks]
 
@@ -110,10 +108,3 @@ def _stream_details(output: GenerationOutput) -> JsonObject:
         "seed": output.request.parameters.seed,
         "input_length": len(output.request.prompt_ids),
     }
-
-
-@hookimpl
-def lmi_register_formatters(register: Callable[[type[OutputFormatter]], None]) -> None:
-    register(TgiObjectFormatter)
-    register(TgiArrayFormatter)
-    register(TgiStreamFormatter)

@@ -1,6 +1,6 @@
 import pytest
 
-from lmi_plugins.formatters.chat_schema import token_text
+from lmi_handlers.chat.schema import token_text
 
 
 @pytest.mark.parametrize(

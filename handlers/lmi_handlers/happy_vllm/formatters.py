@@ -1,6 +1,5 @@
 """happy_vllm's answers: an object of lists with an item for each sequence, or such an object in every line."""
 
-from collections.abc import Callable
 from typing import Any, ClassVar
 
 import orjson
@@ -8,9 +7,8 @@ import orjson
 from lmi_core.errors import LmiError
 from lmi_core.formatter import OutputFormatter
 from lmi_core.generation import GeneratedSequence, GenerationOutput
-from lmi_core.hookspecs import hookimpl
 from lmi_core.parameters import GenerationParameters
-from lmi_plugins.formatters import vllm_schema
+from lmi_handlers.fields import vllm_schema
 
 
 class HappyVllmFormatter(OutputFormatter):
@@ -67,9 +65,3 @@ class HappyVllmStreamFormatter(HappyVllmFormatter):
 def _usage(output: GenerationOutput, sequence: GeneratedSequence) -> dict[str, int]:
     prompt, completion = len(output.request.prompt_ids), len(sequence.tokens)
     return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
-
-
-@hookimpl
-def lmi_register_formatters(register: Callable[[type[OutputFormatter]], None]) -> None:
-    register(HappyVllmFormatter)
-    register(HappyVllmStreamFormatter)

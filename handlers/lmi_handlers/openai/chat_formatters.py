@@ -1,24 +1,21 @@
 """`openai_chat` and `openai_chat_stream`: the answers of OpenAI's chat completions."""
 
-from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import orjson
 
+from lmi_core.chats.chat_formatter import ChatAnswer
 from lmi_core.errors import LmiError
-from lmi_core.formatter import OutputFormatter
-from lmi_core.generation import FinishReason, GeneratedSequence, GenerationOutput, Token
-from lmi_core.hookspecs import hookimpl
-from lmi_plugins.formatters.chat_schema import (
-    NO_TOKEN,
-    ChatFormatter,
+from lmi_core.generation import NO_TOKEN, FinishReason, GeneratedSequence, GenerationOutput, Token
+from lmi_handlers.chat.schema import (
+    ChatSchemaFormatter,
     ChatStream,
     JsonObject,
     WholeChatFormatter,
     answers,
 )
-from lmi_plugins.formatters.openai_schema import FINISH_REASONS, ChunkEvents, error_events, error_object, with_itself
-from lmi_plugins.formatters.vllm_schema import prompt_logprobs
+from lmi_handlers.fields.vllm_schema import prompt_logprobs
+from lmi_handlers.openai.schema import FINISH_REASONS, ChunkEvents, error_events, error_object, with_itself
 
 
 def finish_reason(reason: FinishReason | None, call_reason: str | None) -> str | None:
@@ -26,15 +23,15 @@ def finish_reason(reason: FinishReason | None, call_reason: str | None) -> str |
     return call_reason if call_reason and reason in ("eos_token", "stop_sequence") else FINISH_REASONS[reason]
 
 
-def prompt_members(formatter: ChatFormatter, output: GenerationOutput) -> JsonObject:
+def prompt_members(formatter: ChatSchemaFormatter, output: GenerationOutput) -> JsonObject:
     """What an answer tells of its prompt, by vLLM's names, where the client asks for it."""
     members: JsonObject = {}
     prefill = output.prefill[output.prompt_index]
-    if formatter.prompt_log_probs is not None and prefill is not None:
-        members["prompt_logprobs"] = prompt_logprobs(prefill, formatter.prompt_log_probs, formatter.tokenizer)
-    if formatter.prompt_token_ids:
+    if formatter.chat.prompt_log_probs is not None and prefill is not None:
+        members["prompt_logprobs"] = prompt_logprobs(prefill, formatter.chat.prompt_log_probs, formatter.chat.tokenizer)
+    if formatter.chat.prompt_token_ids:
         members["prompt_token_ids"] = output.request.prompt_ids
-    if formatter.prompt_text:
+    if formatter.chat.prompt_text:
         members["prompt_text"] = output.request.prompt
     return members
 
@@ -47,7 +44,7 @@ class OpenAiChatFormatter(WholeChatFormatter):
         choices = [self._choice(index, sequence) for index, sequence in enumerate(answers(output))]
         return orjson.dumps(
             self.response("chat.completion", choices)
-            | {"model": self.model, "usage": self.usage(output)}
+            | {"model": self.chat.model, "usage": self.usage(output)}
             | prompt_members(self, output),
         )
 
@@ -57,29 +54,30 @@ class OpenAiChatFormatter(WholeChatFormatter):
     def _choice(self, index: int, sequence: GeneratedSequence) -> JsonObject:
         message = self.message(sequence)
         called = "tool_calls" in message or "function_call" in message
-        content = self.log_prob_content(map(with_itself, sequence.tokens)) if self.log_probs else []
+        content = self.log_prob_content(map(with_itself, sequence.tokens)) if self.chat.log_probs else []
         choice = {
             "index": index,
             "message": message | {"refusal": None},
-            "logprobs": {"content": content, "refusal": None} if self.log_probs else None,
+            "logprobs": {"content": content, "refusal": None} if self.chat.log_probs else None,
             "finish_reason": finish_reason(sequence.finish_reason, self.call_reason if called else None),
         }
-        return choice | ({"token_ids": [token.id for token in sequence.tokens]} if self.token_ids else {})
+        return choice | ({"token_ids": [token.id for token in sequence.tokens]} if self.chat.token_ids else {})
 
 
-class OpenAiChatStreamFormatter(ChatFormatter):
+class OpenAiChatStreamFormatter(ChatSchemaFormatter):
     """Server-sent events: the role, what each token brings, the finish reason, for each choice; then `[DONE]`."""
 
     name: ClassVar[str] = "openai_chat_stream"
     content_type = "text/event-stream"
 
-    def __init__(self, **arguments: Any) -> None:
-        super().__init__(**arguments)
+    def __init__(self, answer: ChatAnswer) -> None:
+        super().__init__(answer)
         self._streams: dict[int, ChatStream] = {}
-        self._events = ChunkEvents(self.head("chat.completion.chunk") | {"model": self.model}, self.include_usage)
+        head = self.head("chat.completion.chunk") | {"model": answer.model}
+        self._events = ChunkEvents(head, answer.include_usage)
 
     def format(self, output: GenerationOutput) -> list[bytes]:
-        if self.continuous_usage:
+        if self.chat.continuous_usage:
             self._events.count(self.usage(output))
         step = output.step
         index = step.sequence_index
@@ -101,28 +99,22 @@ class OpenAiChatStreamFormatter(ChatFormatter):
         delta = {"role": "assistant", "content": ""}
         choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": None}
         begun = self._events.first(choice, prompt_members(self, output))
-        return [begun, self._chunk(index, {"content": self.echo}, None)] if self.echo else [begun]
+        return [begun, self._chunk(index, {"content": self.chat.echo}, None)] if self.chat.echo else [begun]
 
     def _brought(self, index: int, token: Token, *, last: bool) -> list[bytes]:
         """What a token changes, the first time with its details."""
         deltas = self._streams[index].deltas(token, last)
         shown = None if token is NO_TOKEN else token
-        if shown and not deltas and (self.log_probs or self.token_ids):
+        if shown and not deltas and (self.chat.log_probs or self.chat.token_ids):
             deltas = [{}]
         return [self._chunk(index, delta, None if place else shown) for place, delta in enumerate(deltas)]
 
     def _chunk(self, index: int, delta: JsonObject, token: Token | None, reason: str | None = None) -> bytes:
         """With the details of a token that the client asks for."""
         log_probs = None
-        if token and self.log_probs:
+        if token and self.chat.log_probs:
             log_probs = {"content": self.log_prob_content([with_itself(token)]), "refusal": None}
         choice: JsonObject = {"index": index, "delta": delta, "logprobs": log_probs, "finish_reason": reason}
-        if self.token_ids:
+        if self.chat.token_ids:
             choice["token_ids"] = [token.id] if token else []
         return self._events.choice(choice)
-
-
-@hookimpl
-def lmi_register_formatters(register: Callable[[type[OutputFormatter]], None]) -> None:
-    register(OpenAiChatFormatter)
-    register(OpenAiChatStreamFormatter)

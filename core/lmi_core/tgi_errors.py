@@ -1,0 +1,23 @@
+"""What TGI calls errors; its clients raise by it. For TGI's own routes, and for `option.tgi_compat`."""
+
+from collections.abc import Mapping
+
+from lmi_core.errors import LmiError
+
+ERROR_TYPES: Mapping[str, str] = {
+    "invalid_payload": "validation",
+    "invalid_parameter": "validation",
+    "context_length_exceeded": "validation",
+    "payload_too_large": "validation",
+    "model_not_found": "validation",
+    "adapter_not_found": "validation",
+    "model_not_ready": "healthcheck",
+    "backend_unhealthy": "healthcheck",
+    "overloaded": "overloaded",
+    "generation_timeout": "incomplete_generation",
+    "internal": "internal",
+}
+
+
+def error_type(error: LmiError) -> str:
+    return ERROR_TYPES.get(error.kind, "generation")
