@@ -122,6 +122,6 @@ class RequestAborted(LmiError):
 
 
 class FormatterFailed(LmiError):
-    """Code of the model's own raised: an input or output formatter, or its `handle` function."""
+    """Code of the model's own raised: an input or output formatter, or its model function."""
 
     kind = "formatter_failed"

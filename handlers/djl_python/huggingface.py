@@ -1,4 +1,4 @@
-"""Alias of `lmi_core.script.services`: the handler that generates with the model's backend, and its service."""
+"""Alias of `lmi_core.script.services`: the model function that generates with the model's backend, and its service."""
 
 from lmi_core.script.services.hugging_face import HuggingFaceService
 from lmi_core.script.services.hugging_face_handler import huggingface

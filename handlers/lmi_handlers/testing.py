@@ -132,7 +132,7 @@ async def running_server(
     """A server of the directory on a free port, for a fixture with a scope of its own; `serve` is for one test."""
     loaded = load_plugins(modules=plugins or [])
     plans = read_plans(directory, {}, loaded)
-    server = Server(Dispatcher({plan.name: Model(plan, loaded) for plan in plans}), loaded, host, 0)
+    server = Server(Dispatcher({plan.name: Model(plan, loaded.formatters) for plan in plans}), loaded.handlers, host, 0)
     await server.listen()
     try:
         await server.dispatcher.start()

@@ -1,9 +1,10 @@
-"""Imports go down only, and an engine is imported when it is created."""
+"""Imports go down only and never in a circle, an engine is imported when it is created, and folders stay small."""
 
 import ast
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Container, Iterable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,9 @@ LIGHT_FOLDERS = [
     PACKAGES["lmi_plugins"] / "backends",
     PACKAGES["lmi_plugins"] / "formatters",
 ]
+
+MAX_FILES = 16  # of one folder
+MAX_DEPTH = 4  # of a folder, the package counted
 
 IMPORTS_NO_ENGINE = """\
 import sys
@@ -64,6 +68,62 @@ def run_at_import(node: ast.AST) -> Iterator[ast.AST]:
         yield from run_at_import(child)
 
 
+def module_name(source: Path, root: Path) -> str:
+    """The name by which a source below the root is imported."""
+    parts = source.relative_to(root).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imported_modules(module: str, code: ast.Module, *, is_package: bool, known: Container[str]) -> set[str]:
+    """The known modules that a module imports anywhere: at its top, in functions, and for type checkers only."""
+    found: set[str] = set()
+    for node in ast.walk(code):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            base = imported_from(module, node, is_package=is_package)
+            found |= {name if (name := f"{base}.{alias.name}") in known else base for alias in node.names}
+    return {name for name in found if name in known and name != module}
+
+
+def imported_from(module: str, node: ast.ImportFrom, *, is_package: bool) -> str:
+    """The absolute name of what a `from ... import` names."""
+    if node.level == 0:
+        return node.module or ""
+    parents = module.split(".")
+    kept = parents[: len(parents) - node.level + is_package]
+    return ".".join([*kept, *([node.module] if node.module else [])])
+
+
+def import_graph(packages: Iterable[Path]) -> dict[str, set[str]]:
+    """Every module of the packages, and those of them that it imports."""
+    found = {module_name(source, package.parent): source for package in packages for source in sources(package)}
+    return {
+        name: imported_modules(name, tree(source), is_package=source.name == "__init__.py", known=found)
+        for name, source in found.items()
+    }
+
+
+def circle(graph: Mapping[str, Iterable[str]]) -> list[str]:
+    """Modules each of which imports the next one, the last being the first again; none where there is no circle."""
+    done: set[str] = set()
+    for start in sorted(graph):
+        path: list[str] = []
+        pending = [(start, iter(sorted(graph[start])))] if start not in done else []
+        path += [start] if pending else []
+        while pending:
+            following = next(pending[-1][1], None)
+            if following is None:
+                done.add(path.pop())
+                pending.pop()
+            elif following in path:
+                return [*path[path.index(following) :], following]
+            elif following not in done:
+                path.append(following)
+                pending.append((following, iter(sorted(graph[following]))))
+    return []
+
+
 def relative(source: Path) -> str:
     return str(source.relative_to(ROOT))
 
@@ -80,6 +140,58 @@ def relative(source: Path) -> str:
 def test_imports_go_down_only(package: str, forbidden: set[str]) -> None:
     found = {relative(source): imported(ast.walk(tree(source))) & forbidden for source in sources(PACKAGES[package])}
     assert {source: modules for source, modules in found.items() if modules} == {}
+
+
+def test_no_imports_in_a_circle() -> None:
+    assert circle(import_graph(PACKAGES.values())) == []
+
+
+@pytest.mark.parametrize(
+    ("graph", "expected"),
+    [
+        ({}, []),
+        ({"a": ["b", "c"], "b": ["c"], "c": []}, []),
+        ({"a": ["a"]}, ["a", "a"]),
+        ({"a": ["b"], "b": ["c"], "c": ["b"]}, ["b", "c", "b"]),
+        ({"a": [], "b": ["a", "c"], "c": ["d"], "d": ["a", "b"]}, ["b", "c", "d", "b"]),
+    ],
+)
+def test_circle(graph: dict[str, list[str]], expected: list[str]) -> None:
+    assert circle(graph) == expected
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("import p.a.x", {"p.a.x"}),
+        ("from p.a import x", {"p.a.x"}),
+        ("from p.a import anything", {"p.a"}),
+        ("if TYPE_CHECKING:\n    from p.a.x import X", {"p.a.x"}),
+        ("def f():\n    from p.a.x import X", {"p.a.x"}),
+        ("from . import x", {"p.a.x"}),
+        ("from .x import X", {"p.a.x"}),
+        ("from .. import b", {"p.b"}),
+        ("from ..b import B", {"p.b"}),
+        ("import os, torch", set()),
+    ],
+)
+def test_imported_modules(code: str, expected: set[str]) -> None:
+    known = {"p", "p.a", "p.a.x", "p.a.y", "p.b"}
+    assert imported_modules("p.a.y", ast.parse(code), is_package=False, known=known) == expected
+
+
+def test_imports_of_a_package_are_relative_to_itself() -> None:
+    code = ast.parse("from . import x\nfrom .. import b")
+    assert imported_modules("p.a", code, is_package=True, known={"p.a", "p.a.x", "p.b"}) == {"p.a.x", "p.b"}
+
+
+# The files of djl_python are the modules of DJLServing's package, whose names are not ours to choose.
+@pytest.mark.parametrize("package", [path for name, path in PACKAGES.items() if name != "djl_python"], ids=relative)
+def test_folders_can_be_read_at_a_glance(package: Path) -> None:
+    counts = Counter(source.parent for source in sources(package))
+    assert {relative(folder): count for folder, count in counts.items() if count > MAX_FILES} == {}
+    depths = {relative(folder): len(folder.relative_to(package.parent).parts) for folder in counts}
+    assert {folder: depth for folder, depth in depths.items() if depth > MAX_DEPTH} == {}
 
 
 @pytest.mark.parametrize("folder", LIGHT_FOLDERS, ids=relative)

@@ -1,4 +1,4 @@
-"""The code in docs/handlers.md, each block as the model.py of a model directory."""
+"""The code in docs/model_function.md, each block as the model.py of a model directory."""
 
 import asyncio
 import re
@@ -10,7 +10,7 @@ import pytest
 from lmi_core.script.djl_names import inputs, outputs
 from tests.conftest import ModelDirectory, RunningServer, Serve
 
-PAGE = (Path(__file__).parents[2] / "docs" / "handlers.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "model_function.md").read_text()
 LOADING, STREAM, ASYNCHRONOUS, BATCH, ROLLING = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 Start = Callable[..., Awaitable[RunningServer]]

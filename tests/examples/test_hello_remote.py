@@ -100,7 +100,7 @@ async def test_ping_while_it_downloads(s3: S3Server, model_dir: ModelDirectory) 
     s3.fault = hold
     properties = "option.rolling_batch=torch\noption.model_id=s3://models/hello\n"
     dispatcher, plugins = dispatcher_of(model_dir({"serving.properties": properties}))
-    server = Server(dispatcher, plugins, "127.0.0.1", 0)
+    server = Server(dispatcher, plugins.handlers, "127.0.0.1", 0)
     await server.listen()
     starting = asyncio.create_task(dispatcher.start())
     assert await asyncio.to_thread(begun.wait, 30)
@@ -115,7 +115,7 @@ async def test_ping_while_it_downloads(s3: S3Server, model_dir: ModelDirectory) 
 def dispatcher_of(directory: Path) -> tuple[Dispatcher, Plugins]:
     plugins = load_plugins()
     (plan,) = read_plans(directory, {}, plugins)
-    return Dispatcher({plan.name: Model(plan, plugins)}), plugins
+    return Dispatcher({plan.name: Model(plan, plugins.formatters)}), plugins
 
 
 async def test_ctrl_c_ends_a_download_at_once(s3: S3Server) -> None:

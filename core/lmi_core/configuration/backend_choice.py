@@ -7,13 +7,14 @@ from lmi_core.configuration.keys_without_effect import KEYS_WITHOUT_EFFECT
 from lmi_core.configuration.properties import OPTION_PREFIX, declared
 from lmi_core.errors import PluginError
 from lmi_core.plugins.registry import Registry
+from lmi_core.serving_runtime import ServingRuntime
 
 # Values of DJLServing's that name engines which are gone there too.
 FORMER_ENGINES = ("deepspeed", "fastertransformer")
 
 
 def choose_backend(rolling_batch: str, backends: Registry[Backend[Any]]) -> tuple[type[Backend[Any]], str]:
-    """The backend and, in words, why it is that one. `auto` and `disable` take the best that works here."""
+    """Return the backend and, in words, why it is that one. `auto` and `disable` take the best that works here."""
     if rolling_batch not in ("auto", "disable", *FORMER_ENGINES):
         return backends.get(rolling_batch), f"option.rolling_batch={rolling_batch}"
     passed_over: list[str] = []
@@ -28,8 +29,8 @@ def choose_backend(rolling_batch: str, backends: Registry[Backend[Any]]) -> tupl
     raise PluginError(f"option.rolling_batch={rolling_batch} finds no backend: {'; '.join(passed_over)}")
 
 
-def foreign_keys(backend: type[Backend[Any]], backends: Registry[Backend[Any]]) -> dict[str, str]:
-    """Return every key that means nothing to this backend and is known otherwise, with the reason."""
+def foreign_keys(runtime: type[ServingRuntime[Any]], backends: Registry[Backend[Any]]) -> dict[str, str]:
+    """Return every key that means nothing to this runtime and is known otherwise, with the reason."""
     readers: dict[str, list[str]] = {}
     for other in backends:
         declared_keys = {key for each in declared(other.properties_type) for key in (each.key, *each.aliases)}
@@ -37,7 +38,7 @@ def foreign_keys(backend: type[Backend[Any]], backends: Registry[Backend[Any]]) 
         for key in declared_keys | arguments:
             readers.setdefault(key, []).append(other.name)
     reasons = {
-        key: f"it is for option.rolling_batch={' or '.join(sorted(names))}, and {backend.name} has nothing like it"
+        key: f"it is for option.rolling_batch={' or '.join(sorted(names))}, and {runtime.name} has nothing like it"
         for key, names in readers.items()
     }
     return {**reasons, **KEYS_WITHOUT_EFFECT}

@@ -84,7 +84,7 @@ _OPTIONS: Mapping[str, tuple[str, ...]] = {
         "use_stable_diffusion",
         "width",
     ),
-    "sessions are for models with a `handle` function of their own": (
+    "sessions are for models with a model function": (
         "enable_stateful_sessions",
         "sessions_expiration",
         "sessions_path",

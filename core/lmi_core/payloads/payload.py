@@ -7,8 +7,8 @@ import orjson
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from lmi_core.did_you_mean import did_you_mean
 from lmi_core.errors import InvalidPayload
-from lmi_core.plugins.registry import did_you_mean
 
 LONGEST_VALUE_SHOWN = 80
 

@@ -9,10 +9,10 @@ from typing import Any, Final, get_args
 from pydantic import BaseModel
 
 from lmi_core.backend import Backend
+from lmi_core.did_you_mean import did_you_mean
 from lmi_core.engines.extended_parameters import ExtendedParameters
 from lmi_core.errors import InvalidParameter
 from lmi_core.payloads.tolerant_payload import field_names, never_dropped
-from lmi_core.plugins.registry import did_you_mean
 from lmi_core.request import GenerationRequest
 
 logger = logging.getLogger(__name__)

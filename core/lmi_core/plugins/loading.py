@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.metadata import entry_points
-from inspect import Parameter, signature
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -17,16 +16,15 @@ import pluggy
 
 from lmi_core import hookspecs
 from lmi_core.backend import Backend
-from lmi_core.chats.chat_formatter import ChatFormatter
 from lmi_core.errors import PluginError
 from lmi_core.formatter import OutputFormatter
 from lmi_core.handler import Handler
+from lmi_core.plugins.formatters import FormatterRegistry
 from lmi_core.plugins.registry import FILE_MODULE_PREFIX, Registry, origin
 from lmi_core.script.formatters.model_script import CustomOutput
 from lmi_core.script.formatters.output_formatters import FormatterFunction, formatter_function
 
 ENTRY_POINT_GROUP = "lmi"
-VARIADIC = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
 HOOKS = tuple(name for name in vars(hookspecs) if name.startswith("lmi_register_"))
 
 BUILTIN_PLUGINS = (
@@ -58,18 +56,13 @@ class Plugins:
     """Everything that plugins added."""
 
     backends: Registry[Backend[Any]] = field(default_factory=lambda: Registry("backend", Backend))
-    formatters: Registry[OutputFormatter] = field(default_factory=lambda: Registry("output formatter", OutputFormatter))
-    chat_formatters: Registry[ChatFormatter] = field(default_factory=lambda: Registry("chat formatter", ChatFormatter))
+    formatters: FormatterRegistry = field(default_factory=FormatterRegistry)
     handlers: Registry[Handler] = field(default_factory=lambda: Registry("handler", Handler))
     formatter_functions: dict[str, FormatterFunction] = field(default_factory=dict)
 
     def register_formatter(self, formatter: type[OutputFormatter] | Callable[..., Any]) -> None:
         """Register a class, or a function as `model.py` may have it. Raises PluginError."""
-        if isinstance(formatter, type) and issubclass(formatter, ChatFormatter):
-            self.chat_formatters.register(formatter)
-            return
         if isinstance(formatter, type) or not callable(formatter):
-            _require_no_arguments(formatter)
             self.formatters.register(formatter)
             return
         function = formatter_function(formatter, Path(inspect.getfile(formatter)).parent)
@@ -83,18 +76,6 @@ class Plugins:
         if name in self.formatters and (named := self.formatters.get(str(name))).__module__ not in BUILTIN_PLUGINS:
             found[str(name)] = named
         return found
-
-
-def _require_no_arguments(formatter: object) -> None:
-    """Raise PluginError for a class that the core could not create for a name alone."""
-    if not isinstance(formatter, type) or not issubclass(formatter, OutputFormatter):
-        return
-    parameters = signature(formatter).parameters.values()
-    if any(each.default is each.empty and each.kind not in VARIADIC for each in parameters):
-        raise PluginError(
-            f"the output formatter {origin(formatter)} cannot be created without arguments, and its name in"
-            " option.output_formatter gives none. One that only its own handler creates needs no registration"
-        )
 
 
 def load_plugins(plugins_directory: Path | None = None, modules: Iterable[object] = ()) -> Plugins:

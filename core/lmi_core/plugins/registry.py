@@ -1,10 +1,10 @@
 """Names to the plugin classes behind them."""
 
-import difflib
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import ClassVar, Generic, Protocol, TypeVar, get_origin
 
+from lmi_core.did_you_mean import did_you_mean
 from lmi_core.errors import PluginError
 
 
@@ -25,12 +25,6 @@ def origin(plugin: object) -> str:
     if module.startswith(FILE_MODULE_PREFIX):
         return f"{getattr(sys.modules.get(module), '__file__', module)}:{name}"
     return f"{module}.{name}"
-
-
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """A sentence that suggests the nearest known name, or "" when none is near."""
-    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
-    return f" Did you mean `{near[0]}`?" if near else ""
 
 
 def _missing(plugin: type, base: type) -> list[str]:

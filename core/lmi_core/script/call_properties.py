@@ -1,6 +1,6 @@
 """A call's headers as the properties of an `Input`."""
 
-from lmi_core.handler import Call
+from lmi_core.calls.call import Call
 from lmi_core.script.djl_names.inputs import BATCH_SIZE
 
 ATTRIBUTES_HEADER = "X-Amzn-SageMaker-Custom-Attributes"

@@ -5,10 +5,11 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 
+from lmi_core.did_you_mean import did_you_mean
 from lmi_core.errors import BackendGivenUp, ConfigurationError, ModelNotFound, ModelNotReady
-from lmi_core.plugins.registry import did_you_mean
 from lmi_core.serving.hosts import Host
-from lmi_core.serving.model import Model, ModelPlan
+from lmi_core.serving.model import Model
+from lmi_core.serving.model_plan import ModelPlan
 
 logger = logging.getLogger(__name__)
 
@@ -28,7 +29,7 @@ class Dispatcher:
         return next(iter(self.models.values())) if len(self.models) == 1 else None
 
     def find(self, name: str | None) -> Model:
-        """Raises ModelNotFound."""
+        """Return the model of that name, or the only one. Raise ModelNotFound."""
         if name is None:
             model = self.only_model
             if model is None:
@@ -43,7 +44,7 @@ class Dispatcher:
 
     @property
     def largest_request(self) -> int:
-        """Bytes; the bound on a body that is read before its model is known."""
+        """The bound, in bytes, on a body that is read before its model is known."""
         return max(model.plan.server.max_request_size for model in self.models.values())
 
     @property
@@ -53,7 +54,7 @@ class Dispatcher:
 
     @contextmanager
     def admit(self, model: Model) -> Iterator[None]:
-        """A place in the model's queue; raises Overloaded or ModelNotReady before anything of the request is read."""
+        """Take a place in the model's queue; raise Overloaded or ModelNotReady before the request is read."""
         if self.draining:
             raise ModelNotReady("the server is shutting down")
         with model.admit():
@@ -74,7 +75,7 @@ class Dispatcher:
                 await asyncio.wait_for(self._idle.wait(), seconds)
 
     async def start(self) -> None:
-        """Load every model; the first that fails ends the loading of the others. Raises ConfigurationError."""
+        """Load every model; the first that fails ends the loading of the others. Raise ConfigurationError."""
         try:
             async with asyncio.TaskGroup() as group:
                 for model in self.models.values():
@@ -83,8 +84,8 @@ class Dispatcher:
             raise failures.exceptions[0] from None
 
     async def wait_given_up(self) -> None:
-        """Raises BackendGivenUp once every model's engine has failed for good."""
-        reasons = await asyncio.gather(*(model.backend.given_up() for model in self.models.values()))
+        """Raise BackendGivenUp once every model's engine has failed for good."""
+        reasons = await asyncio.gather(*(model.runtime.given_up() for model in self.models.values()))
         raise BackendGivenUp("; ".join(f"model {name}: {why}" for name, why in zip(self.models, reasons, strict=True)))
 
     async def stop(self) -> None:
@@ -94,7 +95,7 @@ class Dispatcher:
                 logger.error("a model did not stop cleanly", exc_info=result)
 
     async def health(self) -> None:
-        """Raises ModelNotReady or BackendUnhealthy unless every model can take requests."""
+        """Raise ModelNotReady or BackendUnhealthy unless every model can take requests."""
         if self.draining:
             raise ModelNotReady("the server is shutting down")
         for model in self.models.values():
@@ -102,7 +103,7 @@ class Dispatcher:
 
 
 def check_names(plans: Iterable[ModelPlan]) -> None:
-    """Raises ConfigurationError where two models would answer to one name."""
+    """Raise ConfigurationError where two models would answer to one name."""
     owners: dict[str, str] = {}
     for plan in plans:
         for name in plan.names:

@@ -1,42 +1,38 @@
-"""One served model: its configuration, its backend and its queue."""
+"""One served model: its plan, what runs it, and its queue."""
 
 import asyncio
 import itertools
 import time
-from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
-from dataclasses import dataclass, field, replace
-from pathlib import Path
-from types import SimpleNamespace
+from dataclasses import replace
 from typing import Any, TypeVar
 
-from lmi_core.backend import Backend, BackendSetup
+from lmi_core.backend import Backend
+from lmi_core.calls.call import Call
+from lmi_core.calls.generation import Generation
 from lmi_core.chats.chat_formatter import ChatAnswer
-from lmi_core.chats.chat_template import read_chat_template
-from lmi_core.configuration.backend_choice import choose_backend, foreign_keys
-from lmi_core.configuration.configuration import Configuration, Given
-from lmi_core.configuration.devices import visible_gpus
-from lmi_core.configuration.formatter_choice import FormatterNames, resolve, resolve_chat
-from lmi_core.configuration.properties import OPTION_PREFIX, HandlerProperties, ModelProperties, ServerProperties
+from lmi_core.configuration.formatter_choice import FormatterNames
+from lmi_core.configuration.properties import HandlerProperties, ServerProperties
 from lmi_core.engines.merge import merge_prompts
-from lmi_core.errors import ConfigurationError, ModelNotReady, Overloaded, RequestAborted
+from lmi_core.errors import ConfigurationError, ModelNotFound, ModelNotReady, Overloaded, RequestAborted
 from lmi_core.formatter import OutputFormatter
 from lmi_core.generation import GenerationStep
-from lmi_core.handler import Call, Generation
 from lmi_core.payloads.tolerance import IgnoredParameters, drop_unknown
-from lmi_core.plugins.loading import Plugins
+from lmi_core.plugins.formatters import FormatterRegistry
 from lmi_core.remote.fetching import fetch_all
 from lmi_core.request import GenerationRequest, ValidRequest
 from lmi_core.script.formatters.customization import Customization, check_adapter, common_adapter, take_adapters
-from lmi_core.script.formatters.model_code import ModelCode, load_code
-from lmi_core.script.formatters.model_script import SCRIPT
-from lmi_core.script.function.backend import choose_handler, find_handler, handler_setup
-from lmi_core.script.import_checks import import_warnings
-from lmi_core.serving.adapters import ModelAdapters
-from lmi_core.serving.dynamic_batch import DynamicBatch, choose_batching
+from lmi_core.script.function.adapters import FunctionAdapters
+from lmi_core.script.function.runtime import ModelFunction
+from lmi_core.serving.backend_adapters import BackendAdapters
+from lmi_core.serving.dynamic_batch import DynamicBatch
+from lmi_core.serving.model_adapters import ModelAdapters
+from lmi_core.serving.model_plan import ModelPlan
 from lmi_core.serving.request_metrics import logged
 from lmi_core.serving.running import RunningCall, RunningCalls
 from lmi_core.serving.validation import validate, with_images
+from lmi_core.serving_runtime import RuntimeSetup, ServingRuntime
 from lmi_core.tensors import Tensor, TensorBackend
 
 T = TypeVar("T")
@@ -44,174 +40,106 @@ T = TypeVar("T")
 LONG_PROMPT = 20_000  # characters; about 5 ms of tokenizing
 
 
-@dataclass(frozen=True, slots=True)
-class ModelPlan:
-    """What a model directory asks for, checked, with nothing started."""
-
-    name: str
-    directory: Path
-    configuration: Configuration
-    server: ServerProperties
-    options: HandlerProperties
-    backend: type[Backend[Any]]
-    backend_reason: str
-    setup: BackendSetup[Any]
-    formatters: FormatterNames
-    chat_formatters: FormatterNames
-    chat_template: str | None  # in place of the tokenizer's own
-    code: ModelCode = field(default_factory=ModelCode)
-    version: str | None = None  # the only one that requests may ask for; None is any
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Every name that requests may give the model: those of `option.served_model_name`, then its own."""
-        return tuple(dict.fromkeys([*self.options.served_model_names, self.name]))
-
-    @property
-    def configs(self) -> SimpleNamespace:
-        """Every option with its value in force, as text, for the code of the model's author."""
-        values = {each.key.removeprefix(OPTION_PREFIX): each.value for each in self.configuration.effective()}
-        return SimpleNamespace(**values, model_dir=str(self.directory), model_id_or_path=values.get("model_id"))
-
-    @property
-    def warnings(self) -> list[str]:
-        """What is given and has another effect than its author may think."""
-        return [*self.configuration.warnings, *self.code.warnings()]
-
-
-def read_plan(
-    name: str,
-    directory: Path,
-    environment: Mapping[str, str],
-    plugins: Plugins,
-    common: Iterable[Given] = (),
-    version: str | None = None,
-) -> ModelPlan:
-    """Read and check a model directory; imports no engine. Raises ConfigurationError with all that is wrong.
-
-    `common` are the server's keys for all its models.
-    """
-    configuration = Configuration.read(directory, environment, common)
-    try:
-        plan = _read_plan(name, directory, configuration, plugins, version)
-    except ConfigurationError as error:
-        raise type(error)(_all_that_is_wrong(configuration, error)) from error
-    configuration.raise_errors()
-    return plan
-
-
-def _all_that_is_wrong(configuration: Configuration, last: ConfigurationError) -> str:
-    errors = "\n".join(configuration.errors)
-    further = [] if last.message == errors else [last.message]
-    return "\n".join([*configuration.errors, *further, *(f"warning: {each}" for each in configuration.warnings)])
-
-
-def _read_plan(
-    name: str, directory: Path, configuration: Configuration, plugins: Plugins, version: str | None
-) -> ModelPlan:
-    server = configuration.load(ServerProperties)
-    options = configuration.load(HandlerProperties)
-    script = find_handler(directory, options)
-    if script is None:
-        options = choose_batching(server, options, configuration)
-        configuration.warnings += one_copy_warnings(server)
-    backend, reason = (
-        choose_handler(script, configuration, options)
-        if script
-        else choose_backend(options.rolling_batch, plugins.backends)
-    )
-    properties = configuration.load(backend.properties_type)
-    passed: Collection[str] = configuration.undeclared_options()
-    if passed and script is None:
-        passed = backend.engine_arguments()
-    arguments = configuration.pass_through(passed)
-    configuration.explain_unread(foreign_keys(backend, plugins.backends))
-    configuration.raise_errors()
-    code = ModelCode() if script else load_code(directory, options, plugins, directory / properties.adapters)
-    base_options = code.base_options(options, plugins)
-    formatters, chat_formatters = resolve(base_options), resolve_chat(base_options)
-    for formatter in (formatters.whole, formatters.stream):
-        plugins.formatters.get(formatter)
-    for formatter in (chat_formatters.whole, chat_formatters.stream):
-        if formatter not in plugins.chat_formatters:
-            plugins.formatters.get(formatter)
-    configuration.warnings += import_warnings(directory / (options.script or SCRIPT), options.enable_venv)
-    configuration.warnings += adapters_warnings(directory, properties)
-    setup: BackendSetup[Any] = BackendSetup(directory, properties, arguments, server.retry_threshold)
-    if script is not None:
-        setup = handler_setup(setup, script, configuration, server, options)
-    template = read_chat_template(options.chat_template, directory)
-    return ModelPlan(
-        name=name,
-        directory=directory,
-        configuration=configuration,
-        server=server,
-        options=options,
-        backend=backend,
-        backend_reason=reason,
-        setup=setup,
-        formatters=formatters,
-        chat_formatters=chat_formatters,
-        chat_template=template,
-        code=code,
-        version=version,
-    )
-
-
-def adapters_warnings(directory: Path, properties: ModelProperties) -> list[str]:
-    """Return what to say of a folder of adapters that was named, and is not there."""
-    default = ModelProperties.model_fields["adapters"].default
-    if properties.adapters == default or (directory / properties.adapters).is_dir():
-        return []
-    return [f"option.adapters={properties.adapters}: there is no such folder in the model directory"]
-
-
-def one_copy_warnings(server: ServerProperties) -> list[str]:
-    """Return what to say of workers where an engine serves the model, which DJLServing would load once for each."""
-    fewest, most = server.workers(visible_gpus())
-    if most == 1:
-        return []
-    return [f"{fewest} to {most} workers: the model is loaded once, and its engine batches all requests"]
-
-
 class Model:
     """A model as it is served. `start` makes it ready; until then, and after a failure, it takes no request."""
 
-    def __init__(self, plan: ModelPlan, plugins: Plugins) -> None:
+    def __init__(self, plan: ModelPlan, formatters: FormatterRegistry) -> None:
         self.plan = plan
         self.name = plan.name
         self.names = plan.names
-        self.plugins = plugins
         self.formatters = plan.formatters
         self.configs = plan.configs
-        self.backend: Backend[Any] = plan.backend(plan.setup)
-        self.adapters = self._model_adapters()
         self.ready = False
         self.created = int(time.time())
         self.running = RunningCalls()
         self.ignored = IgnoredParameters(self.name)
-        self._in_flight = 0
-        self._inference_ids = itertools.count(1)
-        self._tokenizing = asyncio.Lock()  # huge prompts take a core at most
-        self.most_in_flight = plan.server.job_queue_size + plan.setup.properties.max_rolling_batch_size
+        self.max_in_flight = plan.server.job_queue_size + plan.setup.properties.max_rolling_batch_size
         self.dynamic_batch: DynamicBatch | None = None
         if plan.options.dynamic_batching:
             self.dynamic_batch = DynamicBatch(plan.server.batch_size, plan.server.max_batch_delay / 1000)
+        self._formatters = formatters
+        self._in_flight = 0
+        self._inference_ids = itertools.count(1)
+        self._tokenizing = asyncio.Lock()  # huge prompts take a core at most
+        self._create_runtime(plan.setup)
+
+    def _create_runtime(self, setup: RuntimeSetup[Any]) -> None:
+        """Take what runs the model, which is cheap and imports no engine. Raise ConfigurationError."""
+        plan = self.plan
+        self.runtime: ServingRuntime[Any]
+        self.adapters: ModelAdapters
+        self.function: ModelFunction | None = None
+        self._backend: Backend[Any] | None = None
+        if plan.backend is None:
+            self.runtime = self.function = ModelFunction(setup)
+            self.adapters = FunctionAdapters(self.function)
+        else:
+            self.runtime = self._backend = plan.backend(setup)
+            own = plan.directory / plan.setup.properties.adapters
+            self.adapters = BackendAdapters(self._backend, plan.code, plan.directory, own)
 
     @property
     def warnings(self) -> list[str]:
-        """Those of the plan, and what the engine does otherwise than the directory asks."""
-        return [*self.plan.warnings, *self.backend.warnings]
+        """The plan's warnings, and what the engine does otherwise than the directory asks."""
+        return [*self.plan.warnings, *self.runtime.warnings]
+
+    @property
+    def backend(self) -> Backend[Any]:
+        """The engine behind the model. Raise ModelNotFound where the model function answers in place of one."""
+        if self._backend is None:
+            raise ModelNotFound(f"model `{self.name}` has no engine here: its model function answers")
+        return self._backend
+
+    @property
+    def generates(self) -> bool:
+        """Whether there is a backend; otherwise the model function answers."""
+        return self._backend is not None
+
+    @property
+    def runtime_name(self) -> str:
+        """The name of the backend, or of what calls the model function."""
+        return self.runtime.name
+
+    @property
+    def options(self) -> HandlerProperties:
+        """How the model's requests are read, and its answers written."""
+        return self.plan.options
+
+    @property
+    def server(self) -> ServerProperties:
+        """How the model is served."""
+        return self.plan.server
+
+    @property
+    def version(self) -> str | None:
+        """The only version that requests may ask for; None is any."""
+        return self.plan.version
+
+    @property
+    def model_id(self) -> str | None:
+        """The value of `option.model_id`."""
+        model_id: str | None = self.plan.setup.properties.model_id
+        return model_id
+
+    @property
+    def chat_formatters(self) -> FormatterNames:
+        """What writes the answers in LMI's schema for chats."""
+        return self.plan.chat_formatters
+
+    @property
+    def chat_template(self) -> str | None:
+        """The chat template in place of the tokenizer's own."""
+        return self.plan.chat_template
 
     async def start(self) -> None:
-        """Raises ConfigurationError when the model cannot be loaded, also when that takes too long."""
+        """Load the model. Raise ConfigurationError when it cannot be loaded, also when that takes too long."""
         limit = self.plan.options.model_loading_timeout
         try:
             async with asyncio.timeout(limit) as deadline:
                 await self._download()
-                await self.backend.start()
+                await self.runtime.start()
         except TimeoutError:
-            if not deadline.expired():  # the backend's own
+            if not deadline.expired():  # the runtime's own
                 raise
             raise ConfigurationError(
                 f"model {self.name} did not load within option.model_loading_timeout={limit} seconds"
@@ -219,40 +147,35 @@ class Model:
         self.ready = True
 
     async def _download(self) -> None:
-        """Copy what lies elsewhere to this host, and take a backend that is created from the copies."""
-        downloads = self.plan.backend.downloads(self.plan.setup)
+        """Copy what lies elsewhere to this host, and take a runtime that is created from the copies."""
+        downloads = self.plan.runtime.downloads(self.plan.setup)
         if not downloads:
             return
         folders = await fetch_all(downloads)
         try:
-            self.backend = self.plan.backend(self.plan.setup.with_folders(folders))
+            self._create_runtime(self.plan.setup.with_folders(folders))
         except ConfigurationError as error:
             sources = ", ".join(str(model) for model in downloads.values())
             raise ConfigurationError(f"{sources}: {error.message}") from error
-        self.adapters = self._model_adapters()
         if "model_id" in folders:
             self.configs.model_id_or_path = str(folders["model_id"])
 
-    def _model_adapters(self) -> ModelAdapters:
-        own = self.plan.directory / self.plan.setup.properties.adapters
-        return ModelAdapters(self.backend, self.plan.code, self.plan.directory, own)
-
     async def stop(self) -> None:
         self.ready = False
-        await self.backend.stop()
+        await self.runtime.stop()
 
     async def health(self) -> None:
-        """Raises ModelNotReady or BackendUnhealthy."""
+        """Raise ModelNotReady or BackendUnhealthy unless the model can take requests."""
         if not self.ready:
             raise ModelNotReady(f"model {self.name} is loading")
-        await self.backend.health()
+        await self.runtime.health()
 
     @contextmanager
     def admit(self) -> Iterator[None]:
-        """A place in the bounded queue; raises Overloaded before anything of the request was read."""
+        """Take a place in the bounded queue; raise Overloaded before anything of the request was read."""
         if not self.ready:
             raise ModelNotReady(f"model {self.name} is not ready")
-        if self._in_flight >= self.most_in_flight:
+        if self._in_flight >= self.max_in_flight:
             raise Overloaded(f"model {self.name} has {self._in_flight} requests in its queue, the most it takes")
         self._in_flight += 1
         try:
@@ -265,17 +188,15 @@ class Model:
         return name if name in self.names else self.names[0]
 
     def new_formatter(self, name: str) -> OutputFormatter:
-        """Raises PluginError for a name that no plugin registers."""
-        return self.plugins.formatters.get(name)()
+        """Create the output formatter of that name. Raise PluginError where no plugin registers it."""
+        return self._formatters.create(name)
 
     def new_chat_formatter(self, name: str, answer: ChatAnswer) -> OutputFormatter:
-        """Return the formatter of chats by that name, or the one that writes any answer."""
-        if name in self.plugins.chat_formatters:
-            return self.plugins.chat_formatters.get(name)(answer)
-        return self.new_formatter(name)
+        """Create the formatter of chats by that name, or the one that writes any answer."""
+        return self._formatters.create_for_chat(name, answer)
 
     def customize(self, call: Call) -> tuple[Call, Customization]:
-        """The model's own code, or that of the adapter that the call names, and the call without the name."""
+        """Return the model's own code, or that of the adapter that the call names, and the call without the name."""
         call, adapters = take_adapters(call)
         for name in dict.fromkeys(adapters):
             if name is not None:
@@ -289,7 +210,7 @@ class Model:
         )
 
     def drop_unknown(self, generation: Generation) -> Generation:
-        """Drop the parameters that nobody knows: their names join `ignored`. Raises InvalidParameter."""
+        """Drop the parameters that nobody knows: their names join `ignored`. Raise InvalidParameter."""
         strict = generation.strict or self.plan.options.strict_parameters
         dropped = [drop_unknown(request, self.backend, strict) for request in generation.requests]
         ignored = dict.fromkeys(name for _, names in dropped for name in names)
@@ -297,7 +218,10 @@ class Model:
         return replace(generation, requests=requests, ignored=(*generation.ignored, *ignored))
 
     async def validate(self, requests: Sequence[GenerationRequest], request_id: str) -> list[ValidRequest]:
-        """Raises InvalidParameter, or InvalidPayload for images. Long prompts are tokenized beside the event loop."""
+        """Return the requests, checked against the backend; long prompts are tokenized beside the event loop.
+
+        Raise InvalidParameter, or InvalidPayload for images.
+        """
         if any(request.images for request in requests):
             requests = [await with_images(request, self.backend) for request in requests]
         if sum(len(request.prompt) for request in requests) > LONG_PROMPT:
@@ -311,9 +235,9 @@ class Model:
         return [validate(request, self.backend, f"{request_id}-{i}") for i, request in enumerate(requests)]
 
     def generate(self, requests: Sequence[ValidRequest], request_id: str = "") -> AsyncGenerator[GenerationStep, None]:
-        """The steps of a call's prompts as they come. Closing it aborts them all; so does `running.abort`.
+        """Yield the steps of a call's prompts as they come. Closing it aborts them all; so does `running.abort`.
 
-        Aborted so, each unfinished sequence ends with a step of its own.
+        After `running.abort` each unfinished sequence ends with a step of its own.
         """
         steps = self._generate(requests, request_id)
         return logged(request_id, requests, steps) if self.plan.server.log_request_metric else steps
@@ -340,7 +264,7 @@ class Model:
     async def infer(
         self, inputs: Mapping[str, Tensor], request_id: str = ""
     ) -> AsyncGenerator[Mapping[str, Tensor], None]:
-        """The responses of a backend that takes tensors. Closing it aborts the request; so does `running.abort`."""
+        """Yield the responses of a backend that takes tensors. Closing it aborts the call; so does `running.abort`."""
         backend = self.backend
         assert isinstance(backend, TensorBackend), backend.name
         with self.running.call(request_id, self.plan.options.predict_timeout) as call:
@@ -366,5 +290,5 @@ class Model:
 
 
 def sequences(requests: Sequence[ValidRequest]) -> set[tuple[int, int]]:
-    """As steps name them: the place of the prompt, and the sequence's own."""
+    """Return the sequences as steps name them: the index of the prompt, and the sequence's own."""
     return {(place, i) for place, request in enumerate(requests) for i in range(request.parameters.num_sequences)}

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from lmi_core.calls.served_model import ServedModel
 from lmi_core.chats.chat import Chat
 from lmi_core.chats.chat_formatter import ChatAnswer
 from lmi_core.chats.chat_template import REFUSED_BY_TEMPLATE, find_chat_template
@@ -13,7 +14,6 @@ from lmi_core.errors import InvalidPayload
 from lmi_core.formatter import OutputFormatter
 from lmi_core.handler import Call, Generation
 from lmi_core.request import GenerationRequest
-from lmi_core.serving.model import Model
 from lmi_handlers.chat.functions import in_older_words, with_tool_messages
 from lmi_handlers.chat.images import image_sources
 from lmi_handlers.chat.messages import template_messages
@@ -28,9 +28,9 @@ UP_TO_THE_CONTEXT = 2**31  # tokens; what is beyond the model's context is cut
 logger = logging.getLogger(__name__)
 
 
-def read_chat(given: Mapping[str, Any], model: Model) -> tuple[ChatRequest, tuple[str, ...]]:
+def read_chat(given: Mapping[str, Any], model: ServedModel) -> tuple[ChatRequest, tuple[str, ...]]:
     """Return the request and the names of the fields that were ignored. Raises InvalidPayload."""
-    return take_fields(given, ChatRequest, model.plan.options.strict_parameters)
+    return take_fields(given, ChatRequest, model.options.strict_parameters)
 
 
 class ChatForm(NamedTuple):
@@ -40,7 +40,7 @@ class ChatForm(NamedTuple):
     details: bool = False  # whether it has a place for the ids of tokens, and for what is known of the prompt's
 
 
-def chat_generation(payload: ChatRequest, call: Call, model: Model, form: ChatForm) -> Generation:
+def chat_generation(payload: ChatRequest, call: Call, model: ServedModel, form: ChatForm) -> Generation:
     """Render the chat template. Raises InvalidPayload."""
     if payload.user is not None:
         logger.info("request %s is of user %r", call.request_id, payload.user)
@@ -58,31 +58,31 @@ def chat_generation(payload: ChatRequest, call: Call, model: Model, form: ChatFo
     return Generation((request,), form.new_formatter(answer))
 
 
-def _template(payload: ChatRequest, model: Model) -> str:
-    if payload.chat_template is not None and not model.plan.options.trust_request_chat_template:
+def _template(payload: ChatRequest, model: ServedModel) -> str:
+    if payload.chat_template is not None and not model.options.trust_request_chat_template:
         raise InvalidPayload(
             "`chat_template` is a program, which only the model's own directory may bring: set option.chat_template "
             "there, or option.trust_request_chat_template=true to trust everyone who sends requests"
         )
-    configured = payload.chat_template or model.plan.chat_template
+    configured = payload.chat_template or model.chat_template
     return find_chat_template(configured, model.backend.tokenizer, bool(payload.offered_tools))
 
 
-def _tools(payload: ChatRequest, model: Model, template: str) -> ToolUse:
+def _tools(payload: ChatRequest, model: ServedModel, template: str) -> ToolUse:
     try:
         return use_tools(
             payload.offered_tools,
             payload.choice,
             payload.parallel_tool_calls is not False and not payload.functions,
             template,
-            model.plan.options.tool_call_parser,
-            model.plan.options.enable_auto_tool_choice,
+            model.options.tool_call_parser,
+            model.options.enable_auto_tool_choice,
         )
     except InvalidPayload as error:
         raise (in_older_words(error) if payload.functions or payload.function_call else error) from None
 
 
-def _prompt(payload: ChatRequest, model: Model, template: str, tools: ToolUse) -> str:
+def _prompt(payload: ChatRequest, model: ServedModel, template: str, tools: ToolUse) -> str:
     continues = bool(payload.continue_final_message)
     messages = template_messages(with_tool_messages(payload.messages, template), template, model.backend)
     begins = not continues and payload.add_generation_prompt is not False
@@ -97,7 +97,7 @@ def _prompt(payload: ChatRequest, model: Model, template: str, tools: ToolUse) -
 
 
 def _request(
-    payload: ChatRequest, model: Model, use: ReasoningUse, guide: Guide | None, markers: tuple[str, ...]
+    payload: ChatRequest, model: ServedModel, use: ReasoningUse, guide: Guide | None, markers: tuple[str, ...]
 ) -> GenerationRequest:
     further: dict[str, Any] = {
         "logprobs": payload.top_logprobs or None,
@@ -122,7 +122,9 @@ def _request(
     )
 
 
-def _answer(payload: ChatRequest, call: Call, model: Model, tools: ToolUse, reasoning: Reasoning | None) -> ChatAnswer:
+def _answer(
+    payload: ChatRequest, call: Call, model: ServedModel, tools: ToolUse, reasoning: Reasoning | None
+) -> ChatAnswer:
     return ChatAnswer(
         response_id=f"chatcmpl-{call.request_id}",
         model=model.name_asked(payload.model),

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from lmi_core.backend import Backend
+from lmi_core.calls.served_model import ServedModel
 from lmi_core.chats.images import ImageSource
 from lmi_core.configuration.properties import HandlerProperties
 from lmi_core.errors import InvalidPayload
-from lmi_core.serving.model import Model
 from lmi_handlers.chat.image_fetching import fetch_image, too_large
 from lmi_handlers.chat.messages import ContentPart, Message
 
@@ -52,12 +52,12 @@ class GivenImage(ImageSource):
         return data
 
 
-def image_sources(messages: Sequence[Message], model: Model) -> tuple[ImageSource, ...]:
+def image_sources(messages: Sequence[Message], model: ServedModel) -> tuple[ImageSource, ...]:
     """In the messages' order. Raises InvalidPayload for more than the model takes."""
     parts = image_parts(messages)
     if not parts:
         return ()
-    options, backend = model.plan.options, model.backend
+    options, backend = model.options, model.backend
     most = min(backend.max_images, options.max_images)
     if most < len(parts):
         raise InvalidPayload(_too_many(list(parts)[most], most, backend))

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from lmi_core.calls.served_model import ServedModel
 from lmi_core.chats.reasoning.parser import AnswerContext
 from lmi_core.chats.reasoning.reader import Reasoning
-from lmi_core.serving.model import Model
 from lmi_handlers.chat.reasoning_limit import reasoning_limit
 from lmi_handlers.chat.request import ChatRequest
 from lmi_handlers.fields.guides import Guide
@@ -24,9 +24,11 @@ class ReasoningUse:
     limit: Mapping[str, Any] = field(default_factory=dict)  # `reasoning_budget`, where the client gives one
 
 
-def use_reasoning(payload: ChatRequest, model: Model, prompt: str, guide: Guide | None, tools: bool) -> ReasoningUse:
+def use_reasoning(
+    payload: ChatRequest, model: ServedModel, prompt: str, guide: Guide | None, tools: bool
+) -> ReasoningUse:
     """`tools`: the model may call some. Where a guide cannot leave the reasoning free, the prompt ends it."""
-    reasoning_format = model.plan.options.reasoning_format
+    reasoning_format = model.options.reasoning_format
     if reasoning_format is None:
         return ReasoningUse(prompt, limit=reasoning_limit(payload.thinking_token_budget, model, AnswerContext(prompt)))
     disabled = any(payload.template_arguments.get(name) is False for name in SWITCHES)

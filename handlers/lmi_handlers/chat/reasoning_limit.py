@@ -2,20 +2,20 @@
 
 from typing import Any
 
+from lmi_core.calls.served_model import ServedModel
 from lmi_core.chats.reasoning.parser import AnswerContext
 from lmi_core.errors import InvalidPayload
-from lmi_core.serving.model import Model
 from lmi_core.tokenizer import Tokenizer
 from lmi_handlers.fields.sampling import NO_BUDGET
 
 FIELD = "thinking_token_budget"
 
 
-def reasoning_limit(budget: int | None, model: Model, context: AnswerContext) -> dict[str, Any]:
+def reasoning_limit(budget: int | None, model: ServedModel, context: AnswerContext) -> dict[str, Any]:
     """Return `reasoning_budget`, where there is a limit. Raises InvalidPayload."""
     if budget is None or budget == NO_BUDGET:
         return {}
-    reasoning_format = model.plan.options.reasoning_format
+    reasoning_format = model.options.reasoning_format
     if reasoning_format is None:
         raise InvalidPayload(
             f"`{FIELD}` is only for models whose reasoning is marked: set option.reasoning_parser. Given: {budget}"
@@ -24,7 +24,7 @@ def reasoning_limit(budget: int | None, model: Model, context: AnswerContext) ->
     if markers is None:
         raise InvalidPayload(
             f"`{FIELD}` must be null or {NO_BUDGET} with option.reasoning_parser="
-            f"{model.plan.options.reasoning_parser}: no marker alone ends this reasoning. Given: {budget}"
+            f"{model.options.reasoning_parser}: no marker alone ends this reasoning. Given: {budget}"
         )
     tokenizer = model.backend.tokenizer
     starts = [tokenizer.encode(marker, False) for marker in markers.starts]

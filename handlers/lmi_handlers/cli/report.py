@@ -32,7 +32,7 @@ def print_check(
     console = _console()
     launch = read_launch(arguments, environment, fetch=cached_directory)
     _print_launch(console, launch)
-    models = [Model(plan, plugins) for plan in launch_plans(launch, environment, plugins)]
+    models = [Model(plan, plugins.formatters) for plan in launch_plans(launch, environment, plugins)]
     for model in models:
         _print_model(console, model)
     if strict:
@@ -101,11 +101,14 @@ def _print_launch(console: Console, launch: Launch) -> None:
 def _print_model(console: Console, model: Model) -> None:
     plan = model.plan
     console.print(f"model {plan.name}: {plan.directory}")
-    console.print(f"  backend: {plan.backend.name} ({plan.backend_reason})")
+    if plan.backend is None:
+        console.print(f"  model function: {plan.runtime_reason}")
+    else:
+        console.print(f"  backend: {plan.backend.name} ({plan.runtime_reason})")
     console.print(f"  output formatter: {plan.formatters.whole}; {plan.formatters.stream} for streams")
     for line in plan.code.descriptions():
         console.print(f"  {line}")
-    for option, remote in plan.backend.downloads(plan.setup).items():
+    for option, remote in plan.runtime.downloads(plan.setup).items():
         console.print(f"  option.{option}: {forecast(remote, os.environ)}")
     for warning in model.warnings:
         console.print(f"  warning: {warning}")

@@ -17,7 +17,8 @@ from lmi_core.engines.logs import LOG_LEVEL_VARIABLE, configure_logging
 from lmi_core.errors import ConfigurationError
 from lmi_core.plugins.loading import Plugins, load_plugins
 from lmi_core.serving.dispatcher import Dispatcher, check_names
-from lmi_core.serving.model import Model, ModelPlan, read_plan
+from lmi_core.serving.model import Model
+from lmi_core.serving.model_plan import ModelPlan, read_plan
 from lmi_handlers.container.launch import Launch, read_launch
 from lmi_handlers.container.search import Arguments, PlacedModel
 from lmi_handlers.container.settings import for_models
@@ -78,13 +79,13 @@ def _read_plans(
 async def _serve(
     plans: list[ModelPlan], plugins: Plugins, launch: Launch, drain_seconds: float, *, strict: bool
 ) -> None:
-    models = [Model(plan, plugins) for plan in plans]
+    models = [Model(plan, plugins.formatters) for plan in plans]
     for model in models:
         _log(model)
     if strict:
         refuse_warnings([*launch.warnings, *(warning for model in models for warning in model.warnings)])
     host, port = launch.address
-    server = Server(Dispatcher({model.name: model for model in models}), plugins, host.value, int(port.value))
+    server = Server(Dispatcher({model.name: model for model in models}), plugins.handlers, host.value, int(port.value))
 
     def on_ready() -> None:
         gc.collect()
@@ -118,4 +119,4 @@ def refuse_warnings(warnings: Sequence[str]) -> None:
 def _log(model: Model) -> None:
     for warning in model.warnings:
         logger.warning("model %s: %s", model.name, warning)
-    logger.info("model %s: backend %s (%s)", model.name, model.plan.backend.name, model.plan.backend_reason)
+    logger.info("model %s: %s", model.name, model.plan.served_by)

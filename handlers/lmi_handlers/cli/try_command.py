@@ -18,9 +18,9 @@ from lmi_core.backend import BackendSetup
 from lmi_core.engines.logs import LOG_LEVEL_VARIABLE, configure_logging
 from lmi_core.errors import ConfigurationError
 from lmi_core.plugins.loading import Plugins, load_plugins
-from lmi_core.script.function.backend import HandlerBackend
 from lmi_core.serving.dispatcher import Dispatcher
-from lmi_core.serving.model import Model, ModelPlan
+from lmi_core.serving.model import Model
+from lmi_core.serving.model_plan import ModelPlan
 from lmi_handlers.cli.serving import read_plans
 from lmi_handlers.http.application import create_application
 
@@ -87,8 +87,8 @@ def _state(directory: Path) -> dict[Path, tuple[int, int]]:
 
 
 def _scripted(plan: ModelPlan, plugins: Plugins, say: str | None) -> ModelPlan:
-    """With words in place of the model. A `handle` function needs none, so it is called as it is."""
-    if issubclass(plan.backend, HandlerBackend) or (plan.backend.name == SCRIPTED and say is None):
+    """Return the plan with words in place of the model; a model function needs none, so it is called as it is."""
+    if plan.backend is None or (plan.backend.name == SCRIPTED and say is None):
         return plan
     backend = plugins.backends.get(SCRIPTED)
     properties = backend.properties_type.model_validate(
@@ -98,11 +98,11 @@ def _scripted(plan: ModelPlan, plugins: Plugins, say: str | None) -> ModelPlan:
 
 
 async def _ask(plan: ModelPlan, plugins: Plugins, trial: Trial) -> bool:
-    dispatcher = Dispatcher({plan.name: Model(plan, plugins)})
+    dispatcher = Dispatcher({plan.name: Model(plan, plugins.formatters)})
     async with AsyncExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="lmi-try-"))
         socket = str(Path(folder) / "socket")
-        runner = web.AppRunner(create_application(dispatcher, plugins), access_log=None)
+        runner = web.AppRunner(create_application(dispatcher, plugins.handlers), access_log=None)
         await runner.setup()
         stack.push_async_callback(runner.cleanup)
         stack.push_async_callback(dispatcher.stop)

@@ -30,7 +30,7 @@ VARIABLES: tuple[Declared, ...] = (
     # SageMaker
     honoured(BIND_TO_PORT, "The port to listen on; the host is 0.0.0.0 then, unless one is given."),
     honoured(BASE_DIRECTORY, "The folder that holds `model`, the place of the model, in place of `/opt/ml`."),
-    honoured("SAGEMAKER_NUM_MODEL_WORKERS", "Processes of a `handle` function.", "minWorkers", "maxWorkers"),
+    honoured("SAGEMAKER_NUM_MODEL_WORKERS", "Processes of a model function.", "minWorkers", "maxWorkers"),
     honoured("SAGEMAKER_STARTUP_TIMEOUT", "Seconds that loading may take.", "option.model_loading_timeout"),
     honoured("SAGEMAKER_MODEL_SERVER_TIMEOUT_SECONDS", "Seconds to wait for the next token.", "option.predict_timeout"),
     honoured("SAGEMAKER_MAX_REQUEST_SIZE", "Most bytes in the body of a request.", "max_request_size"),

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from lmi_core.serving.model import Model
+from lmi_core.calls.served_model import ServedModel
 from lmi_handlers.fields.guides import Guide, GuideFields
 from lmi_handlers.fields.vocabulary import refuse_hidden_sequences, translate
 
@@ -177,7 +177,7 @@ class CallFields(SamplingFields):
         )
 
     def parameters(
-        self, model: Model, further: Mapping[str, Any], guide: Guide | None
+        self, model: ServedModel, further: Mapping[str, Any], guide: Guide | None
     ) -> tuple[dict[str, Any], dict[str, str]]:
         """LMI's parameters for this model, and what the client calls each. Raises InvalidPayload."""
         if self.truncate_prompt_tokens == AS_MANY_AS_FIT:

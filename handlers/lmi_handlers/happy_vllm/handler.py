@@ -6,6 +6,7 @@ from typing import Annotated, ClassVar
 import orjson
 from pydantic import ConfigDict, Field
 
+from lmi_core.calls.served_model import ServedModel, ServedModels
 from lmi_core.errors import LmiError
 from lmi_core.formatter import OutputFormatter
 from lmi_core.handler import Answer, Call, Generation, Handler, Route
@@ -14,8 +15,6 @@ from lmi_core.payloads.payload import read_object
 from lmi_core.payloads.tolerance import names_of
 from lmi_core.payloads.tolerant_payload import TolerantPayload, read_known
 from lmi_core.request import GenerationRequest
-from lmi_core.serving.dispatcher import Dispatcher
-from lmi_core.serving.model import Model
 from lmi_handlers.fields.vocabulary import refuse_hidden_sequences
 from lmi_handlers.happy_vllm.formatters import HappyVllmFormatter, HappyVllmStreamFormatter
 from lmi_handlers.happy_vllm.payload import HappyVllmPayload
@@ -35,10 +34,10 @@ class AbortPayload(TolerantPayload):
     )
 
 
-async def abort_request(call: Call, dispatcher: Dispatcher) -> Answer:
+async def abort_request(call: Call, dispatcher: ServedModels) -> Answer:
     """Ends a request of any dialect; it is answered with what it has generated and the finish reason `abort`."""
     models = list(dispatcher.models.values())
-    strict = any(model.plan.options.strict_parameters for model in models)
+    strict = any(model.options.strict_parameters for model in models)
     payload, ignored = read_known(call.body, AbortPayload, strict)
     for model in models:
         model.ignored.report(ignored, lambda: names_of([AbortPayload]))
@@ -78,8 +77,8 @@ class HappyVllmHandler(Handler):
         name = read_object(body).get("model")
         return name if isinstance(name, str) else None
 
-    def parse(self, call: Call, model: Model) -> Generation:
-        payload, ignored = read_known(call.body, HappyVllmPayload, model.plan.options.strict_parameters)
+    def parse(self, call: Call, model: ServedModel) -> Generation:
+        payload, ignored = read_known(call.body, HappyVllmPayload, model.options.strict_parameters)
         parameters, names = payload.translated()
         streams = call.path.endswith("_stream")
         if streams:
@@ -93,7 +92,7 @@ class HappyVllmHandler(Handler):
         )
         return Generation((request,), formatter, ignored=ignored)
 
-    def error(self, error: LmiError, model: Model | None, formatter: OutputFormatter | None) -> Answer:
+    def error(self, error: LmiError, model: ServedModel | None, formatter: OutputFormatter | None) -> Answer:
         return _detail(STATUSES.get(error.kind, INVALID_STATUS), error.message)
 
 

@@ -5,11 +5,11 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import ConfigDict, Field, model_validator
 
+from lmi_core.calls.served_model import ServedModel
 from lmi_core.chats.chat import Chat
 from lmi_core.chats.chat_template import find_chat_template
 from lmi_core.errors import InvalidPayload
 from lmi_core.payloads.tolerant_payload import TolerantPayload
-from lmi_core.serving.model import Model
 from lmi_core.tokenizer import Tokenizer
 from lmi_handlers.chat.images import image_parts
 from lmi_handlers.chat.messages import Message, template_messages
@@ -41,19 +41,19 @@ class TokenizePayload(ToolPayload):
             raise ValueError("one of `prompt` and `messages` is required")
         return self
 
-    def text(self, model: Model) -> str:
+    def text(self, model: ServedModel) -> str:
         """Raises InvalidPayload where the messages cannot be rendered."""
         if self.messages is None:
             return self.prompt or ""
         tokenizer = model.backend.tokenizer
-        template = find_chat_template(model.plan.chat_template, tokenizer, with_tools=False)
+        template = find_chat_template(model.chat_template, tokenizer, with_tools=False)
         for place in image_parts(self.messages):
             raise InvalidPayload(f"`{place}` is an image, and only text is split into tokens here")
         messages = template_messages(self.messages, template, model.backend)
         arguments = {"add_generation_prompt": self.add_generation_prompt}
         return tokenizer.render_chat(Chat(messages, template_arguments=arguments), template)
 
-    def tokenize(self, model: Model) -> list[int]:
+    def tokenize(self, model: ServedModel) -> list[int]:
         special = self.messages is None if self.add_special_tokens is None else self.add_special_tokens
         return model.backend.tokenizer.encode(self.text(model), special)
 
@@ -102,7 +102,7 @@ def _chunks(payload: SplitPayload, tokenizer: Tokenizer) -> Iterator[str]:
         yield chunk
 
 
-def metadata(payload: MetadataPayload, model: Model) -> dict[str, Any]:
+def metadata(payload: MetadataPayload, model: ServedModel) -> dict[str, Any]:
     """The number of tokens, and the part of the text that would be cut off."""
     tokenizer = model.backend.tokenizer
     ids = tokenizer.encode(payload.text, add_special_tokens=False)

@@ -8,13 +8,12 @@ from typing import TypeVar
 
 import orjson
 
+from lmi_core.calls.served_model import ManagedModel, ServedModels
 from lmi_core.errors import InvalidPayload, LmiError
 from lmi_core.handler import Answer, Call, Route
 from lmi_core.payloads.payload import read_payload, shown
 from lmi_core.payloads.tolerance import names_of
 from lmi_core.payloads.tolerant_payload import read_known
-from lmi_core.serving.dispatcher import Dispatcher
-from lmi_core.serving.model import Model
 from lmi_handlers.happy_vllm.texts import (
     DecodePayload,
     MetadataPayload,
@@ -29,7 +28,7 @@ from lmi_handlers.http.admission import generating_model
 P = TypeVar("P", bound=ToolPayload)
 
 
-async def info(call: Call, dispatcher: Dispatcher) -> Answer:
+async def info(call: Call, dispatcher: ServedModels) -> Answer:
     with generating_model(call, dispatcher) as model:
         return _json(
             {
@@ -43,11 +42,11 @@ async def info(call: Call, dispatcher: Dispatcher) -> Answer:
         )
 
 
-async def liveness(call: Call, dispatcher: Dispatcher) -> Answer:
+async def liveness(call: Call, dispatcher: ServedModels) -> Answer:
     return _json({"alive": "ok"})
 
 
-async def readiness(call: Call, dispatcher: Dispatcher) -> Answer:
+async def readiness(call: Call, dispatcher: ServedModels) -> Answer:
     try:
         await dispatcher.health()
     except LmiError:
@@ -55,13 +54,13 @@ async def readiness(call: Call, dispatcher: Dispatcher) -> Answer:
     return _json({"ready": "ok"})
 
 
-async def tokenize(call: Call, dispatcher: Dispatcher) -> Answer:
+async def tokenize(call: Call, dispatcher: ServedModels) -> Answer:
     with _asked(call, dispatcher, TokenizePayload) as (payload, model, ignored):
         ids = await asyncio.to_thread(payload.tokenize, model)
     return _json({"count": len(ids), "max_model_len": model.backend.max_length, "tokens": ids}, ignored=ignored)
 
 
-async def decode(call: Call, dispatcher: Dispatcher) -> Answer:
+async def decode(call: Call, dispatcher: ServedModels) -> Answer:
     with _asked(call, dispatcher, DecodePayload) as (payload, model, ignored):
         try:
             text = await asyncio.to_thread(model.backend.tokenizer.decode, payload.tokens)
@@ -70,22 +69,24 @@ async def decode(call: Call, dispatcher: Dispatcher) -> Answer:
     return _json({"prompt": text}, ignored=ignored)
 
 
-async def split_text(call: Call, dispatcher: Dispatcher) -> Answer:
+async def split_text(call: Call, dispatcher: ServedModels) -> Answer:
     with _asked(call, dispatcher, SplitPayload) as (payload, model, ignored):
         return _json({"split_text": await asyncio.to_thread(split, payload, model.backend.tokenizer)}, ignored=ignored)
 
 
-async def metadata_text(call: Call, dispatcher: Dispatcher) -> Answer:
+async def metadata_text(call: Call, dispatcher: ServedModels) -> Answer:
     with _asked(call, dispatcher, MetadataPayload) as (payload, model, ignored):
         return _json(await asyncio.to_thread(metadata, payload, model), ignored=ignored)
 
 
 @contextmanager
-def _asked(call: Call, dispatcher: Dispatcher, payload_type: type[P]) -> Iterator[tuple[P, Model, tuple[str, ...]]]:
+def _asked(
+    call: Call, dispatcher: ServedModels, payload_type: type[P]
+) -> Iterator[tuple[P, ManagedModel, tuple[str, ...]]]:
     """Admit a call: its payload, the model that it is for, and the names that were dropped. Raises InvalidPayload."""
     payload, ignored = read_known(call.body, payload_type, strict=False)
     with generating_model(call, dispatcher, payload.model) as model:
-        if ignored and model.plan.options.strict_parameters:
+        if ignored and model.options.strict_parameters:
             read_payload(call.body, payload_type)
         model.ignored.report(ignored, lambda: names_of([payload_type]))
         yield payload, model, ignored

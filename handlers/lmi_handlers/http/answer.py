@@ -14,7 +14,7 @@ from lmi_core.generation import GenerationOutput
 from lmi_core.handler import Call, Generation, Handler, Route
 from lmi_core.inference import Inference
 from lmi_core.script.formatters.customization import Customization
-from lmi_core.script.function.backend import HandlerBackend
+from lmi_core.script.function.runtime import ModelFunction
 from lmi_core.serving.dispatcher import Dispatcher
 from lmi_core.serving.model import Model
 from lmi_handlers.http.exchange import Exchange
@@ -53,8 +53,8 @@ async def answer(dispatcher: Dispatcher, handler: Handler, route: Route, request
 async def _admit(dispatcher: Dispatcher, exchange: Exchange) -> web.StreamResponse:
     model = exchange.model = await _find_model(dispatcher, exchange)
     with dispatcher.admit(model):
-        if isinstance(model.backend, HandlerBackend):
-            return await _relay(exchange, model, model.backend)
+        if model.function is not None:
+            return await _relay(exchange, model, model.function)
         return await _parse(exchange, model)
 
 
@@ -70,17 +70,17 @@ async def _receive(exchange: Exchange, model: Model) -> Call:
     return exchange.handler.receive(await exchange.call(model.plan.server.max_request_size), model)
 
 
-async def _relay(exchange: Exchange, model: Model, backend: HandlerBackend) -> web.StreamResponse:
+async def _relay(exchange: Exchange, model: Model, function: ModelFunction) -> web.StreamResponse:
     """The model's own function takes the request's contents by name, and its answer goes out as it is."""
     call = await _receive(exchange, model)
-    async with aclosing(backend.answer(call, await named_content(call))) as replies:
+    async with aclosing(function.answer(call, await named_content(call))) as replies:
         async for reply in replies:
             await exchange.relay(reply)
     return await exchange.finish()
 
 
 async def _parse(exchange: Exchange, model: Model) -> web.StreamResponse:
-    call = await _receive(exchange, model)
+    call = exchange.handler.name_adapters(await _receive(exchange, model), model)
     call, custom = model.customize(call)
     call = await custom.read(call)
     parsed = exchange.handler.parse(call, model)

@@ -5,9 +5,10 @@ from functools import partial
 import orjson
 from aiohttp import web
 
+from lmi_core.did_you_mean import did_you_mean
 from lmi_core.errors import LmiError
-from lmi_core.plugins.loading import Plugins
-from lmi_core.plugins.registry import did_you_mean
+from lmi_core.handler import Handler
+from lmi_core.plugins.registry import Registry
 from lmi_core.serving.dispatcher import Dispatcher
 from lmi_handlers.http.answer import answer
 from lmi_handlers.http.openapi import add_documentation
@@ -16,15 +17,15 @@ from lmi_handlers.http.same_origin import SERVER_HOST
 DISPATCHER = web.AppKey("dispatcher", Dispatcher)
 
 
-def create_application(dispatcher: Dispatcher, plugins: Plugins, host: str | None = None) -> web.Application:
-    """The application of a server that listens on the host, where it has one."""
+def create_application(dispatcher: Dispatcher, handlers: Registry[Handler], host: str | None = None) -> web.Application:
+    """Return the application of a server that listens on the host, where it has one."""
     application = web.Application()
     if host is not None:
         application[SERVER_HOST] = host
     application[DISPATCHER] = dispatcher
     application.router.add_get("/ping", ping)
-    add_documentation(application, plugins, dispatcher.models)
-    for handler_type in plugins.handlers:
+    add_documentation(application, handlers, dispatcher.models)
+    for handler_type in handlers:
         handler = handler_type()
         for route in handler.routes:
             application.router.add_route(route.method, route.path, partial(answer, dispatcher, handler, route))

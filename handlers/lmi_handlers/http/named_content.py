@@ -1,4 +1,4 @@
-"""A request's query and body as contents by name, which is how a `handle` function gets them."""
+"""A request's query and body as contents by name, which is how a model function gets them."""
 
 import asyncio
 import warnings

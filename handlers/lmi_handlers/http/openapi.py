@@ -11,8 +11,8 @@ from aiohttp import web
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from lmi_core.handler import Route
-from lmi_core.plugins.loading import Plugins
+from lmi_core.handler import Handler, Route
+from lmi_core.plugins.registry import Registry
 
 JsonObject = dict[str, Any]
 
@@ -29,9 +29,9 @@ PAGE = Path(__file__).with_name("docs.html")
 PAGE_POLICY = "default-src 'none'; connect-src 'self'; script-src 'unsafe-inline'; style-src 'unsafe-inline'"
 
 
-def add_documentation(application: web.Application, plugins: Plugins, models: Iterable[str]) -> None:
+def add_documentation(application: web.Application, handlers: Registry[Handler], models: Iterable[str]) -> None:
     """The routes `/openapi.json` and `/docs`."""
-    body = orjson.dumps(document(plugins, models))
+    body = orjson.dumps(document(handlers, models))
 
     async def openapi(request: web.Request) -> web.Response:
         return web.Response(body=body, content_type="application/json")
@@ -49,9 +49,9 @@ async def page(request: web.Request) -> web.StreamResponse:
     )
 
 
-def document(plugins: Plugins, models: Iterable[str]) -> JsonObject:
+def document(handlers: Registry[Handler], models: Iterable[str]) -> JsonObject:
     """OpenAPI 3.1 of all handlers' routes; the models are examples of what paths may name."""
-    routes = list(_routes(plugins))
+    routes = list(_routes(handlers))
     payloads = dict.fromkeys(payload for _, route in routes for payload in route.payloads)
     references, definitions = models_json_schema(
         [(payload, "validation") for payload in payloads], ref_template=SCHEMA_REFERENCE
@@ -68,10 +68,10 @@ def document(plugins: Plugins, models: Iterable[str]) -> JsonObject:
     }
 
 
-def _routes(plugins: Plugins) -> Iterator[tuple[str, Route]]:
+def _routes(handlers: Registry[Handler]) -> Iterator[tuple[str, Route]]:
     for route in SERVER_ROUTES:
         yield "server", route
-    for handler in reversed(list(plugins.handlers)):  # those of others, which are registered first, come last
+    for handler in reversed(list(handlers)):  # those of others, which are registered first, come last
         for route in handler.routes:
             yield handler.name, route
 

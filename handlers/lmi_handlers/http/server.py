@@ -12,7 +12,8 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from lmi_core.errors import ConfigurationError
-from lmi_core.plugins.loading import Plugins
+from lmi_core.handler import Handler
+from lmi_core.plugins.registry import Registry
 from lmi_core.serving.dispatcher import Dispatcher
 from lmi_handlers.http.application import create_application
 
@@ -32,14 +33,14 @@ def brief(record: logging.LogRecord) -> bool:
 class Server:
     """Listens before the models are loaded, so that `/ping` can tell that they are not."""
 
-    def __init__(self, dispatcher: Dispatcher, plugins: Plugins, host: str, port: int) -> None:
+    def __init__(self, dispatcher: Dispatcher, handlers: Registry[Handler], host: str, port: int) -> None:
         self.dispatcher = dispatcher
         self.host = host
         self.port = port  # the one that was taken, once `listen` returned, when 0 was asked for
         http_logger = logging.getLogger("aiohttp.server")
         http_logger.addFilter(brief)
         self._runner = web.AppRunner(
-            create_application(dispatcher, plugins, host),
+            create_application(dispatcher, handlers, host),
             handler_cancellation=True,  # a client that leaves cancels its request's task, which aborts its generation
             access_log=None,
             logger=http_logger,

@@ -6,15 +6,13 @@ from typing import Annotated, ClassVar, TypeVar
 import orjson
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
 
+from lmi_core.calls.served_model import ManagedModel, ServedModel, ServedModels
 from lmi_core.errors import Forbidden, InvalidPayload, LmiError
 from lmi_core.formatter import OutputFormatter
 from lmi_core.handler import Answer, Call, Generation, Handler, Route
 from lmi_core.hookspecs import hookimpl
 from lmi_core.payloads.payload import check_payload, read_object
-from lmi_core.script.function.backend import HandlerBackend
-from lmi_core.serving.dispatcher import Dispatcher
 from lmi_core.serving.hosts import is_loopback
-from lmi_core.serving.model import Model
 
 INVALID_STATUS = 400
 STATUSES = {
@@ -100,47 +98,44 @@ class ScriptAdapter(ScriptAdapterChange):
     src: str
 
 
-async def list_adapters(call: Call, dispatcher: Dispatcher) -> Answer:
+async def list_adapters(call: Call, dispatcher: ServedModels) -> Answer:
     folders = _managed_model(call, dispatcher).adapters.folders
     return _json({"adapters": [{"name": name, "src": str(folder)} for name, folder in folders.items()]})
 
 
-async def show_adapter(call: Call, dispatcher: Dispatcher) -> Answer:
+async def show_adapter(call: Call, dispatcher: ServedModels) -> Answer:
     name = call.path_parameters["name"]
     return _json({"name": name, "src": str(_managed_model(call, dispatcher).adapters.folder(name))})
 
 
-async def add_adapter(call: Call, dispatcher: Dispatcher) -> Answer:
+async def add_adapter(call: Call, dispatcher: ServedModels) -> Answer:
     model = _managed_model(call, dispatcher)
-    adapter = _fields(call, ScriptAdapter) if _has_script(model) else _fields(call, NewAdapter)
+    adapter = _fields(call, ScriptAdapter) if model.adapters.takes_any_fields else _fields(call, NewAdapter)
     with dispatcher.admit(model):
         await model.adapters.add(adapter.name, adapter.src, adapter.further)
     return _json({"status": f"Adapter {adapter.name} registered"})
 
 
-async def update_adapter(call: Call, dispatcher: Dispatcher) -> Answer:
+async def update_adapter(call: Call, dispatcher: ServedModels) -> Answer:
     model, name = _managed_model(call, dispatcher), call.path_parameters["name"]
-    adapter = _fields(call, ScriptAdapterChange) if _has_script(model) else _fields(call, AdapterSource)
+    any_fields = model.adapters.takes_any_fields
+    adapter = _fields(call, ScriptAdapterChange) if any_fields else _fields(call, AdapterSource)
     with dispatcher.admit(model):
         await model.adapters.replace(name, adapter.src, adapter.further)
     return _json({"status": f"Adapter {name} updated"})
 
 
-async def remove_adapter(call: Call, dispatcher: Dispatcher) -> Answer:
+async def remove_adapter(call: Call, dispatcher: ServedModels) -> Answer:
     model, name = _managed_model(call, dispatcher), call.path_parameters["name"]
     with dispatcher.admit(model):
         await model.adapters.remove(name)
     return _json({"status": f"Adapter {name} unregistered"})
 
 
-def _has_script(model: Model) -> bool:
-    return isinstance(model.backend, HandlerBackend)
-
-
-def _managed_model(call: Call, dispatcher: Dispatcher) -> Model:
+def _managed_model(call: Call, dispatcher: ServedModels) -> ManagedModel:
     """Raises ModelNotFound or Forbidden."""
     model = dispatcher.find(call.path_parameters["model"])
-    if not model.plan.server.open_management and not is_loopback(call.peer):
+    if not model.server.open_management and not is_loopback(call.peer):
         raise Forbidden(
             f"model {model.name} is managed from its own host only; open_management=true opens it to others"
         )
@@ -170,10 +165,10 @@ class AdaptersHandler(Handler):
     def model_name(self, path_parameters: Mapping[str, str], headers: Mapping[str, str]) -> str | None:
         return path_parameters["model"]
 
-    def parse(self, call: Call, model: Model) -> Generation:
+    def parse(self, call: Call, model: ServedModel) -> Generation:
         raise InvalidPayload(f"{call.path} generates nothing")
 
-    def error(self, error: LmiError, model: Model | None, formatter: OutputFormatter | None) -> Answer:
+    def error(self, error: LmiError, model: ServedModel | None, formatter: OutputFormatter | None) -> Answer:
         status = STATUSES.get(error.kind, INVALID_STATUS)
         return _json({"error": error.message, "code": status}, status)
 

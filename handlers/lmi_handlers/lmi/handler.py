@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar
 import orjson
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
 
+from lmi_core.calls.served_model import ServedModel
 from lmi_core.engines.extended_parameters import ParametersObject
 from lmi_core.errors import InvalidPayload, LmiError, ModelNotFound, Overloaded
 from lmi_core.formatter import OutputFormatter, joined
@@ -17,7 +18,6 @@ from lmi_core.payloads.payload import check_payload, read_object, shown
 from lmi_core.payloads.plain_text import is_plain_text, read_plain_text
 from lmi_core.payloads.tolerant_payload import TolerantPayload, take_known
 from lmi_core.request import GenerationRequest
-from lmi_core.serving.model import Model
 from lmi_handlers.chat.generation import ChatForm, chat_generation, read_chat
 from lmi_handlers.chat.request import ChatRequest
 from lmi_handlers.fields.vocabulary import sample_as_tgi, translate
@@ -90,28 +90,31 @@ class LmiHandler(Handler):
         name = read_object(body).get("model")
         return name if isinstance(name, str) else None
 
-    def receive(self, call: Call, model: Model) -> Call:
-        """Raises ModelNotFound where another version than the model's is asked for."""
-        version, served = call.path_parameters.get("version"), model.plan.version
+    def receive(self, call: Call, model: ServedModel) -> Call:
+        """Return the call as it is. Raise ModelNotFound where another version than the model's is asked for."""
+        version, served = call.path_parameters.get("version"), model.version
         if served is not None and version not in (served, None):
             raise ModelNotFound(f"model `{model.name}` is served in version {served} only. Given: {version}")
-        return with_adapters(call, model)
+        return call
 
-    def parse(self, call: Call, model: Model) -> Generation:
+    def name_adapters(self, call: Call, model: ServedModel) -> Call:
+        return with_adapters(call)
+
+    def parse(self, call: Call, model: ServedModel) -> Generation:
         payload = _payload(call)
         if "messages" in payload:  # whose `model` LMI's schema leaves to the client
             return _chat(payload, call, model)
         if payload.get("model") not in (None, *model.names):
             known = " or ".join(model.names)
             raise ModelNotFound(f"`model` must be {known} or left out. Given: {shown(payload['model'])}")
-        return _dynamic(payload, model) if model.dynamic_batch is not None else _rolling(payload, model)
+        return _dynamic(payload, model) if model.options.dynamic_batching else _rolling(payload, model)
 
-    def error(self, error: LmiError, model: Model | None, formatter: OutputFormatter | None) -> Answer:
+    def error(self, error: LmiError, model: ServedModel | None, formatter: OutputFormatter | None) -> Answer:
         status = LMI_STATUSES.get(error.kind, VALIDATION_STATUS)
         if isinstance(error, Overloaded) and model is not None:
-            status = model.plan.server.throttle_error_http_code
+            status = model.server.throttle_error_http_code
         if error.kind not in BEFORE_DISPATCH:
-            if model is not None and model.dynamic_batch is not None:
+            if model is not None and model.options.dynamic_batching:
                 status = VALIDATION_STATUS
                 formatter = formatter or model.new_formatter("dynamic_json")
             elif isinstance(error, InvalidPayload):
@@ -129,40 +132,40 @@ def _payload(call: Call) -> dict[str, Any]:
     return read_object(call.body)
 
 
-def _chat(body: Mapping[str, Any], call: Call, model: Model) -> Generation:
+def _chat(body: Mapping[str, Any], call: Call, model: ServedModel) -> Generation:
     payload, ignored = read_chat(body, model)
-    names = model.plan.chat_formatters
+    names = model.chat_formatters
     form = ChatForm(partial(model.new_chat_formatter, names.stream if payload.stream else names.whole))
     generation = chat_generation(payload, call, model, form)
     return replace(generation, ignored=ignored)
 
 
-def _rolling(body: Mapping[str, Any], model: Model) -> Generation:
-    payload, ignored = take_known(body, RollingBatchPayload, model.plan.options.strict_parameters)
+def _rolling(body: Mapping[str, Any], model: ServedModel) -> Generation:
+    payload, ignored = take_known(body, RollingBatchPayload, model.options.strict_parameters)
     return Generation((_request(payload.inputs, payload, model),), _formatter(payload, model), ignored=ignored)
 
 
-def _dynamic(body: Mapping[str, Any], model: Model) -> Generation:
-    payload, ignored = take_known(body, DynamicBatchPayload, model.plan.options.strict_parameters)
+def _dynamic(body: Mapping[str, Any], model: ServedModel) -> Generation:
+    payload, ignored = take_known(body, DynamicBatchPayload, model.options.strict_parameters)
     if given := (payload.parameters or {}).get("details"):
         raise InvalidPayload(f"`parameters.details` is only available with rolling batch. Given: {shown(given)}")
     requests = tuple(_request(prompt, payload, model) for prompt in payload.inputs)
     return Generation(requests, _formatter(payload, model), ignored=ignored)
 
 
-def _request(prompt: str, payload: Payload, model: Model) -> GenerationRequest:
+def _request(prompt: str, payload: Payload, model: ServedModel) -> GenerationRequest:
     given = dict(payload.parameters or {})
     grammar = given.pop("grammar", None)
     is_flag = isinstance(given.get("stop"), bool)  # TensorRT-LLM's parameter
     parameters, names = translate(given, {} if is_flag else TGI_NAMES)
     if grammar is not None:
         use_grammar(check_payload({"grammar": grammar}, _Grammar).grammar, parameters, names)
-    if model.plan.options.tgi_compat:
+    if model.options.tgi_compat:
         sample_as_tgi(parameters)
     return GenerationRequest(prompt, parameters, names=names)
 
 
-def _formatter(payload: Payload, model: Model) -> OutputFormatter:
+def _formatter(payload: Payload, model: ServedModel) -> OutputFormatter:
     return model.new_formatter(model.formatters.stream if payload.stream else model.formatters.whole)
 
 

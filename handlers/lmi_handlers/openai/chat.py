@@ -5,10 +5,10 @@ from dataclasses import replace
 from functools import partial
 from typing import ClassVar
 
+from lmi_core.calls.served_model import ServedModel
 from lmi_core.handler import Call, Generation, Handler, Route
 from lmi_core.hookspecs import hookimpl
 from lmi_core.payloads.payload import read_object
-from lmi_core.serving.model import Model
 from lmi_handlers.chat.generation import ChatForm, chat_generation, read_chat
 from lmi_handlers.chat.request import ChatRequest
 from lmi_handlers.lmi.chat_formatters import LmiChatJsonLinesFormatter
@@ -22,18 +22,18 @@ class OpenAiChatHandler(OpenAiHandler):
         Route("/v1/chat/completions", summary="Answer a chat", payloads=(ChatRequest,)),
     )
 
-    def parse(self, call: Call, model: Model) -> Generation:
+    def parse(self, call: Call, model: ServedModel) -> Generation:
         payload, ignored = read_chat(read_object(call.body), model)
         check_model(payload.model, call, model)
         generation = chat_generation(payload, call, model, _form(call, model, bool(payload.stream)))
         return replace(generation, ignored=ignored)
 
 
-def _form(call: Call, model: Model, stream: bool) -> ChatForm:
+def _form(call: Call, model: ServedModel, stream: bool) -> ChatForm:
     """OpenAI's form, unless the client or `option.output_formatter` asks for another."""
     if JSON_LINES in call.headers.get("Accept", ""):
         return ChatForm(LmiChatJsonLinesFormatter)
-    chosen = model.plan.chat_formatters
+    chosen = model.chat_formatters
     if chosen.everywhere:
         return ChatForm(partial(model.new_chat_formatter, chosen.stream if stream else chosen.whole))
     return ChatForm(OpenAiChatStreamFormatter if stream else OpenAiChatFormatter, details=True)

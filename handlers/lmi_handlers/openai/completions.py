@@ -7,13 +7,13 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
+from lmi_core.calls.served_model import ServedModel
 from lmi_core.errors import InvalidPayload
 from lmi_core.handler import Call, Generation, Handler, Route
 from lmi_core.hookspecs import hookimpl
 from lmi_core.parameters import ALL_TOKENS
 from lmi_core.payloads.payload import read_object
 from lmi_core.request import GenerationRequest
-from lmi_core.serving.model import Model
 from lmi_core.texts.fill_in_the_middle import middle_prompt
 from lmi_handlers.chat.reasoning_limit import completion_context, reasoning_limit
 from lmi_handlers.fields.answers import AnswerFields
@@ -99,23 +99,23 @@ class OpenAiCompletionsHandler(OpenAiHandler):
         Route("/v1/models/{model}", "GET", show_model, "One of them"),
     )
 
-    def parse(self, call: Call, model: Model) -> Generation:
-        payload, ignored = take_fields(read_object(call.body), CompletionRequest, model.plan.options.strict_parameters)
+    def parse(self, call: Call, model: ServedModel) -> Generation:
+        payload, ignored = take_fields(read_object(call.body), CompletionRequest, model.options.strict_parameters)
         check_model(payload.model, call, model)
         if payload.user is not None:
             logger.info("request %s is of user %r", call.request_id, payload.user)
         return replace(_generation(payload, call, model), ignored=ignored)
 
 
-def _generation(payload: CompletionRequest, call: Call, model: Model) -> Generation:
+def _generation(payload: CompletionRequest, call: Call, model: ServedModel) -> Generation:
     if JSON_LINES in call.headers.get("Accept", ""):
-        return _in_lmi_form(payload, model, "jsonlines" if model.dynamic_batch is None else "dynamic_jsonlines")
-    if model.plan.chat_formatters.everywhere:
+        return _in_lmi_form(payload, model, "jsonlines" if not model.options.dynamic_batching else "dynamic_jsonlines")
+    if model.chat_formatters.everywhere:
         return _in_lmi_form(payload, model, model.formatters.stream if payload.stream else model.formatters.whole)
     return _in_openai_form(payload, call, model)
 
 
-def _in_openai_form(payload: CompletionRequest, call: Call, model: Model) -> Generation:
+def _in_openai_form(payload: CompletionRequest, call: Call, model: ServedModel) -> Generation:
     further: dict[str, Any] = {"logprobs": payload.logprobs or None, "prompt_logprobs": payload.prompt_log_probs}
     if payload.echo and payload.logprobs is not None:
         further |= {"details": True, "decoder_input_details": True, "prompt_logprobs": _num_prompt_top_tokens(payload)}
@@ -143,9 +143,9 @@ def _num_prompt_top_tokens(payload: CompletionRequest) -> int | None:
     return asked if asked == ALL_TOKENS else max(payload.logprobs or 0, asked or 0) or asked
 
 
-def _in_lmi_form(payload: CompletionRequest, model: Model, formatter: str) -> Generation:
+def _in_lmi_form(payload: CompletionRequest, model: ServedModel, formatter: str) -> Generation:
     """The LMI inference schema's answer, which has no place for several prompts but in dynamic batches."""
-    if len(payload.prompt) > 1 and model.dynamic_batch is None:
+    if len(payload.prompt) > 1 and not model.options.dynamic_batching:
         raise InvalidPayload("`prompt` must be a single one for an answer in the LMI schema")
     payload.refuse_unshown("return_token_ids")
     further: dict[str, Any] = {"return_full_text": payload.echo or None}
@@ -156,7 +156,7 @@ def _in_lmi_form(payload: CompletionRequest, model: Model, formatter: str) -> Ge
     return Generation(_requests(payload, model, further), model.new_formatter(formatter))
 
 
-def _requests(payload: CompletionRequest, model: Model, further: dict[str, Any]) -> tuple[GenerationRequest, ...]:
+def _requests(payload: CompletionRequest, model: ServedModel, further: dict[str, Any]) -> tuple[GenerationRequest, ...]:
     parameters, names = payload.parameters(model, further, payload.guide())
     if payload.max_tokens == 0:
         parameters["max_new_tokens"] = 1  # backends generate; what they do is left out of the answer
@@ -185,7 +185,7 @@ def _around_middles(
     prefixes: Sequence[str | list[int]],
     suffix: str,
     add_special_tokens: bool,
-    model: Model,
+    model: ServedModel,
     parameters: dict[str, Any],
 ) -> list[str | list[int]]:
     """Return prompts for what is between each prefix and the suffix, and have its end stop the generation."""
@@ -200,7 +200,7 @@ def _around_middles(
     return prompts
 
 
-def _limit(payload: CompletionRequest, model: Model, prompt: str | list[int]) -> dict[str, Any]:
+def _limit(payload: CompletionRequest, model: ServedModel, prompt: str | list[int]) -> dict[str, Any]:
     if payload.thinking_token_budget is None:
         return {}
     return reasoning_limit(payload.thinking_token_budget, model, completion_context(prompt, model.backend.tokenizer))

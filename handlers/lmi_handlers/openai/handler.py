@@ -6,13 +6,12 @@ from dataclasses import replace
 
 import orjson
 
+from lmi_core.calls.served_model import ServedModel
+from lmi_core.did_you_mean import did_you_mean
 from lmi_core.errors import InvalidPayload, LmiError, ModelNotFound, Overloaded
 from lmi_core.formatter import OutputFormatter
 from lmi_core.handler import Answer, Call, Handler
 from lmi_core.payloads.payload import read_object, shown
-from lmi_core.plugins.registry import did_you_mean
-from lmi_core.script.function.backend import HandlerBackend
-from lmi_core.serving.model import Model
 from lmi_handlers.http.statuses import STATUSES
 from lmi_handlers.lmi.handler import TARGET_MODEL_HEADER
 
@@ -32,9 +31,9 @@ class OpenAiHandler(Handler):
         name = read_object(body).get("model")
         return name if isinstance(name, str) else None
 
-    def receive(self, call: Call, model: Model) -> Call:
+    def name_adapters(self, call: Call, model: ServedModel) -> Call:
         """Take an adapter's name as `model` for the model with that adapter, as vLLM does."""
-        if isinstance(model.backend, HandlerBackend) or not (adapters := model.adapters.folders):
+        if not (adapters := model.adapters.folders):
             return call
         payload = read_object(call.body)
         name = payload.get("model")
@@ -48,10 +47,10 @@ class OpenAiHandler(Handler):
         except orjson.JSONEncodeError as error:  # it reads deeper nesting than it writes
             raise InvalidPayload(f"the body cannot be taken: {error}") from None
 
-    def error(self, error: LmiError, model: Model | None, formatter: OutputFormatter | None) -> Answer:
+    def error(self, error: LmiError, model: ServedModel | None, formatter: OutputFormatter | None) -> Answer:
         status = STATUSES.get(error.kind, INVALID_STATUS)
         if isinstance(error, Overloaded) and model is not None:
-            status = model.plan.server.throttle_error_http_code
+            status = model.server.throttle_error_http_code
         field = FIELD.match(error.message)
         content = {
             "message": error.message,
@@ -62,7 +61,7 @@ class OpenAiHandler(Handler):
         return Answer(status, "application/json", orjson.dumps({"error": content}))
 
 
-def check_model(name: str | None, call: Call, model: Model) -> None:
+def check_model(name: str | None, call: Call, model: ServedModel) -> None:
     """The only model takes calls without a name, but none for another. Raises ModelNotFound."""
     if name not in (None, *NO_NAME, *model.names) and TARGET_MODEL_HEADER not in call.headers:
         hint = did_you_mean(str(name), model.names)

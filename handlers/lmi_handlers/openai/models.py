@@ -4,23 +4,22 @@ from typing import Any
 
 import orjson
 
+from lmi_core.calls.served_model import ManagedModel, ServedModels
 from lmi_core.handler import Answer, Call
-from lmi_core.serving.dispatcher import Dispatcher
-from lmi_core.serving.model import Model
 
 
-async def list_models(call: Call, dispatcher: Dispatcher) -> Answer:
+async def list_models(call: Call, dispatcher: ServedModels) -> Answer:
     data = [_described(model, name) for model in dispatcher.models.values() for name in model.names]
     return _answer({"object": "list", "data": data})
 
 
-async def show_model(call: Call, dispatcher: Dispatcher) -> Answer:
+async def show_model(call: Call, dispatcher: ServedModels) -> Answer:
     """Raises ModelNotFound."""
     name = call.path_parameters["model"]
     return _answer(_described(dispatcher.find(name), name))
 
 
-def _described(model: Model, name: str) -> dict[str, Any]:
+def _described(model: ManagedModel, name: str) -> dict[str, Any]:
     return {"id": name, "object": "model", "created": model.created, "owned_by": "lmi", "root": model.name}
 
 

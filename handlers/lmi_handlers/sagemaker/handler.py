@@ -7,12 +7,12 @@ from typing import ClassVar
 import orjson
 from multidict import CIMultiDict
 
+from lmi_core.calls.served_model import ServedModel
 from lmi_core.errors import InvalidPayload, LmiError
 from lmi_core.formatter import OutputFormatter
 from lmi_core.handler import Answer, Call, Handler, Route
 from lmi_core.hookspecs import hookimpl
 from lmi_core.script.formatters.adapter_names import ADAPTER_HEADER
-from lmi_core.serving.model import Model
 from lmi_handlers.lmi.handler import PAYLOADS, TARGET_MODEL_HEADER, LmiHandler
 from lmi_handlers.sagemaker.events import EventStream
 
@@ -62,7 +62,7 @@ class SageMakerHandler(LmiHandler):
     def model_name(self, path_parameters: Mapping[str, str], headers: Mapping[str, str]) -> str | None:
         return headers.get(TARGET_MODEL_HEADER)
 
-    def receive(self, call: Call, model: Model) -> Call:
+    def receive(self, call: Call, model: ServedModel) -> Call:
         """With the headers that a model's container gets."""
         for header, name in REFUSED_HEADERS.items():
             if header in call.headers:
@@ -75,7 +75,7 @@ class SageMakerHandler(LmiHandler):
             headers.add(ADAPTER_HEADER, component)  # beside one of the client's, which must name the same
         return super().receive(replace(call, headers=headers), model)
 
-    def error(self, error: LmiError, model: Model | None, formatter: OutputFormatter | None) -> Answer:
+    def error(self, error: LmiError, model: ServedModel | None, formatter: OutputFormatter | None) -> Answer:
         if error.kind in ENDPOINT_ERRORS:
             return _error(*ENDPOINT_ERRORS[error.kind], {"Message": error.message})
         return _model_error(super().error(error, model, formatter), error.message)

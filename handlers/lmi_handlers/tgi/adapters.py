@@ -9,18 +9,13 @@ from lmi_core.errors import InvalidPayload
 from lmi_core.handler import Call
 from lmi_core.payloads.payload import may_have, shown
 from lmi_core.payloads.plain_text import is_plain_text
-from lmi_core.script.function.backend import HandlerBackend
-from lmi_core.serving.model import Model
 
 FIELD = "adapter_id"
 
 
-def with_adapters(call: Call, model: Model) -> Call:
-    """Move the call's `adapter_id` to the body's `adapters`, which every dialect takes. Raises InvalidPayload.
-
-    A body for the model's own `handle` function stays as it came.
-    """
-    if not may_have(call.body, FIELD) or is_plain_text(call.headers) or isinstance(model.backend, HandlerBackend):
+def with_adapters(call: Call) -> Call:
+    """Move the call's `adapter_id` to the body's `adapters`, which every dialect takes. Raise InvalidPayload."""
+    if not may_have(call.body, FIELD) or is_plain_text(call.headers):
         return call
     try:
         payload = orjson.loads(call.body)

@@ -6,14 +6,13 @@ from typing import Any, ClassVar
 
 import orjson
 
+from lmi_core.calls.served_model import ManagedModel, ServedModel, ServedModels
 from lmi_core.errors import InvalidPayload, LmiError
 from lmi_core.formatter import OutputFormatter
 from lmi_core.handler import Answer, Call, Generation, Handler, Route
 from lmi_core.hookspecs import hookimpl
 from lmi_core.payloads.tolerant_payload import read_known
 from lmi_core.request import GenerationRequest
-from lmi_core.serving.dispatcher import Dispatcher
-from lmi_core.serving.model import Model
 from lmi_core.tgi_errors import error_type
 from lmi_handlers.fields.vocabulary import refuse_hidden_sequences
 from lmi_handlers.http.admission import generating_model
@@ -39,18 +38,18 @@ STATUSES = {
 }
 
 
-async def info(call: Call, dispatcher: Dispatcher) -> Answer:
+async def info(call: Call, dispatcher: ServedModels) -> Answer:
     """Of the model that the header names, or of the only one."""
     with generating_model(call, dispatcher) as model:
         return Answer(200, "application/json", orjson.dumps(_info(model)))
 
 
-def _info(model: Model) -> dict[str, Any]:
+def _info(model: ManagedModel) -> dict[str, Any]:
     longest = model.backend.max_length
     return {
-        "model_id": model.plan.setup.properties.model_id or model.name,
+        "model_id": model.model_id or model.name,
         "model_pipeline_tag": "text-generation",
-        "max_concurrent_requests": model.most_in_flight,
+        "max_concurrent_requests": model.max_in_flight,
         "max_input_tokens": longest - 1,
         "max_total_tokens": longest,
         "router": "lmi-handlers",
@@ -58,7 +57,7 @@ def _info(model: Model) -> dict[str, Any]:
     }
 
 
-async def health(call: Call, dispatcher: Dispatcher) -> Answer:
+async def health(call: Call, dispatcher: ServedModels) -> Answer:
     """200 while every model takes requests."""
     try:
         await dispatcher.health()
@@ -85,11 +84,11 @@ class TgiHandler(Handler):
     def model_name(self, path_parameters: Mapping[str, str], headers: Mapping[str, str]) -> str | None:
         return headers.get(TARGET_MODEL_HEADER)
 
-    def receive(self, call: Call, model: Model) -> Call:
-        return with_adapters(call, model)
+    def name_adapters(self, call: Call, model: ServedModel) -> Call:
+        return with_adapters(call)
 
-    def parse(self, call: Call, model: Model) -> Generation:
-        payload, ignored = read_known(call.body, TgiPayload, model.plan.options.strict_parameters)
+    def parse(self, call: Call, model: ServedModel) -> Generation:
+        payload, ignored = read_known(call.body, TgiPayload, model.options.strict_parameters)
         formatter = _formatter(call.path, payload.stream)
         given = payload.parameters or TgiParameters()
         parameters, names = given.translated()
@@ -99,7 +98,7 @@ class TgiHandler(Handler):
         request = GenerationRequest(payload.inputs, parameters, names=names, fits_context=fits_context)
         return Generation((request,), formatter, ignored=ignored)
 
-    def error(self, error: LmiError, model: Model | None, formatter: OutputFormatter | None) -> Answer:
+    def error(self, error: LmiError, model: ServedModel | None, formatter: OutputFormatter | None) -> Answer:
         return error_answer(error)
 
 

@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 from typing import Any
 
+from lmi_core.calls.served_model import ServedModel
+from lmi_core.did_you_mean import did_you_mean
 from lmi_core.errors import InvalidPayload
 from lmi_core.handler import Call, Generation
 from lmi_core.inference import Inference
 from lmi_core.payloads.payload import check_payload, read_object, shown
-from lmi_core.plugins.registry import did_you_mean
 from lmi_core.request import GenerationRequest
-from lmi_core.serving.model import Model
 from lmi_core.tensors import Tensor, TensorBackend, TensorSpecification
 from lmi_handlers.triton.formatters import TritonFormatter, TritonStreamFormatter, TritonWholeEventFormatter
 from lmi_handlers.triton.payload import TritonParameters, TritonPayload
@@ -20,7 +20,7 @@ STREAMING = "streaming"  # the tensor with which TensorRT-LLM's requests ask for
 VERSION = "1"  # a model has one version here
 
 
-def generate(call: Call, model: Model) -> Generation | Inference:
+def generate(call: Call, model: ServedModel) -> Generation | Inference:
     """Raises InvalidPayload."""
     body = read_object(call.body)
     streams = call.path.endswith("/generate_stream")
@@ -37,7 +37,7 @@ def text_request(payload: TritonPayload, parameters: TritonParameters) -> Genera
     return GenerationRequest(payload.text_input, parameters.values, names=names, fits_context=True)
 
 
-def head(model: Model, request_id: str | None) -> dict[str, str]:
+def head(model: ServedModel, request_id: str | None) -> dict[str, str]:
     """What an answer begins with."""
     served = {"model_name": model.name, "model_version": VERSION}
     return served if request_id is None else {"id": request_id} | served
@@ -61,7 +61,7 @@ def _formatter(event_stream: bool, parameters: TritonParameters) -> type[TritonF
 
 
 def _of_tensors(
-    body: dict[str, Any], model: Model, specifications: tuple[TensorSpecification, ...], streams: bool
+    body: dict[str, Any], model: ServedModel, specifications: tuple[TensorSpecification, ...], streams: bool
 ) -> Inference:
     request_id = body.pop("id", None)
     if not isinstance(request_id, str | None):

@@ -5,12 +5,12 @@ from typing import ClassVar
 
 import orjson
 
+from lmi_core.calls.served_model import ServedModel
 from lmi_core.errors import LmiError
 from lmi_core.formatter import OutputFormatter
 from lmi_core.handler import Answer, Call, Generation, Handler, Route
 from lmi_core.hookspecs import hookimpl
 from lmi_core.inference import Inference
-from lmi_core.serving.model import Model
 from lmi_handlers.http.statuses import STATUSES
 from lmi_handlers.triton.generate import generate
 from lmi_handlers.triton.infer import infer
@@ -53,11 +53,11 @@ class TritonHandler(Handler):
     def model_name(self, path_parameters: Mapping[str, str], headers: Mapping[str, str]) -> str | None:
         return path_parameters["model"]
 
-    def parse(self, call: Call, model: Model) -> Generation | Inference:
+    def parse(self, call: Call, model: ServedModel) -> Generation | Inference:
         check_version(call, model)
         return infer(call, model) if call.path.endswith("/infer") else generate(call, model)
 
-    def error(self, error: LmiError, model: Model | None, formatter: OutputFormatter | None) -> Answer:
+    def error(self, error: LmiError, model: ServedModel | None, formatter: OutputFormatter | None) -> Answer:
         status = STATUSES.get(error.kind, INVALID_STATUS)
         return Answer(status, "application/json", orjson.dumps({"error": error.message}))
 

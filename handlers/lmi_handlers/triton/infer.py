@@ -1,9 +1,9 @@
 """Calls of KServe's inference protocol (v2): tensors for a backend that takes them, a text for any."""
 
+from lmi_core.calls.served_model import ServedModel
 from lmi_core.errors import InvalidPayload
 from lmi_core.handler import Call, Generation
 from lmi_core.inference import Inference
-from lmi_core.serving.model import Model
 from lmi_core.tensors import TensorBackend
 from lmi_handlers.triton.generate import head, refuse_stream
 from lmi_handlers.triton.infer_payload import InferRequest
@@ -11,7 +11,7 @@ from lmi_handlers.triton.responses import InferWriter
 from lmi_handlers.triton.text import text_generation
 
 
-def infer(call: Call, model: Model) -> Generation | Inference:
+def infer(call: Call, model: ServedModel) -> Generation | Inference:
     """Raises InvalidPayload."""
     request = InferRequest(call)
     backend = model.backend

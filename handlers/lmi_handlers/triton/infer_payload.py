@@ -5,10 +5,10 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt
 
+from lmi_core.did_you_mean import did_you_mean
 from lmi_core.errors import InvalidPayload
 from lmi_core.handler import Call
 from lmi_core.payloads.payload import read_payload, shown
-from lmi_core.plugins.registry import did_you_mean
 from lmi_core.tensors import Tensor, TensorType
 from lmi_handlers.triton.tensors import from_json
 

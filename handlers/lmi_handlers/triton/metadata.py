@@ -5,11 +5,9 @@ from typing import Any
 
 import orjson
 
+from lmi_core.calls.served_model import ManagedModel, ServedModel, ServedModels
 from lmi_core.errors import ModelNotFound
 from lmi_core.handler import Answer, Call
-from lmi_core.script.function.backend import HandlerBackend
-from lmi_core.serving.dispatcher import Dispatcher
-from lmi_core.serving.model import Model
 from lmi_core.tensors import TensorBackend, TensorSpecification, TensorType
 from lmi_handlers.triton.generate import VERSION
 from lmi_handlers.triton.payload import NAMES
@@ -19,55 +17,55 @@ EXTENSIONS = ["binary_tensor_data", "generate", "model_configuration", "paramete
 CONFIGURATION_TYPES: dict[TensorType, str] = {"BYTES": "TYPE_STRING"}  # the others are called as elsewhere
 
 
-def check_version(call: Call, model: Model) -> None:
+def check_version(call: Call, model: ServedModel) -> None:
     """Raises ModelNotFound."""
     given = call.path_parameters.get("version", VERSION)
     if given != VERSION:
         raise ModelNotFound(f"model `{model.name}` has only version {VERSION}. Given: {given}")
 
 
-async def server_metadata(call: Call, dispatcher: Dispatcher) -> Answer:
+async def server_metadata(call: Call, dispatcher: ServedModels) -> Answer:
     return _json({"name": "lmi-handlers", "version": version("lmi-handlers"), "extensions": EXTENSIONS})
 
 
-async def live(call: Call, dispatcher: Dispatcher) -> Answer:
+async def live(call: Call, dispatcher: ServedModels) -> Answer:
     return Answer(200, "application/json", b"")
 
 
-async def ready(call: Call, dispatcher: Dispatcher) -> Answer:
+async def ready(call: Call, dispatcher: ServedModels) -> Answer:
     """Raises ModelNotReady or BackendUnhealthy."""
     await dispatcher.health()
     return Answer(200, "application/json", b"")
 
 
-async def model_ready(call: Call, dispatcher: Dispatcher) -> Answer:
+async def model_ready(call: Call, dispatcher: ServedModels) -> Answer:
     """Raises ModelNotFound, ModelNotReady or BackendUnhealthy."""
     await _model(call, dispatcher).health()
     return Answer(200, "application/json", b"")
 
 
-async def model_metadata(call: Call, dispatcher: Dispatcher) -> Answer:
+async def model_metadata(call: Call, dispatcher: ServedModels) -> Answer:
     model = _model(call, dispatcher)
     inputs, outputs = _tensors(model)
     return _json(
         {
             "name": model.name,
             "versions": [VERSION],
-            "platform": model.backend.name,
+            "platform": model.runtime_name,
             "inputs": [_described(each) for each in inputs],
             "outputs": [_described(each) for each in outputs],
         }
     )
 
 
-async def model_configuration(call: Call, dispatcher: Dispatcher) -> Answer:
+async def model_configuration(call: Call, dispatcher: ServedModels) -> Answer:
     model = _model(call, dispatcher)
     inputs, outputs = _tensors(model)
     return _json(
         {
             "name": model.name,
             "platform": "",
-            "backend": model.backend.name,
+            "backend": model.runtime_name,
             "version_policy": {"latest": {"num_versions": 1}},
             "max_batch_size": 0,
             "input": [_configured(each) | {"optional": each.optional} for each in inputs],
@@ -77,19 +75,19 @@ async def model_configuration(call: Call, dispatcher: Dispatcher) -> Answer:
     )
 
 
-def _model(call: Call, dispatcher: Dispatcher) -> Model:
+def _model(call: Call, dispatcher: ServedModels) -> ManagedModel:
     model = dispatcher.find(call.path_parameters["model"])
     check_version(call, model)
     return model
 
 
-def _tensors(model: Model) -> tuple[tuple[TensorSpecification, ...], tuple[TensorSpecification, ...]]:
-    """What the model takes and gives: none, where its own `handle` function answers."""
+def _tensors(model: ManagedModel) -> tuple[tuple[TensorSpecification, ...], tuple[TensorSpecification, ...]]:
+    """Return what the model takes and gives: none, where the model function answers."""
+    if not model.generates:
+        return (), ()
     backend = model.backend
     if isinstance(backend, TensorBackend):
         return backend.tensor_inputs, backend.tensor_outputs
-    if isinstance(backend, HandlerBackend):
-        return (), ()
     fields = backend.parameters_type.model_fields
     return text_inputs(lambda name: NAMES.get(name, name) in fields), TEXT_OUTPUTS
 

@@ -5,12 +5,12 @@ from typing import Any, ClassVar
 
 import orjson
 
+from lmi_core.calls.served_model import ServedModel
 from lmi_core.errors import InvalidPayload, LmiError
 from lmi_core.formatter import OutputFormatter, joined
 from lmi_core.generation import GenerationOutput
 from lmi_core.handler import Generation
 from lmi_core.payloads.payload import check_payload
-from lmi_core.serving.model import Model
 from lmi_core.tensors import Tensor, TensorSpecification, TensorType
 from lmi_handlers.triton.formatters import TritonFormatter
 from lmi_handlers.triton.generate import head, text_request
@@ -72,7 +72,7 @@ def text_inputs(takes: Callable[[str], bool]) -> tuple[TensorSpecification, ...]
     )
 
 
-def text_generation(request: InferRequest, model: Model) -> Generation:
+def text_generation(request: InferRequest, model: ServedModel) -> Generation:
     """Raises InvalidPayload."""
     values = {name: _values(name, tensor) for name, tensor in request.inputs.items()}
     payload = check_payload(values | {"parameters": request.parameters}, TritonPayload)

@@ -147,7 +147,7 @@ def test_formatter_that_needs_arguments_is_for_its_own_handler_alone() -> None:
 
 def test_formatters_of_chats_are_created_with_the_chat() -> None:
     plugins = load_plugins(modules=[Adds(OwnChatFormatter)])
-    assert {each.name for each in plugins.chat_formatters} == {*LMI_CHAT, "own_chat"}
+    assert {each.name for each in plugins.formatters.of_chats} == {*LMI_CHAT, "own_chat"}
     assert "own_chat" not in plugins.formatters
 
 

@@ -3,7 +3,7 @@ from typing import Any, ClassVar
 import pytest
 
 from lmi_core.errors import PluginError
-from lmi_core.plugins.registry import Registry, did_you_mean, origin
+from lmi_core.plugins.registry import Registry, origin
 
 
 class Fruit:
@@ -88,19 +88,6 @@ def test_unknown_name_that_is_near_to_none(fruits: Registry[Fruit]) -> None:
     with pytest.raises(PluginError) as raised:
         fruits.get("xyz")
     assert raised.value.message == "there is no fruit `xyz`. Known: apple, nashi, pear, williams"
-
-
-@pytest.mark.parametrize(
-    ("name", "known", "expected"),
-    [
-        ("max_tokens", ["max_new_tokens", "top_k"], " Did you mean `max_new_tokens`?"),
-        ("topk", ["top_p", "top_k"], " Did you mean `top_k`?"),
-        ("xyz", ["top_p", "top_k"], ""),
-        ("top_k", [], ""),
-    ],
-)
-def test_did_you_mean(name: str, known: list[str], expected: str) -> None:
-    assert did_you_mean(name, known) == expected
 
 
 def test_origin_of_what_is_no_class() -> None:

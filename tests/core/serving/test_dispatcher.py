@@ -8,7 +8,8 @@ import pytest
 from lmi_core.errors import BackendUnhealthy, ConfigurationError, ModelNotFound, ModelNotReady, Overloaded
 from lmi_core.plugins.loading import load_plugins
 from lmi_core.serving.dispatcher import Dispatcher
-from lmi_core.serving.model import Model, read_plan
+from lmi_core.serving.model import Model
+from lmi_core.serving.model_plan import read_plan
 from lmi_plugins.backends.scripted import ScriptedBackend
 
 
@@ -57,7 +58,7 @@ def dispatch(tmp_path: Path) -> Dispatch:
     def model(name: str, properties: str) -> Model:
         (tmp_path / name).mkdir()
         (tmp_path / name / "serving.properties").write_text(f"option.rolling_batch=toy\n{properties}")
-        created = Model(read_plan(name, tmp_path / name, {}, plugins), plugins)
+        created = Model(read_plan(name, tmp_path / name, {}, plugins), plugins.formatters)
         toy(created)._prepare()
         return created
 

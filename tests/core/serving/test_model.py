@@ -21,7 +21,8 @@ from lmi_core.errors import (
 from lmi_core.generation import GenerationStep
 from lmi_core.plugins.loading import Plugins, load_plugins
 from lmi_core.request import GenerationRequest
-from lmi_core.serving.model import LONG_PROMPT, Model, ModelPlan, read_plan
+from lmi_core.serving.model import LONG_PROMPT, Model
+from lmi_core.serving.model_plan import ModelPlan, read_plan
 from lmi_handlers.lmi.chat_formatters import LmiChatFormatter
 from lmi_plugins.backends.scripted import Script, ScriptedBackend
 from lmi_plugins.formatters.json import JsonFormatter
@@ -102,7 +103,7 @@ def started(plan: Plan, plugins: Plugins) -> Start:
     """A model that was started, and its backend."""
 
     async def start(properties: str = SCRIPTED, **options: object) -> tuple[Model, ScriptedBackend]:
-        model = Model(plan(properties, **options), plugins)
+        model = Model(plan(properties, **options), plugins.formatters)
         await model.start()
         assert isinstance(model.backend, ScriptedBackend)
         return model, model.backend
@@ -123,7 +124,7 @@ def texts(steps: list[GenerationStep], prompt_index: int = 0) -> list[str]:
 def test_plan(plan: Plan) -> None:
     found = plan(SCRIPTED + "job_queue_size=7\nretry_threshold=3\noption.scripted_text=Hello.\n")
     assert (found.name, found.directory.name) == ("m", "model")
-    assert (found.backend, found.backend_reason) == (ScriptedBackend, "option.rolling_batch=scripted")
+    assert (found.backend, found.runtime_reason) == (ScriptedBackend, "option.rolling_batch=scripted")
     assert found.server.job_queue_size == 7
     assert found.setup.properties.scripted_text == "Hello."
     assert (found.setup.directory, found.setup.retry_threshold) == (found.directory, 3)
@@ -165,7 +166,7 @@ def test_plan_that_is_wrong(plan: Plan, properties: str, error: type[Configurati
 
 
 async def test_loading_takes_too_long(plan: Plan, plugins: Plugins) -> None:
-    model = Model(plan("option.rolling_batch=stubborn", model_loading_timeout=TINY), plugins)
+    model = Model(plan("option.rolling_batch=stubborn", model_loading_timeout=TINY), plugins.formatters)
     with pytest.raises(ConfigurationError) as raised:
         await model.start()
     assert raised.value.message == f"model m did not load within option.model_loading_timeout={TINY} seconds"
@@ -175,7 +176,7 @@ async def test_loading_takes_too_long(plan: Plan, plugins: Plugins) -> None:
 
 
 async def test_failure_to_load_is_passed_on(plan: Plan, plugins: Plugins) -> None:
-    model = Model(plan("option.rolling_batch=stubborn"), plugins)
+    model = Model(plan("option.rolling_batch=stubborn"), plugins.formatters)
     assert isinstance(model.backend, StubbornBackend)
     model.backend.error = ConfigurationError("no weights")
     with pytest.raises(ConfigurationError, match=r"^no weights$"):
@@ -185,7 +186,7 @@ async def test_failure_to_load_is_passed_on(plan: Plan, plugins: Plugins) -> Non
 
 
 async def test_health(plan: Plan, plugins: Plugins) -> None:
-    model = Model(plan(), plugins)
+    model = Model(plan(), plugins.formatters)
     with pytest.raises(ModelNotReady, match="model m is loading"):
         await model.health()
     await model.start()
@@ -205,7 +206,7 @@ async def test_health_of_the_backend(started: Start) -> None:
 
 
 async def test_no_request_before_the_start_nor_after_the_stop(plan: Plan, plugins: Plugins) -> None:
-    model = Model(plan(), plugins)
+    model = Model(plan(), plugins.formatters)
     with pytest.raises(ModelNotReady, match="model m is not ready"), model.admit():
         pass
     await model.start()
@@ -323,7 +324,7 @@ async def test_error_of_the_backend_is_passed_on(started: Start) -> None:
 
 async def test_dynamic_batches_run_one_after_the_other(plan: Plan, plugins: Plugins) -> None:
     plugins.backends.register(AutoBackend)
-    model = Model(plan("option.rolling_batch=disable\nbatch_size=2\nmax_batch_delay=60000"), plugins)
+    model = Model(plan("option.rolling_batch=disable\nbatch_size=2\nmax_batch_delay=60000"), plugins.formatters)
     await model.start()
     assert isinstance(model.backend, AutoBackend)
     scripts = [Script("one", hold=True), Script("two", hold=True), Script("three"), Script("four")]
@@ -386,5 +387,5 @@ async def test_abort_of_a_request_that_waits_for_its_batch(started: Start, plugi
 
 
 def test_creating_a_model_writes_nothing(plan: Plan, plugins: Plugins, tmp_path: Path) -> None:
-    Model(plan(), plugins)
+    Model(plan(), plugins.formatters)
     assert [path.name for path in (tmp_path / "model").iterdir()] == ["serving.properties"]

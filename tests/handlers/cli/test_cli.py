@@ -105,7 +105,7 @@ def test_check_of_a_handle_function(model_dir: ModelDirectory) -> None:
     script = "import torch\n\n\ndef handle(inputs):\n    return torch.load('weights')\n"
     result = lmi("check", model_dir({"serving.properties": "option.own_key=7\n", "model.py": script}))
     rows = [line.split() for line in result.stdout.splitlines()]
-    assert ["backend:", "handler", "(model.py", "serves", "the", "model", "itself)"] in rows
+    assert ["model", "function:", "model.py", "serves", "the", "model", "itself"] in rows
     assert ["option.own_key", "7", "serving.properties:1"] in rows
 
 

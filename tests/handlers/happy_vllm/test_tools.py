@@ -141,4 +141,4 @@ async def test_model_that_its_own_function_serves(serve: Serve, model_dir: Model
     body = {"tokens": [1]} if path == "/v2/decode" else {"prompt": "a"}
     answer = await (server.get(path) if path.endswith("info") else server.post(path, body))
     assert answer.status == 404
-    assert b"model `model` has no tokenizer here: its own `handle` function answers" in answer.body
+    assert b"model `model` has no tokenizer here: its model function answers" in answer.body

@@ -1,4 +1,4 @@
-"""What a `handle` function gets of queries, forms and multipart bodies, over a real socket."""
+"""What a model function gets of queries, forms and multipart bodies, over a real socket."""
 
 import asyncio
 import shutil

@@ -10,6 +10,7 @@ from aiohttp import web
 from hypothesis import HealthCheck, Phase, given, settings
 from schemathesis.core.result import Ok
 
+from lmi_core.plugins.loading import load_plugins
 from lmi_handlers.http.application import create_application
 from tests.conftest import SCRIPTED, ModelDirectory, RunningServer, Serve
 
@@ -49,7 +50,7 @@ def payloads(document: dict[str, Any], operation: dict[str, Any]) -> list[dict[s
 
 
 def test_every_route_is_in_it(server: RunningServer, document: dict[str, Any]) -> None:
-    application = create_application(server.dispatcher, server.model.plugins)
+    application = create_application(server.dispatcher, load_plugins().handlers)
     served = {
         (route.method.lower(), route.resource.canonical)
         for route in application.router.routes()

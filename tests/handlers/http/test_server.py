@@ -72,7 +72,7 @@ async def test_a_server_whose_last_model_is_given_up_ends(model_dir: ModelDirect
     async with lmi_serve(directory, "--port", 0) as server:
         async with aiohttp.ClientSession(await server.ready()) as client, client.post("/invocations") as response:
             assert response.status == 500
-        await server.line_with("lmi: model model: the handler's worker died, and is given up after 0 restarts")
+        await server.line_with("lmi: model model: the model function's worker died, and is given up after 0 restarts")
         assert await server.process.wait() == 1
 
 

@@ -1,4 +1,4 @@
-"""`handle` functions whose call without content fails, in which they load their models, over a real socket."""
+"""Model functions whose call without content fails, in which they load their models, over a real socket."""
 
 import pytest
 

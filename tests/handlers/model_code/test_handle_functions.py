@@ -1,4 +1,4 @@
-"""model.py files with a `handle` function, in their worker processes, over a real socket."""
+"""model.py files with a model function, in their worker processes, over a real socket."""
 
 import asyncio
 import shutil
@@ -12,7 +12,7 @@ import pytest
 
 from lmi_core.errors import ConfigurationError, FormatterFailed
 from lmi_core.script.djl_names.nd_list import from_nd_list, to_nd_list
-from lmi_core.script.function.backend import HandlerBackend
+from lmi_core.script.function.runtime import ModelFunction
 from tests.conftest import Answer, ModelDirectory, RunningServer, Serve
 
 SCRIPTS = Path(__file__).parents[2] / "model_scripts"
@@ -37,10 +37,10 @@ async def echo(serve_script: ServeScript) -> RunningServer:
     return await serve_script("echo_handler", "option.prefix=>\noption.predict_timeout=2\n")
 
 
-def handler_backend(server: RunningServer) -> HandlerBackend:
-    backend = server.model.backend
-    assert isinstance(backend, HandlerBackend)
-    return backend
+def model_function(server: RunningServer) -> ModelFunction:
+    function = server.model.function
+    assert function is not None
+    return function
 
 
 async def ask(server: RunningServer, what: str, **more: object) -> Answer:
@@ -104,7 +104,7 @@ async def test_finalize(echo: RunningServer) -> None:
     [
         ("raise", 424, "handle in model.py raised KeyError: 'colour'"),
         ("exit", 424, "handle in model.py raised SystemExit: 3"),
-        ("wrong", 424, "the handler must return an Output. Returned: str"),
+        ("wrong", 424, "the model function must return an Output. Returned: str"),
         ("memory", 507, "handle in model.py raised MemoryError: too big"),
     ],
 )
@@ -141,7 +141,7 @@ async def test_endless_loop_is_killed_with_its_worker(echo: RunningServer) -> No
     waiting = asyncio.create_task(ask(echo, "loaded"))
     answer = await looping
     assert answer.status == 504
-    assert answer.json()["error"] == "the handler did not answer within option.predict_timeout=2 seconds"
+    assert answer.json()["error"] == "the model function did not answer within option.predict_timeout=2 seconds"
     assert (await waiting).json()["pid"] != before
 
 
@@ -157,15 +157,15 @@ async def test_worker_that_dies_is_restarted(echo: RunningServer) -> None:
 
 async def test_further_workers_are_started_when_all_are_busy(serve_script: ServeScript, tmp_path: Path) -> None:
     server = await serve_script("echo_handler", "minWorkers=1\nmaxWorkers=2\n")
-    assert len(handler_backend(server).pool.processes) == 1
+    assert len(model_function(server).pool.processes) == 1
     answers = [ask(server, "slow", started=str(tmp_path / str(number))) for number in range(40)]
     pids = {answer.body for answer in await asyncio.gather(*answers)}
-    assert len(pids) == len(handler_backend(server).pool.processes) == 2
+    assert len(pids) == len(model_function(server).pool.processes) == 2
 
 
 async def test_further_workers_end_when_they_are_idle(serve_script: ServeScript, tmp_path: Path) -> None:
     server = await serve_script("echo_handler", "minWorkers=1\nmaxWorkers=2\nmax_idle_time=1\n")
-    pool = handler_backend(server).pool
+    pool = model_function(server).pool
     for _ in range(2):
         answers = [ask(server, "slow", started=str(tmp_path / str(number))) for number in range(40)]
         assert len({answer.body for answer in await asyncio.gather(*answers)}) == len(pool.processes) == 2
@@ -180,7 +180,7 @@ async def test_further_workers_end_when_they_are_idle(serve_script: ServeScript,
 
 async def test_stop_while_an_idle_worker_ends(serve_script: ServeScript, tmp_path: Path) -> None:
     server = await serve_script("echo_handler", "minWorkers=1\nmaxWorkers=2\nmax_idle_time=1\n")
-    pool = handler_backend(server).pool
+    pool = model_function(server).pool
     await asyncio.gather(*(ask(server, "slow", started=str(tmp_path / str(number))) for number in range(40)))
     workers = [psutil.Process(process.process_id) for process in pool.processes]
     deaths = [asyncio.create_task(process.died.wait()) for process in pool.processes]
@@ -193,7 +193,7 @@ async def test_stop_while_an_idle_worker_ends(serve_script: ServeScript, tmp_pat
 async def test_answers_of_at_most_max_output_size(serve_script: ServeScript) -> None:
     server = await serve_script("echo_handler", "option.max_output_size=20\n")
     assert (await ask(server, "echo", text="x" * 20)).body == b"x" * 20
-    error = "the handler answered with more than option.max_output_size=20 bytes"
+    error = "the model function answered with more than option.max_output_size=20 bytes"
     large = await ask(server, "echo", text="x" * 21)
     assert (large.status, large.json()["error"]) == (424, error)
     stream = await ask(server, "stream", text="one two")
@@ -253,24 +253,24 @@ async def test_batch(serve: Serve, model_dir: ModelDirectory) -> None:
 
 async def test_adapters_that_come_and_go(serve_script: ServeScript, tmp_path: Path) -> None:
     server = await serve_script("batch_handler", "minWorkers=2\nmaxWorkers=3\n")
-    backend = handler_backend(server)
-    await backend.register_adapter("german", str(tmp_path))
+    function = model_function(server)
+    await function.register_adapter("german", str(tmp_path))
     assert await many(server, "a", "b") == [(200, {"text": text, "of": 1, "adapters": ["german"]}) for text in "ab"]
-    await backend.unregister_adapter("german")
+    await function.unregister_adapter("german")
     assert await many(server, "a", "b") == [(200, {"text": text, "of": 1, "adapters": []}) for text in "ab"]
     with pytest.raises(FormatterFailed, match=r"(?s)unregister_adapter answered 424: .*no such adapter"):
-        await backend.unregister_adapter("german")
+        await function.unregister_adapter("german")
     with pytest.raises(FormatterFailed, match="there is no function `update_adapter`; the file has: "):
-        await backend.update_adapter("german", str(tmp_path))
+        await function.update_adapter("german", str(tmp_path))
 
 
 async def test_batch_that_fails(batching: RunningServer) -> None:
     assert await many(batching, "a", "teapot") == 2 * [
         (418, {"code": 418, "message": "prediction failure", "error": "all of you"})
     ]
-    too_few = "the handler answered a batch of 2 with 1 contents: it must add one for each request"
+    too_few = "the model function answered a batch of 2 with 1 contents: it must add one for each request"
     assert await many(batching, "a", "too few") == 2 * [(424, {"error": too_few, "code": 424})]
-    streams = "a handler that streams its answer needs batch_size=1"
+    streams = "a model function that streams its answer needs batch_size=1"
     assert await many(batching, "a", "stream") == 2 * [(424, {"error": streams, "code": 424})]
 
 

@@ -1,4 +1,4 @@
-"""`handle` functions of the rolling-batch form, which are called until each request's answer is its last."""
+"""Model functions of the rolling-batch form, which are called until each request's answer is its last."""
 
 import asyncio
 import shutil
@@ -11,8 +11,8 @@ import pytest
 import pytest_asyncio
 
 from lmi_core.plugins.loading import load_plugins
-from lmi_core.script.function.backend import HandlerBackend, HandlerSetup
-from lmi_core.script.function.process import HandlerProcess
+from lmi_core.script.function.process import FunctionProcess
+from lmi_core.script.function.setup import FunctionSetup
 from lmi_handlers.cli.serving import read_plans
 from tests.conftest import Answer, ModelDirectory, RunningServer, running_server
 
@@ -48,10 +48,10 @@ async def ask(server: RunningServer, text: str, **more: object) -> Answer:
     return await server.post("/invocations", {"text": text, **more})
 
 
-def process(server: RunningServer) -> HandlerProcess:
-    backend = server.model.backend
-    assert isinstance(backend, HandlerBackend)
-    return backend.pool.processes[0]
+def process(server: RunningServer) -> FunctionProcess:
+    function = server.model.function
+    assert function is not None
+    return function.pool.processes[0]
 
 
 async def told(server: RunningServer) -> dict[str, Any]:
@@ -231,9 +231,9 @@ async def test_adapters_are_registered_between_calls(server: RunningServer) -> N
 async def test_which_directories_mean_this_form(model_dir: ModelDirectory, properties: str, rolls: bool) -> None:
     directory = model_dir({"serving.properties": properties, "model.py": "def handle(inputs):\n    pass\n"})
     (plan,) = read_plans(directory, {}, load_plugins())
-    assert isinstance(plan.setup, HandlerSetup)
+    assert isinstance(plan.setup, FunctionSetup)
     assert (plan.setup.load.rolling_batch_size is not None) is rolls
-    assert ("in a rolling batch" in plan.backend_reason) is rolls
+    assert ("in a rolling batch" in plan.runtime_reason) is rolls
 
 
 async def test_asynchronous_function_is_called_once_for_each_request(tmp_path: Path) -> None:

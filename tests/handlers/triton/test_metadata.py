@@ -106,5 +106,5 @@ async def test_model_of_tensors(serve: Serve, model_dir: ModelDirectory) -> None
 async def test_model_with_a_handle_function(serve: Serve, model_dir: ModelDirectory) -> None:
     server = await serve(model_dir({"model.py": HANDLE}))
     found = (await server.get(MODEL)).json()
-    assert (found["inputs"], found["outputs"], found["platform"]) == ([], [], "handler")
+    assert (found["inputs"], found["outputs"], found["platform"]) == ([], [], "model_function")
     assert not (await server.get(f"{MODEL}/config")).json()["model_transaction_policy"]["decoupled"]

@@ -10,7 +10,8 @@ from lmi_core.configuration.configuration import Configuration
 from lmi_core.configuration.properties import HandlerProperties, ServerProperties
 from lmi_core.errors import ConfigurationError
 from lmi_core.plugins.loading import Plugins, load_plugins
-from lmi_core.serving.model import Model, read_plan
+from lmi_core.serving.model import Model
+from lmi_core.serving.model_plan import read_plan
 from lmi_handlers.djl.names import DJL_KEYS
 from lmi_plugins.backends import vllm as vllm_backend
 from lmi_plugins.vllm_engine.arguments import lmcache
@@ -144,7 +145,7 @@ def test_served(
 ) -> None:
     """Every warning is one that is expected, and every one that is expected is there."""
     directory = model_dir({"serving.properties": properties(rolling_batch, text), "lmcache.yaml": ""})
-    model = Model(read_plan("model", directory, {}, plugins), plugins)
+    model = Model(read_plan("model", directory, {}, plugins), plugins.formatters)
     assert all(any(words in warning for words in told) for warning in model.warnings), model.warnings
     assert all(any(words in warning for warning in model.warnings) for words in told), model.warnings
 
@@ -182,7 +183,7 @@ def test_containers_short_variables(model_dir: ModelDirectory, plugins: Plugins)
         "PIPELINE_PARALLEL_DEGREE": "2",
     }
     plan = read_plan("model", model_dir({"serving.properties": ""}), environment, plugins)
-    model = Model(plan, plugins)
+    model = Model(plan, plugins.formatters)
     assert model.warnings == []
     backend = model.backend
     assert isinstance(backend, vllm_backend.VllmBackend)
@@ -226,7 +227,7 @@ def test_former_arguments_of_vllm(
     model_dir: ModelDirectory, plugins: Plugins, text: str, argument: str, value: object
 ) -> None:
     directory = model_dir({"serving.properties": properties("vllm", text)})
-    backend = Model(read_plan("model", directory, {}, plugins), plugins).backend
+    backend = Model(read_plan("model", directory, {}, plugins), plugins.formatters).backend
     assert isinstance(backend, vllm_backend.VllmBackend)
     assert json.loads(backend.arguments[argument]) == value
 
@@ -255,7 +256,7 @@ async def test_lmcache_that_is_not_there(
     text = properties("vllm", "option.model_id=.\noption.lmcache_config_file=lmcache.yaml")
     plan = read_plan("model", model_dir({"serving.properties": text, "config.json": "{}", **files}), {}, plugins)
     with pytest.raises(ConfigurationError, match=message):
-        await Model(plan, plugins).start()
+        await Model(plan, plugins.formatters).start()
 
 
 def test_lmcache_is_told_of_its_configuration(model_dir: ModelDirectory, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from lmi_core.errors import ConfigurationError
 from lmi_core.plugins.loading import load_plugins
-from lmi_core.serving.model import ModelPlan, read_plan
+from lmi_core.serving.model_plan import ModelPlan, read_plan
 from lmi_plugins.backends import lmi_dist
 from lmi_plugins.backends.lmi_dist import LmiDistBackend, LmiDistProperties, TorchLmiDistBackend
 from tests.conftest import ModelDirectory, Serve
@@ -73,7 +73,7 @@ def test_a_directory_on_vllm(model_dir: ModelDirectory) -> None:
         "option.parallel_loading",
         "option.lora_extra_vocab_size",
     }
-    backend = plan.backend(plan.setup)
+    backend = plan.runtime(plan.setup)
     assert isinstance(backend, LmiDistBackend)
     assert backend.arguments == {
         "model": "some/model",
@@ -106,7 +106,7 @@ def test_a_directory_on_vllm(model_dir: ModelDirectory) -> None:
 @pytest.mark.usefixtures("without_vllm")
 def test_a_directory_on_the_torch_engine(model_dir: ModelDirectory) -> None:
     plan = plan_of(model_dir({"serving.properties": DIRECTORY}))
-    backend = plan.backend(plan.setup)
+    backend = plan.runtime(plan.setup)
     assert isinstance(backend, TorchLmiDistBackend)
     options = backend.options
     assert (
@@ -148,7 +148,7 @@ def test_a_directory_on_the_torch_engine(model_dir: ModelDirectory) -> None:
 def test_what_has_the_default_needs_no_explanation(model_dir: ModelDirectory) -> None:
     properties = "option.rolling_batch=lmi-dist\noption.load_format=auto\noption.enforce_eager=false\n"
     plan = plan_of(model_dir({"serving.properties": properties, "config.json": "{}"}))
-    backend = plan.backend(plan.setup)
+    backend = plan.runtime(plan.setup)
     assert isinstance(backend, TorchLmiDistBackend)
     assert [warning.partition(":")[0] for warning in backend.warnings] == [
         "lmi-dist runs on the torch engine, as vLLM is not installed"
@@ -168,14 +168,14 @@ def test_what_has_the_default_needs_no_explanation(model_dir: ModelDirectory) ->
 def test_what_only_vllm_can_do_is_a_warning(model_dir: ModelDirectory, line: str, words: str) -> None:
     files = {"serving.properties": f"option.rolling_batch=lmi-dist\n{line}\n", "config.json": "{}"}
     plan = plan_of(model_dir(files))
-    assert any(words in warning for warning in plan.backend(plan.setup).warnings)
+    assert any(words in warning for warning in plan.runtime(plan.setup).warnings)
 
 
 @pytest.mark.usefixtures("without_vllm")
 def test_a_value_that_the_torch_engine_cannot_take_says_why_it_runs(model_dir: ModelDirectory) -> None:
     plan = plan_of(model_dir({"serving.properties": "option.rolling_batch=lmi-dist\noption.dtype=half\n"}))
     with pytest.raises(ConfigurationError, match=r"option\.dtype .* Given: half") as raised:
-        plan.backend(plan.setup)
+        plan.runtime(plan.setup)
     assert "as vLLM is not installed: install vllm" in raised.value.message
 
 

@@ -15,7 +15,7 @@ from lmi_core.engines import gathering
 from lmi_core.errors import BackendUnhealthy, ConfigurationError
 from lmi_core.plugins.loading import load_plugins
 from lmi_core.remote.location import RemoteModel
-from lmi_core.serving.model import read_plan
+from lmi_core.serving.model_plan import read_plan
 from lmi_plugins.backends import vllm as module
 from lmi_plugins.backends.vllm import VllmBackend
 from lmi_plugins.backends.vllm_properties import VllmProperties

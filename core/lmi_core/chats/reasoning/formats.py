@@ -6,7 +6,7 @@ from lmi_core.chats.reasoning.harmony import Harmony
 from lmi_core.chats.reasoning.markers import Markers
 from lmi_core.chats.reasoning.parser import ReasoningFormat
 from lmi_core.chats.reasoning.tagged_content import TaggedContent
-from lmi_core.plugins.registry import did_you_mean
+from lmi_core.did_you_mean import did_you_mean
 
 TOOL_CALL = ("<tool_call>",)
 

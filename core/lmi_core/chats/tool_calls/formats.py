@@ -18,7 +18,7 @@ from lmi_core.chats.tool_calls.parser import CallId, ToolCallParser
 from lmi_core.chats.tool_calls.python_calls import PythonCalls
 from lmi_core.chats.tool_calls.segments import SegmentedCalls, SegmentForm
 from lmi_core.chats.tool_calls.tagged_parameters import TagForm, TaggedCalls
-from lmi_core.plugins.registry import did_you_mean
+from lmi_core.did_you_mean import did_you_mean
 
 
 @dataclass(frozen=True, slots=True)

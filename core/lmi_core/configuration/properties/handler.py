@@ -133,7 +133,7 @@ class HandlerProperties(Properties):
     mpi_mode: Annotated[bool, NoEffect(NO_MPI)] = False
     parallel_loading: Annotated[bool, NoEffect("workers are always started side by side")] = False
     max_output_size: PositiveInt = Field(
-        default=64 * 1024 * 1024, description="Most bytes that the model's own `handle` function answers with."
+        default=64 * 1024 * 1024, description="Most bytes that the model function answers with."
     )
 
     @property

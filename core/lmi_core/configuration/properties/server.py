@@ -47,7 +47,7 @@ class ServerProperties(Properties):
     min_workers: Annotated[
         NonNegativeInt,
         Names(key="minWorkers", aliases=("min_workers", "minworkers"), environment=("SERVING_MIN_WORKERS",)),
-    ] = Field(default=1, description="Processes that run the model's own `handle` function from the start; 0 means 1.")
+    ] = Field(default=1, description="Processes that run the model function from the start; 0 means 1.")
     max_workers: Annotated[
         PositiveInt,
         Names(
@@ -121,7 +121,7 @@ class ServerProperties(Properties):
         return value
 
     def workers(self, gpus: int) -> tuple[int, int]:
-        """Return the fewest and the most processes of a `handle` function, on a host with that many GPUs."""
+        """Return the fewest and the most processes of a model function, on a host with that many GPUs."""
         own_min, own_max = (
             (self.gpu_min_workers, self.gpu_max_workers) if gpus else (self.cpu_min_workers, self.cpu_max_workers)
         )

@@ -1,4 +1,4 @@
-"""Outputs of asynchronous handlers: `djl_python.async_utils`."""
+"""Outputs of asynchronous model functions: `djl_python.async_utils`."""
 
 import json
 import logging

@@ -1,4 +1,4 @@
-"""What a `handle` function gets: `djl_python.Input`."""
+"""What a model function gets: `djl_python.Input`."""
 
 import csv
 import importlib

@@ -15,7 +15,7 @@ _IMAGES = "this server generates text, no images"
 # What the modules that are here have, in words for a person.
 PRESENT_MODULES: Mapping[str, str] = {
     "djl_python": "`Input`, `Output`, `PairList`, `Session`, `SessionManager`",
-    "djl_python.async_utils": "outputs of asynchronous handlers",
+    "djl_python.async_utils": "outputs of asynchronous model functions",
     "djl_python.chat_completions": "the two modules below",
     "djl_python.chat_completions.chat_properties": "`ChatProperties`: a chat's body",
     "djl_python.chat_completions.chat_utils": "a chat's messages to a prompt, by the tokenizer's chat template",
@@ -35,7 +35,7 @@ PRESENT_MODULES: Mapping[str, str] = {
     "djl_python.session_manager": "`Session`, `SessionManager`",
     "djl_python.streaming_utils": "`StreamingUtils`, over transformers' own generation",
     "djl_python.tensorrt_llm": "`TRTLLMService` and `handle`, over the backend `trtllm`",
-    "djl_python.test_model": "`TestHandler`: a handler without a server; also `python -m djl_python.test_model`",
+    "djl_python.test_model": "`TestHandler`: a model function without a server; also `python -m djl_python.test_model`",
     "djl_python.utils": "small helpers",
 }
 
@@ -44,7 +44,7 @@ MISSING_MODULES: Mapping[str, str] = {
     "djl_python.adapter_custom_code_manager": f"adapters with a model.py are loaded by the server: {_WITHOUT}",
     "djl_python.adapter_formatter_mixin": f"adapters with a model.py are loaded by the server: {_WITHOUT}",
     "djl_python.adapter_manager_mixin": f"adapters are managed by the server: {_WITHOUT}",
-    "djl_python.arg_parser": "the server starts handlers itself; `python -m djl_python.test_model` calls one by hand",
+    "djl_python.arg_parser": "the server starts functions itself; `python -m djl_python.test_model` calls one by hand",
     "djl_python.aws": "nothing is sent to CloudWatch; log_request_metric=true logs each request's figures",
     "djl_python.bedrock": "Bedrock's schema is not served; LMI's, OpenAI's and TGI's are",
     "djl_python.chat_completions.vllm_chat_properties": "it was vLLM's; import djl_python.chat_completions.chat_utils",
@@ -71,8 +71,8 @@ MISSING_MODULES: Mapping[str, str] = {
     "djl_python.properties_manager.tnx_properties": f"{_NEURON}; {_PROPERTIES}",
     "djl_python.properties_manager.trt_properties": f"it was TensorRT-LLM's; {_PROPERTIES}",
     "djl_python.properties_manager.vllm_rb_properties": f"it was vLLM's; {_PROPERTIES}",
-    "djl_python.python_async_engine": "the server runs handlers itself; djl_python.test_model runs one without it",
-    "djl_python.python_sync_engine": "the server runs handlers itself; djl_python.test_model runs one without it",
+    "djl_python.python_async_engine": "the server runs functions itself; djl_python.test_model runs one without it",
+    "djl_python.python_sync_engine": "the server runs functions itself; djl_python.test_model runs one without it",
     "djl_python.rolling_batch": _BACKEND,
     "djl_python.sagemaker": "SageMaker's routes are the server's own (docs/sagemaker.md); write a `handle` function",
     "djl_python.scheduler": _BACKEND,

@@ -1,4 +1,4 @@
-"""What a `handle` function returns: `djl_python.Output`."""
+"""What a model function returns: `djl_python.Output`."""
 
 import json
 from collections.abc import AsyncIterable, Callable, Iterable
@@ -23,7 +23,7 @@ def stream_line(item: Any) -> bytes:
 
 
 class EncodedChunk(bytes):
-    """What `Output.binary_encode` gives: text, and what an asynchronous handler says about it."""
+    """What `Output.binary_encode` gives: text, and what an asynchronous model function says about it."""
 
     fields: dict[str, Any]
 
@@ -112,7 +112,7 @@ class Output:
         finalize, self._finalize = self._finalize, None
         return finalize() if finalize is not None else None
 
-    _default_stream_output_formatter = staticmethod(stream_line)  # handlers pass it by this name
+    _default_stream_output_formatter = staticmethod(stream_line)  # scripts pass it by this name
 
     @staticmethod
     def binary_encode(fields: dict[str, Any]) -> EncodedChunk:

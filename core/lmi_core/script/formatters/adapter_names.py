@@ -3,8 +3,8 @@
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
+from lmi_core.calls.call import Call
 from lmi_core.errors import InvalidPayload
-from lmi_core.handler import Call
 from lmi_core.payloads.payload import shown
 from lmi_core.payloads.tolerant_payload import seems_to_name_an_adapter
 

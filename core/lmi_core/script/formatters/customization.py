@@ -8,19 +8,20 @@ import orjson
 from multidict import CIMultiDict
 
 from lmi_core.backend import Backend
+from lmi_core.calls.call import Call
 from lmi_core.configuration.properties import HandlerProperties
 from lmi_core.errors import AdapterNotFound, FormatterFailed, InvalidPayload
 from lmi_core.formatter import OutputFormatter
-from lmi_core.handler import Call
 from lmi_core.payloads.payload import may_have, shown
 from lmi_core.payloads.plain_text import CONTENT_TYPE, is_plain_text
-from lmi_core.plugins.registry import did_you_mean
 from lmi_core.request import GenerationRequest
 from lmi_core.script.formatters.adapter_names import agreed_adapters, named_adapters
+from lmi_core.script.formatters.call_context import CallContext
 from lmi_core.script.formatters.input_formatters import format_input
 from lmi_core.script.formatters.model_code import ChosenFormatters, ModelCode
-from lmi_core.script.formatters.output_formatters import CallContext, FormatterFunction, custom_formatter
+from lmi_core.script.formatters.output_formatters import FormatterFunction, custom_formatter
 from lmi_core.script.formatters.request_io import RequestInput
+from lmi_core.serving.model_adapters import no_such_adapter
 
 logger = logging.getLogger(__name__)
 
@@ -127,8 +128,7 @@ def check_adapter(adapter: str, code: ModelCode, backend: Backend[Any]) -> None:
     """Raises AdapterNotFound."""
     known = code.adapters.keys() | code.adapters_with_weights | set(backend.adapters)
     if adapter not in known:
-        names = ", ".join(sorted(known)) or "this model has none"
-        raise AdapterNotFound(f"there is no adapter `{adapter}`.{did_you_mean(adapter, known)} Known: {names}")
+        raise no_such_adapter(adapter, known)
     if adapter in code.adapters_with_weights and adapter not in backend.adapters:
         raise AdapterNotFound(f"adapter `{adapter}` has weights, which the {backend.name} backend has not loaded")
 

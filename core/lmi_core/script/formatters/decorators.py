@@ -56,7 +56,7 @@ def input_formatter(target: T) -> T:
 
 
 def prediction_handler(target: T) -> T:
-    """Make a function, `f(data, model, **kwargs)`, what answers every request in place of a `handle` function."""
+    """Make a function, `f(data, model, **kwargs)`, what answers every request in place of a model function."""
     _must_be_callable(target, "prediction_handler")
     setattr(target, PREDICTION_MARK, True)
     return target

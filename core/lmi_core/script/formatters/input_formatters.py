@@ -9,8 +9,8 @@ from typing import Any
 
 import orjson
 
+from lmi_core.calls.call import Call
 from lmi_core.errors import ConfigurationError, FormatterFailed, LmiError
-from lmi_core.handler import Call
 from lmi_core.script.call_properties import call_properties
 from lmi_core.script.djl_names.encode_decode import decode
 from lmi_core.script.djl_names.inputs import Input

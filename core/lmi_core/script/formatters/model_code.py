@@ -1,13 +1,12 @@
 """What a model's own code does to its calls: the formatters of `model.py`, and those of its adapters."""
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from lmi_core.configuration.properties import HandlerProperties
 from lmi_core.errors import ConfigurationError
-from lmi_core.plugins.loading import Plugins
 from lmi_core.script.environment import model_environment
 from lmi_core.script.formatters.input_formatters import InputFunction
 from lmi_core.script.formatters.model_script import SCRIPT, CustomOutput, ModelScript, load_script
@@ -50,9 +49,9 @@ class ModelCode:
         own = self.adapters.get(adapter, self.base) if adapter is not None else self.base
         return ChosenFormatters(own.output or self.base.output, input=own.input or self.base.input)
 
-    def base_options(self, options: HandlerProperties, plugins: Plugins) -> HandlerProperties:
+    def base_options(self, options: HandlerProperties, formatters: Container[object]) -> HandlerProperties:
         """Those by which the formatter is chosen that would write the answer if the model's own did not."""
-        if options.output_formatter != self.base.output_name or options.output_formatter in plugins.formatters:
+        if options.output_formatter != self.base.output_name or options.output_formatter in formatters:
             return options
         return options.model_copy(update={"output_formatter": None})
 
@@ -92,7 +91,9 @@ def _of_adapter(name: str | None, lines: tuple[str, ...]) -> list[str]:
     return list(lines) if name is None else [f"adapter {name}: {line}" for line in lines]
 
 
-def load_code(directory: Path, options: HandlerProperties, plugins: Plugins, adapters: Path) -> ModelCode:
+def load_code(
+    directory: Path, options: HandlerProperties, plugin_formatters: Mapping[str, CustomOutput], adapters: Path
+) -> ModelCode:
     """Load the directory's `model.py`, or what `option.entryPoint` names, and those in the folders of `adapters`.
 
     Raises ConfigurationError.
@@ -101,7 +102,7 @@ def load_code(directory: Path, options: HandlerProperties, plugins: Plugins, ada
     environment = model_environment(directory, options.enable_venv)
     site_packages = environment.site_packages if environment is not None else None
     script = load_script(path, site_packages) if path.is_file() else None
-    base = choose(script, options.output_formatter, plugins.custom_formatters(options.output_formatter))
+    base = choose(script, options.output_formatter, plugin_formatters)
     code = ModelCode(base, site_packages=site_packages)
     with_script = {path.parent for path in adapters.glob(f"*/{SCRIPT}")}
     with_weights = {path.parent for path in adapters.glob(f"*/{ADAPTER_WEIGHTS}")}

@@ -11,11 +11,12 @@ from typing import Any, ClassVar
 from lmi_core.errors import FormatterFailed, LmiError
 from lmi_core.formatter import OutputFormatter
 from lmi_core.generation import GenerationOutput, GenerationStep
+from lmi_core.script.formatters.call_context import CallContext
 from lmi_core.script.formatters.contracts import OutputContract, Reading, read_output_contract
 from lmi_core.script.formatters.decorators import OUTPUT_MARK, OutputMark
 from lmi_core.script.formatters.engine_response import EngineResponse, plain
 from lmi_core.script.formatters.frames import WHOLE, change_frames, encode, frame, has_frames, media_type
-from lmi_core.script.formatters.request_io import RequestInput, TextGenerationOutput
+from lmi_core.script.formatters.request_io import TextGenerationOutput
 from lmi_core.script.formatters.text_generation import add_tokens, error_token, legacy_details, new_request_output
 from lmi_core.script.formatters.time_limit import TimeLimitExceeded, time_limit
 from lmi_core.script.tracebacks import own_traceback
@@ -36,19 +37,6 @@ class FormatterFunction:
     directory: Path
     content_type: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class CallContext:
-    """What a formatter may ask about the call, beside what was generated."""
-
-    request_id: str
-    tokenizer: Any = None
-    request_input: RequestInput | None = None
-    tgi_compat: bool = False
-    adapter: str | None = None
-    time_limit: float = 120.0  # seconds, for one step
-    model: str = ""
 
 
 def formatter_function(function: Callable[..., Any], directory: Path) -> FormatterFunction:

@@ -1,19 +1,17 @@
 """What was generated, as LMI's formatters see it: GenerationOutput to TextGenerationOutput."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lmi_core import generation
 from lmi_core.errors import LmiError
 from lmi_core.generation import GeneratedSequence, GenerationOutput
+from lmi_core.script.formatters.call_context import CallContext
 from lmi_core.script.formatters.request_io import Sequence, TextGenerationOutput, TextInput, Token
 
-if TYPE_CHECKING:
-    from lmi_core.script.formatters.output_formatters import CallContext
 
-
-def new_request_output(output: GenerationOutput, context: "CallContext", stream: bool) -> TextGenerationOutput:
-    """For the prompt of the latest step. What an input formatter built is its `input`, filled in."""
+def new_request_output(output: GenerationOutput, context: CallContext, stream: bool) -> TextGenerationOutput:
+    """Return an output for the prompt of the latest step; what an input formatter built is its `input`, filled in."""
     request = output.request
     found = context.request_input if context.request_input is not None else TextInput()
     found.request_id = found.request_id if found.request_id is not None else request.request_id

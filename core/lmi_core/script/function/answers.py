@@ -1,4 +1,4 @@
-"""What a `handle` function returns, as messages to the server."""
+"""What a model function returns, as messages to the server."""
 
 import inspect
 import logging
@@ -24,7 +24,7 @@ OWN_HEADERS = ("connection", "content-length", "content-type", "date", "server",
 
 
 class StreamErrors(OutputFormatter):
-    """Writes nothing but the error that a handler's stream ends with."""
+    """Writes nothing but the error that a model function's stream ends with."""
 
     name: ClassVar[str] = "stream_errors"
 
@@ -63,7 +63,7 @@ def answer_of(result: Any) -> Output:
         return result
     if result is None:
         return Output(NO_CONTENT, "No content")
-    return Output().error(f"the handler must return an Output. Returned: {type(result).__name__}")
+    return Output().error(f"the model function must return an Output. Returned: {type(result).__name__}")
 
 
 def failure(call_id: int, error: BaseException, words: str, begun: bool, note: str = "") -> list[Reply]:
@@ -101,7 +101,7 @@ def head_of(call_id: int, output: Output) -> Head:
 def headers_of(properties: Mapping[str, Any], content_type: str) -> dict[str, str]:
     """Return an answer's properties as headers; `content_type` is the one that it has where they set none.
 
-    Handlers copy the request's properties into the answer's: those that HTTP itself sets are left out.
+    Model functions copy the request's properties into the answer's: those that HTTP itself sets are left out.
     """
     given = {str(name): sendable(str(value)) for name, value in properties.items()}
     headers = {name: value for name, value in given.items() if name.lower() not in OWN_HEADERS}

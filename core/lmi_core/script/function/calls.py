@@ -1,4 +1,4 @@
-"""Requests on their way to a `handle` function, alone or in a batch, and its answers on their way back."""
+"""Requests on their way to a model function, alone or in a batch, and its answers on their way back."""
 
 import asyncio
 import re
@@ -11,7 +11,7 @@ BATCH_KEY = re.compile(r"batch_(\d+)\.(.*)", re.DOTALL)  # of a content in a bat
 MAX_NAMES = 10  # of contents, in a message
 
 
-class HandlerCall:
+class FunctionCall:
     """One request, and its answer as it comes."""
 
     def __init__(self, function: str, request: Request) -> None:
@@ -45,10 +45,10 @@ class HandlerCall:
         self._replies.put_nowait(error)
 
 
-class HandlerBatch:
+class FunctionBatch:
     """Requests that one call of the function answers."""
 
-    def __init__(self, calls: Sequence[HandlerCall]) -> None:
+    def __init__(self, calls: Sequence[FunctionCall]) -> None:
         self.calls = calls
         self.function = calls[0].function
         self.requests = [call.request for call in calls]
@@ -81,14 +81,14 @@ class HandlerBatch:
     def _share(self, head: Head) -> None:
         """Give each request its own content; an error is everyone's."""
         if head.streams:
-            self.fail(FormatterFailed("a handler that streams its answer needs batch_size=1"))
+            self.fail(FormatterFailed("a model function that streams its answer needs batch_size=1"))
         elif head.code >= 300:
             for call in self.calls:
                 call.deliver(head)
         elif (shares := _shares(head.content, len(self.calls))) is None:
             self.fail(
                 FormatterFailed(
-                    f"the handler answered a batch of {len(self.calls)} with {len(head.content)} contents"
+                    f"the model function answered a batch of {len(self.calls)} with {len(head.content)} contents"
                     f"{_named(head.content)}: it must add one for each request"
                 )
             )

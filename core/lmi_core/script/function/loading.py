@@ -7,7 +7,7 @@ from contextlib import aclosing
 from lmi_core.script.djl_names.inputs import input_of
 from lmi_core.script.function.answers import OUT_OF_MEMORY, OUT_OF_MEMORY_ERRORS, replies
 from lmi_core.script.function.protocol import Head, Request
-from lmi_core.script.function.script import REGISTER_ADAPTER, HandlerScript, description
+from lmi_core.script.function.script import REGISTER_ADAPTER, FunctionScript, description
 from lmi_core.script.requirements import missing_package_hint
 from lmi_core.script.tracebacks import own_traceback
 
@@ -16,7 +16,7 @@ class ScriptFailed(Exception):
     """A script that cannot be loaded; the message is for the person who wrote it."""
 
 
-def load_handler(script: HandlerScript, adapters: Mapping[str, Request], runner: asyncio.Runner) -> str | None:
+def load_function(script: FunctionScript, adapters: Mapping[str, Request], runner: asyncio.Runner) -> str | None:
     """Import the script, call its function without content, register the adapters.
 
     Return None, or the traceback of a call without content that failed: there are functions that do not support it, and
@@ -40,7 +40,7 @@ def load_handler(script: HandlerScript, adapters: Mapping[str, Request], runner:
     return "\n".join(failures) or None
 
 
-def _initialize(script: HandlerScript, runner: asyncio.Runner) -> str | None:
+def _initialize(script: FunctionScript, runner: asyncio.Runner) -> str | None:
     """Raises what is the end of a process anywhere: an exit, and memory that ran out."""
     try:
         runner.run(_check(script.initialize()))
@@ -62,6 +62,6 @@ async def _check(result: object) -> None:
                 raise kind(f"the first call was answered with {reply.code}: {words}")
 
 
-def _explained(error: BaseException, script: HandlerScript) -> str:
+def _explained(error: BaseException, script: FunctionScript) -> str:
     directory = script.path.parent
     return own_traceback(error, directory) + missing_package_hint(error, directory)

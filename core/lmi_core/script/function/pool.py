@@ -1,4 +1,4 @@
-"""The processes that run a model's `handle` function, and the queue in front of them."""
+"""The processes that run a model function, and the queue in front of them."""
 
 import asyncio
 import itertools
@@ -12,9 +12,9 @@ from msgspec import structs
 
 from lmi_core.engines.restarts import Restarts
 from lmi_core.errors import BackendUnhealthy, ConfigurationError, FormatterFailed, GenerationFailed, LmiError
-from lmi_core.script.function.calls import HandlerBatch, HandlerCall
+from lmi_core.script.function.calls import FunctionBatch, FunctionCall
 from lmi_core.script.function.device_ids import DEVICE_ID, device_id
-from lmi_core.script.function.process import HandlerProcess
+from lmi_core.script.function.process import FunctionProcess
 from lmi_core.script.function.protocol import Head, Load, Request
 
 logger = logging.getLogger(__name__)
@@ -34,22 +34,22 @@ class PoolSettings:
     python: str | None = None  # the interpreter; None: this one's
 
 
-class HandlerPool:
+class FunctionPool:
     """Starts with `min_workers` processes; further ones come when a request finds all of them busy, and end again."""
 
     def __init__(self, load: Load, settings: PoolSettings) -> None:
-        self.processes: list[HandlerProcess] = []
+        self.processes: list[FunctionProcess] = []
         self._load = load
         self._settings = settings
-        self._queue: asyncio.Queue[HandlerCall] = asyncio.Queue()
+        self._queue: asyncio.Queue[FunctionCall] = asyncio.Queue()
         self._changed = asyncio.Event()  # a process may be free, or there is none left
         self._tasks: set[asyncio.Task[None]] = set()
         self._ends: set[asyncio.Task[None]] = set()  # of processes that are no longer in `processes`
         self._starting = 0
         self._numbers: set[int] = set()  # of the workers that there are, as long as each lives
         self._failures: set[str] = set()  # of first calls, as they were logged
-        self._restarts = Restarts(settings.retry_threshold, "the handler's worker", at_once=True)
-        self._why_unhealthy: str | None = "the handler is being loaded"
+        self._restarts = Restarts(settings.retry_threshold, "the model function's worker", at_once=True)
+        self._why_unhealthy: str | None = "the model function is being loaded"
 
     async def start(self) -> None:
         """Raises ConfigurationError."""
@@ -71,7 +71,7 @@ class HandlerPool:
         for process in list(self.processes):
             self._end(process)
         await asyncio.gather(*self._ends)
-        self._fail_queue("the handler was stopped")
+        self._fail_queue("the model function was stopped")
 
     def check_health(self) -> None:
         """Raises BackendUnhealthy while there is no process."""
@@ -82,16 +82,16 @@ class HandlerPool:
         await self._restarts.given_up.wait()
         return self._restarts.reason
 
-    def submit(self, function: str, request: Request) -> HandlerCall:
+    def submit(self, function: str, request: Request) -> FunctionCall:
         """Raises BackendUnhealthy."""
         self.check_health()
-        call = HandlerCall(function, request)
+        call = FunctionCall(function, request)
         self._queue.put_nowait(call)
         return call
 
     async def broadcast(self, function: str, request: Request, undo: tuple[str, Request]) -> None:
         """Call a function in every process. Raises LmiError if one of them answers with an error, after undoing it."""
-        changed: list[HandlerProcess] = []
+        changed: list[FunctionProcess] = []
         try:
             for process in list(self.processes):
                 await self._call(process, function, request)
@@ -102,9 +102,9 @@ class HandlerPool:
                     await self._call(process, *undo)
             raise
 
-    async def _call(self, process: HandlerProcess, function: str, request: Request) -> None:
-        call = HandlerCall(function, request)
-        self._spawn(self._run(process, HandlerBatch([call])))
+    async def _call(self, process: FunctionProcess, function: str, request: Request) -> None:
+        call = FunctionCall(function, request)
+        self._spawn(self._run(process, FunctionBatch([call])))
         async with aclosing(call.answer()) as replies:
             async for reply in replies:
                 if isinstance(reply, Head) and reply.code >= FAILED:
@@ -121,12 +121,12 @@ class HandlerPool:
                 continue
             calls = [call for call in await self._gather(first, deadline) if not call.cancelled]
             if calls:
-                self._spawn(self._run(process, HandlerBatch(calls)))
+                self._spawn(self._run(process, FunctionBatch(calls)))
                 await asyncio.sleep(0)  # so that the process counts as busy
             else:
                 self._end_once_idle(process)
 
-    async def _gather(self, first: HandlerCall, deadline: float) -> list[HandlerCall]:
+    async def _gather(self, first: FunctionCall, deadline: float) -> list[FunctionCall]:
         calls = [first]
         with suppress(TimeoutError):
             async with asyncio.timeout_at(deadline):
@@ -134,7 +134,7 @@ class HandlerPool:
                     calls.append(self._queue.get_nowait() if not self._queue.empty() else await self._queue.get())
         return calls
 
-    async def _free_process(self) -> HandlerProcess | None:
+    async def _free_process(self) -> FunctionProcess | None:
         """The least busy one that takes calls; None when there is no process any more."""
         while True:
             free = [process for process in self.processes if process.free]
@@ -149,24 +149,24 @@ class HandlerPool:
             self._changed.clear()
             await self._changed.wait()
 
-    async def _run(self, process: HandlerProcess, batch: HandlerBatch) -> None:
+    async def _run(self, process: FunctionProcess, batch: FunctionBatch) -> None:
         await process.run(batch)
         if not process.died.is_set():
             self._restarts.worked()
         self._changed.set()
         self._end_once_idle(process)
 
-    def _end_once_idle(self, process: HandlerProcess) -> None:
+    def _end_once_idle(self, process: FunctionProcess) -> None:
         loop = asyncio.get_running_loop()
         if self._spare > 0 and process.calls == 0:
             process.idle_since = loop.time()
             loop.call_later(self._settings.max_idle_time, self._end_if_idle, process, process.idle_since)
 
-    def _end_if_idle(self, process: HandlerProcess, since: float) -> None:
+    def _end_if_idle(self, process: FunctionProcess, since: float) -> None:
         if self._spare > 0 and process in self.processes and process.calls == 0 and process.idle_since == since:
             self._end(process)
 
-    def _end(self, process: HandlerProcess) -> None:
+    def _end(self, process: FunctionProcess) -> None:
         self.processes.remove(process)
         self._numbers.discard(process.number)
         task = asyncio.create_task(process.stop())
@@ -177,8 +177,8 @@ class HandlerPool:
     def _spare(self) -> int:
         return len(self.processes) - self._settings.min_workers
 
-    async def _start_process(self) -> HandlerProcess:
-        process = HandlerProcess(self._settings.predict_timeout, self._settings.python)
+    async def _start_process(self) -> FunctionProcess:
+        process = FunctionProcess(self._settings.predict_timeout, self._settings.python)
         self._starting += 1
         number = next(number for number in itertools.count() if number not in self._numbers)
         self._numbers.add(number)
@@ -220,13 +220,13 @@ class HandlerPool:
         except ConfigurationError as error:
             logger.error("a further worker could not be started: %s", error.message)
 
-    async def _supervise(self, process: HandlerProcess) -> None:
+    async def _supervise(self, process: FunctionProcess) -> None:
         await process.died.wait()
         if process not in self.processes:
             return  # it was ended
         self._end(process)
         if not self.processes:
-            self._why_unhealthy = "the handler's worker died and is being restarted"
+            self._why_unhealthy = "the model function's worker died and is being restarted"
         if await self._restarts.attempt(self._start_process) is None and not self.processes:
             self._why_unhealthy = self._restarts.reason
             self._restarts.give_up()

@@ -1,4 +1,4 @@
-"""The server's end of one process that runs a `handle` function."""
+"""The server's end of one process that runs a model function."""
 
 import asyncio
 import itertools
@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 
 from lmi_core.engines.worker import Worker, WorkerDied
 from lmi_core.errors import ConfigurationError, GenerationFailed, GenerationTimeout, LmiError
-from lmi_core.script.function.calls import HandlerBatch
+from lmi_core.script.function.calls import FunctionBatch
 from lmi_core.script.function.protocol import (
     Cancel,
     End,
@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 TARGET = "lmi_core.script.function.worker:run"
 
 
-class HandlerProcess:
+class FunctionProcess:
     """When it dies, or is killed since a call took too long, what it worked on fails, and `died` is set."""
 
     def __init__(self, predict_timeout: float, python: str | None = None) -> None:
@@ -70,7 +70,7 @@ class HandlerProcess:
                 await self._reader
         await self._die("the worker was stopped")
 
-    async def run(self, batch: HandlerBatch) -> None:
+    async def run(self, batch: FunctionBatch) -> None:
         """Returns when the function is done with the batch, also when nobody waits for it any more."""
         self.calls += 1
         try:
@@ -79,7 +79,7 @@ class HandlerProcess:
         finally:
             self.calls -= 1
 
-    async def _run(self, batch: HandlerBatch) -> None:
+    async def _run(self, batch: FunctionBatch) -> None:
         call_id = next(self._ids)
         replies = self._replies[call_id] = asyncio.Queue()
         if self.died.is_set():
@@ -122,7 +122,7 @@ class HandlerProcess:
                 return await replies.get()
         except TimeoutError:
             error = GenerationTimeout(
-                f"the handler did not answer within option.predict_timeout={self._predict_timeout:g} seconds"
+                f"the model function did not answer within option.predict_timeout={self._predict_timeout:g} seconds"
             )
             if not self.died.is_set():  # another of its calls may have taken as long
                 logger.error("%s; worker %s is killed", error.message, self.process_id)

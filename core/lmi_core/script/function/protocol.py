@@ -1,4 +1,4 @@
-"""What the server and the process of a `handle` function say to each other."""
+"""What the server and the process of a model function say to each other."""
 
 import msgspec
 
@@ -42,7 +42,7 @@ class Started(msgspec.Struct, tag=True):
 class Loaded(msgspec.Struct, tag=True):
     max_calls: int | None  # at the same time; None: any number
     functions: list[str]
-    failure: str | None = None  # of the call without content, in which handlers load their models: its traceback
+    failure: str | None = None  # of the call without content, in which model functions load their models: its traceback
 
 
 class LoadFailed(msgspec.Struct, tag=True):

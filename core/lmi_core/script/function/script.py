@@ -1,4 +1,4 @@
-"""The script with a `handle` function, loaded in a process of its own."""
+"""The script with a model function, loaded in a process of its own."""
 
 import inspect
 import logging
@@ -20,7 +20,7 @@ MODEL_DIRECTORY = "model_dir"
 ADAPTER_FUNCTIONS = (REGISTER_ADAPTER, "update_adapter", "unregister_adapter")
 
 
-class HandlerScript:
+class FunctionScript:
     """Its process is one model's alone: the script's folder is on the import path, and is the working directory."""
 
     def __init__(self, path: Path, function: str, properties: Mapping[str, str]) -> None:
@@ -37,7 +37,7 @@ class HandlerScript:
         self._module = import_module(self.path.stem)
 
     def initialize(self) -> Any:
-        """Make the call without content, in which handlers load their models."""
+        """Make the call without content, in which model functions load their models."""
         return self.call(self.function, Input())
 
     @property
@@ -80,7 +80,7 @@ class HandlerScript:
 
     def _function(self, name: str) -> Callable[[Input], Any]:
         if not hasattr(self._module, name) and name not in ADAPTER_FUNCTIONS:
-            from lmi_core.script.services.predictor import adopt_prediction_handler  # which most handlers do without
+            from lmi_core.script.services.predictor import adopt_prediction_handler  # which most scripts do without
 
             adopt_prediction_handler(self._module, name)
         function: Callable[[Input], Any] | None = getattr(self._module, name, None)

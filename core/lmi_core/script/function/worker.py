@@ -1,4 +1,4 @@
-"""The process of a `handle` function: loads the script, calls it, and sends what it returns."""
+"""The process of a model function: loads the script, calls it, and sends what it returns."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterable
@@ -11,7 +11,7 @@ import zmq.asyncio
 from lmi_core.engines.worker import Channel
 from lmi_core.script.djl_names.inputs import Input, batch_of, input_of
 from lmi_core.script.function.answers import FAILURES, failure, replies
-from lmi_core.script.function.loading import ScriptFailed, load_handler
+from lmi_core.script.function.loading import ScriptFailed, load_function
 from lmi_core.script.function.protocol import (
     Cancel,
     End,
@@ -26,7 +26,7 @@ from lmi_core.script.function.protocol import (
     decode_to_worker,
     encode,
 )
-from lmi_core.script.function.script import HandlerScript
+from lmi_core.script.function.script import FunctionScript
 from lmi_core.script.rolling.batch import RollingBatch
 
 
@@ -35,10 +35,10 @@ def run(channel: Channel) -> None:
     channel.send(encode(Started()))
     load = decode_to_worker(channel.receive())
     assert isinstance(load, Load), load
-    script = HandlerScript(Path(load.script), load.function, load.properties)
+    script = FunctionScript(Path(load.script), load.function, load.properties)
     with asyncio.Runner() as runner:  # one event loop, so that an engine that is made in the first call works in all
         try:
-            failure = load_handler(script, load.adapters, runner)
+            failure = load_function(script, load.adapters, runner)
         except ScriptFailed as error:
             channel.send(encode(LoadFailed(str(error))))
             return
@@ -53,7 +53,7 @@ def run(channel: Channel) -> None:
             _serve_in_turn(script, channel, runner)
 
 
-def _serve_in_turn(script: HandlerScript, channel: Channel, runner: asyncio.Runner) -> None:
+def _serve_in_turn(script: FunctionScript, channel: Channel, runner: asyncio.Runner) -> None:
     """A function that is not asynchronous gets one call at a time, in the main thread, where no event loop runs."""
     while True:
         message = decode_to_worker(channel.receive())
@@ -76,7 +76,7 @@ def _is_cancelled(channel: Channel, call_id: int) -> bool:
     return pending is not None and decode_to_worker(pending) == Cancel(call_id)
 
 
-def _serve_rolling_batch(script: HandlerScript, channel: Channel, runner: asyncio.Runner, content_type: str) -> None:
+def _serve_rolling_batch(script: FunctionScript, channel: Channel, runner: asyncio.Runner, content_type: str) -> None:
     """A function of the rolling-batch form gets all unfinished requests in each call."""
     batch = RollingBatch(script, runner, content_type)
     while True:
@@ -105,7 +105,7 @@ async def _send_answer(answer: AsyncGenerator[Reply, None], channel: Channel) ->
             channel.send(encode(reply))
 
 
-async def _serve_concurrently(script: HandlerScript, channel: Channel) -> None:
+async def _serve_concurrently(script: FunctionScript, channel: Channel) -> None:
     socket = channel.asynchronous()
     tasks: dict[int, asyncio.Task[None]] = {}
     while True:
@@ -131,7 +131,7 @@ async def _send(answer: AsyncGenerator[Reply, None], call_id: int, socket: zmq.a
         await socket.send(encode(End(call_id)))
 
 
-def _call(script: HandlerScript, message: Handle) -> AsyncGenerator[Reply, None]:
+def _call(script: FunctionScript, message: Handle) -> AsyncGenerator[Reply, None]:
     """What the function answers, or how it failed. A function that is not asynchronous runs now."""
     requests = [input_of(request.properties, request.content) for request in message.requests]
     inputs = requests[0] if len(requests) == 1 else batch_of(requests)
@@ -144,7 +144,9 @@ def _call(script: HandlerScript, message: Handle) -> AsyncGenerator[Reply, None]
     return _answer(script, message, inputs, result)
 
 
-async def _answer(script: HandlerScript, message: Handle, inputs: Input, result: object) -> AsyncGenerator[Reply, None]:
+async def _answer(
+    script: FunctionScript, message: Handle, inputs: Input, result: object
+) -> AsyncGenerator[Reply, None]:
     begun = False
     try:
         async with aclosing(replies(message.call_id, result)) as found:

@@ -1,1 +1,1 @@
-"""A handler's functions called with no server, for their authors."""
+"""Model functions called with no server, for their authors."""

@@ -1,4 +1,4 @@
-"""`python -m djl_python.test_model`: one call of a handler's function, printed."""
+"""`python -m djl_python.test_model`: one call of a model function, printed."""
 
 import argparse
 
@@ -21,7 +21,7 @@ def run() -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser("djl-test-model", description="Call a handler's function once, with no server.")
+    parser = argparse.ArgumentParser("djl-test-model", description="Call a model function once, with no server.")
     parser.add_argument("--model-dir", default=".", help="The model directory.")
     parser.add_argument("--entry-point", default="model.py", help="Its Python file, or a module.")
     parser.add_argument("--handler", default="handle", help="The function.")

@@ -1,4 +1,4 @@
-"""Runs a handler's functions with no server: `djl_python.test_model`."""
+"""Calls of model functions with no server: `djl_python.test_model`."""
 
 import asyncio
 import importlib.util

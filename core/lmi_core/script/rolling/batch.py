@@ -1,4 +1,4 @@
-"""A `handle` function of the rolling-batch form, called again and again with all requests that are unfinished."""
+"""A model function of the rolling-batch form, called again and again with all requests that are unfinished."""
 
 import asyncio
 import inspect
@@ -12,7 +12,7 @@ from lmi_core.script.djl_names.inputs import Input, batch_of
 from lmi_core.script.djl_names.outputs import Output
 from lmi_core.script.function.answers import FAILURES, answer_of, failure, finalize, head_of
 from lmi_core.script.function.protocol import End, Head, Reply, Working
-from lmi_core.script.function.script import HandlerScript
+from lmi_core.script.function.script import FunctionScript
 from lmi_core.script.rolling.steps import RollingStep, WrongAnswer, read_steps
 
 logger = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ class RollingRequest:
 class RollingBatch:
     """The unfinished requests in the order in which they came; their indexes are what the function knows them by."""
 
-    def __init__(self, script: HandlerScript, runner: asyncio.Runner, content_type: str) -> None:
+    def __init__(self, script: FunctionScript, runner: asyncio.Runner, content_type: str) -> None:
         self._script = script
         self._runner = runner
         self._content_type = content_type

@@ -1,4 +1,4 @@
-"""What one call of a `handle` function of the rolling-batch form gives of each of its requests."""
+"""What one call of a model function of the rolling-batch form gives of each of its requests."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""What `djl_python.huggingface` and `djl_python.tensorrt_llm` answer with as whole handlers."""
+"""What `djl_python.huggingface` and `djl_python.tensorrt_llm` answer with as whole scripts."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,7 +21,7 @@ class TRTLLMService(HuggingFaceService):
 
 
 class ServiceHandler:
-    """The functions of a handler's module, over one service that the first call initializes."""
+    """The functions of a script's module, over one service that the first call initializes."""
 
     def __init__(self, service: HuggingFaceService) -> None:
         self.service = service

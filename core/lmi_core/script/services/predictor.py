@@ -1,4 +1,4 @@
-"""A `handle` function made of a model.py's prediction handler and what goes with it."""
+"""A model function made of a model.py's prediction handler and what goes with it."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from lmi_core.backend import Backend
+from lmi_core.did_you_mean import did_you_mean
 from lmi_core.errors import InvalidParameter
 from lmi_core.payloads.payload import shown
 from lmi_core.payloads.tolerance import MAX_REPORTED_NAMES, shown_name
-from lmi_core.plugins.registry import did_you_mean
 from lmi_core.request import GenerationRequest
 
 logger = logging.getLogger(__name__)

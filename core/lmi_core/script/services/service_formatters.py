@@ -8,7 +8,8 @@ from typing import Any
 from lmi_core.chats.chat_formatter import ChatAnswer
 from lmi_core.configuration.formatter_choice import FormatterNames, resolve
 from lmi_core.formatter import OutputFormatter
-from lmi_core.script.formatters.output_formatters import CallContext, custom_formatter, formatter_function
+from lmi_core.script.formatters.call_context import CallContext
+from lmi_core.script.formatters.output_formatters import custom_formatter, formatter_function
 from lmi_core.script.formatters.request_io import RequestInput
 from lmi_core.script.services.model_engine import ModelEngine
 
@@ -34,7 +35,7 @@ def new_formatter(engine: ModelEngine, writing: Writing) -> OutputFormatter:
     name = names.stream if writing.stream else names.whole
     if isinstance(chosen, str) and chosen in CHATS:
         return _chat_formatter(engine, writing, CHATS[chosen])
-    base = engine.plugins.formatters.get(name)()
+    base = engine.plugins.formatters.create(name)
     if not callable(chosen):
         return base
     directory = Path(getattr(getattr(chosen, "__code__", None), "co_filename", ".")).parent
@@ -60,4 +61,4 @@ def _chat_formatter(engine: ModelEngine, writing: Writing, name: str) -> OutputF
         tokenizer=engine.backend.tokenizer,
         log_probs=writing.log_probs,
     )
-    return engine.plugins.chat_formatters.get(name)(answer)
+    return engine.plugins.formatters.create_for_chat(name, answer)

@@ -64,7 +64,7 @@ class ServiceProperties(BaseModel):
 
     @property
     def kwargs(self) -> dict[str, Any]:
-        """What LMI's handlers pass on to transformers; the engine reads the properties themselves."""
+        """What LMI's own scripts pass on to transformers; the engine reads the properties themselves."""
         return self.loading_arguments
 
     def model_post_init(self, _: Any, /) -> None:

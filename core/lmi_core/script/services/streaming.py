@@ -18,7 +18,7 @@ Item = Texts | BaseException | None
 
 
 class StreamingUtils:
-    """The generators that a `handle` function adds to its output's stream."""
+    """The generators that a model function adds to its output's stream."""
 
     DEFAULT_MAX_NEW_TOKENS: ClassVar[int] = 50
     BUILTIN_ENGINES: ClassVar[frozenset[str]] = frozenset({"Accelerate", "DeepSpeed", "transformers"})

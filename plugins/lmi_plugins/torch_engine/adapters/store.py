@@ -8,8 +8,8 @@ from pathlib import Path
 import torch
 from transformers import PreTrainedModel
 
+from lmi_core.did_you_mean import did_you_mean
 from lmi_core.errors import AdapterNotFound, ConfigurationError, InvalidAdapter
-from lmi_core.plugins.registry import did_you_mean
 from lmi_plugins.torch_engine.adapters.adapter import Adapter, AdapterWeights
 from lmi_plugins.torch_engine.adapters.lora_layers import LoraLayers
 from lmi_plugins.torch_engine.adapters.peft_adapter import read_directory, read_tensors

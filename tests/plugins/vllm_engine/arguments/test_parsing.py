@@ -7,7 +7,7 @@ import pytest
 
 from lmi_core.errors import ConfigurationError
 from lmi_core.plugins.loading import load_plugins
-from lmi_core.serving.model import read_plan
+from lmi_core.serving.model_plan import read_plan
 from lmi_plugins.backends import vllm as vllm_backend
 from lmi_plugins.backends.vllm import VllmBackend
 from lmi_plugins.vllm_engine import library

@@ -1,0 +1,39 @@
+"""The adapters of a model that its own function serves, which is told of them and does the rest."""
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from lmi_core.script.function.runtime import ModelFunction
+from lmi_core.serving.model_adapters import ModelAdapters
+
+
+class FunctionAdapters(ModelAdapters):
+    """Adapters that functions of the model's script were told of, each by its source as it was given."""
+
+    takes_any_fields: ClassVar[bool] = True
+
+    def __init__(self, function: ModelFunction) -> None:
+        super().__init__()
+        self._function = function
+
+    @property
+    def folders(self) -> Mapping[str, str]:
+        """The source of each adapter, whatever that means to the script."""
+        return {name: self._function.adapter_source(name) for name in sorted(self._function.adapters)}
+
+    async def _add(self, name: str, source: str, fields: Mapping[str, str]) -> None:
+        self._check_new(name)
+        async with self._lock:
+            self._check_new(name)
+            await self._function.register_adapter(name, source, fields)
+
+    async def _replace(self, name: str, source: str | None, fields: Mapping[str, str]) -> None:
+        self.folder(name)
+        async with self._lock:
+            self.folder(name)
+            await self._function.update_adapter(name, source, fields)
+
+    async def _remove(self, name: str) -> None:
+        async with self._lock:
+            self.folder(name)
+            await self._function.unregister_adapter(name)

@@ -1,0 +1,77 @@
+"""Whether a file has a model function, and how it is to be called, told without running the file."""
+
+import ast
+from pathlib import Path
+
+from lmi_core.configuration.configuration import DEFAULT, Configuration
+from lmi_core.configuration.properties import HandlerProperties
+from lmi_core.errors import ConfigurationError
+from lmi_core.script.formatters.model_script import SCRIPT
+from lmi_core.script.function.prediction_marks import has_prediction_handler
+from lmi_core.script.import_checks import require_imports
+from lmi_core.script.tracebacks import own_traceback
+
+HANDLE = "handle"
+ROLLING_BATCH = "option.rolling_batch"
+LMI_HANDLERS = ("djl_python.huggingface", "djl_python.tensorrt_llm")  # the others run a `handle` of model.py, if any
+
+
+def find_model_function(directory: Path, options: HandlerProperties) -> Path | None:
+    """Return the Python file whose function serves the model; None where a backend does.
+
+    The file is not run, as that may load a model. Raise ConfigurationError.
+    """
+    path = directory / (options.script or SCRIPT)
+    if options.entry_point in LMI_HANDLERS:
+        return None
+    if not path.is_file():
+        if options.script is not None:
+            raise ConfigurationError(f"option.entryPoint={options.script}: there is no such file in {directory}")
+        return None
+    if options.handler in _names_in(path) or (options.handler == HANDLE and has_prediction_handler(path)):
+        require_imports(path, own_environment=options.enable_venv)
+        return path.resolve()
+    if options.handler != HANDLE:
+        raise ConfigurationError(f"option.handler={options.handler}: {path} has no such function")
+    return None
+
+
+def rolls(script: Path, configuration: Configuration, options: HandlerProperties) -> bool:
+    """Return whether the function is of the rolling-batch form: `option.rolling_batch` is given and not `disable`.
+
+    A prediction handler never is, as what it returns is the whole answer.
+    """
+    given = any(each.key == ROLLING_BATCH and each.source != DEFAULT for each in configuration.effective())
+    asked = given and options.rolling_batch != "disable" and not options.async_mode
+    return asked and not has_prediction_handler(script)
+
+
+def how_called(script: Path, configuration: Configuration, options: HandlerProperties) -> str:
+    """Return in words, for a person who wonders which code answers, how the function is called."""
+    reason = f"{script.name} serves the model itself"
+    if rolls(script, configuration, options):
+        reason += f", in a rolling batch, unless {options.handler} is asynchronous: {ROLLING_BATCH}"
+        reason += f"={options.rolling_batch}"
+    return reason
+
+
+def _names_in(script: Path) -> list[str]:
+    try:
+        module = ast.parse(script.read_bytes(), str(script))
+    except SyntaxError as error:
+        raise ConfigurationError(f"{script} cannot be loaded\n{own_traceback(error, script.parent)}") from None
+    return [name for statement in module.body for name in _names(statement)]
+
+
+def _names(statement: ast.stmt) -> list[str]:
+    """Return the names that a statement at the top of a file defines."""
+    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
+        return [statement.name]
+    if isinstance(statement, ast.ImportFrom):
+        return [each.asname or each.name for each in statement.names]
+    if isinstance(statement, ast.Assign):
+        return [target.id for target in statement.targets if isinstance(target, ast.Name)]
+    if isinstance(statement, ast.If | ast.Try | ast.With):
+        blocks = [*statement.body, *getattr(statement, "orelse", [])]
+        return [name for each in blocks for name in _names(each)]
+    return []

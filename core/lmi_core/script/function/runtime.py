@@ -1,0 +1,117 @@
+"""A model that its author's own function serves: content in, content out, and no generation of ours."""
+
+from collections.abc import AsyncGenerator, Collection, Mapping
+from contextlib import aclosing
+from typing import ClassVar
+
+from lmi_core.calls.call import Call
+from lmi_core.errors import FormatterFailed
+from lmi_core.remote.location import RemoteModel, is_s3
+from lmi_core.script.call_properties import call_properties
+from lmi_core.script.function.pool import FunctionPool
+from lmi_core.script.function.protocol import Chunk, Content, Head, Request
+from lmi_core.script.function.setup import NAME, SOURCE, FunctionProperties, FunctionSetup, adapter_change
+from lmi_core.serving_runtime import RuntimeSetup, ServingRuntime
+
+OPPOSITES = {
+    "register_adapter": "unregister_adapter",
+    "update_adapter": "update_adapter",
+    "unregister_adapter": "register_adapter",
+}
+
+
+class ModelFunction(ServingRuntime[FunctionProperties]):
+    """The function in a model's own `model.py`, which answers whole requests in worker processes."""
+
+    name: ClassVar[str] = "model_function"
+    properties_type = FunctionProperties
+
+    def __init__(self, setup: RuntimeSetup[FunctionProperties]) -> None:
+        super().__init__(setup)
+        assert isinstance(setup, FunctionSetup), setup
+        self.function = setup.load.function
+        self._load = setup.load
+        self._max_output_size = setup.max_output_size
+        self.pool = FunctionPool(setup.load, setup.pool)
+
+    @classmethod
+    def downloads(cls, setup: RuntimeSetup[FunctionProperties]) -> Mapping[str, RemoteModel]:
+        """Return the model, with files of every format, as only the function's author knows which it reads."""
+        model_id = setup.properties.model_id
+        return {"model_id": RemoteModel(model_id, everything=True)} if model_id is not None and is_s3(model_id) else {}
+
+    @classmethod
+    def takes(cls, undeclared: Collection[str]) -> Collection[str]:
+        """Return every undeclared key, as all are properties of the function's input."""
+        return undeclared
+
+    async def start(self) -> None:
+        await self.pool.start()
+
+    async def stop(self) -> None:
+        await self.pool.stop()
+
+    async def health(self) -> None:
+        self.pool.check_health()
+
+    async def given_up(self) -> str:
+        return await self.pool.wait_given_up()
+
+    def answer(self, call: Call, content: Content) -> AsyncGenerator[Head | Chunk, None]:
+        """Yield the head of the answer, and, if it streams, its chunks. Raise LmiError; closing it cancels the call.
+
+        `content` is what the call's query and body hold, by name.
+        """
+        replies = self.pool.submit(self.function, Request(call_properties(call), content)).answer()
+        return _no_larger(replies, self._max_output_size)
+
+    @property
+    def adapters(self) -> Collection[str]:
+        return self._load.adapters
+
+    def adapter_source(self, name: str) -> str:
+        """Return what `register_adapter` was given as its source, whatever that means to it."""
+        return self._load.adapters[name].properties[SOURCE]
+
+    async def register_adapter(self, name: str, source: str, fields: Mapping[str, str] | None = None) -> None:
+        """Call the script's `register_adapter` in every process, and in those that start later. Raise LmiError.
+
+        It gets the source as it is, and every other field of the request, as a property and as a content.
+        """
+        await self._adapter("register_adapter", name, adapter_change(name, source, fields or {}))
+
+    async def update_adapter(self, name: str, source: str | None, fields: Mapping[str, str] | None = None) -> None:
+        """Call the script's `update_adapter` in every process; what the request leaves out stays as it was."""
+        before = dict(self._load.adapters[name].content) if name in self._load.adapters else {}
+        kept = {key: value.decode() for key, value in before.items() if key not in (None, NAME, SOURCE)}
+        change = adapter_change(name, source or self.adapter_source(name), kept | dict(fields or {}))
+        await self._adapter("update_adapter", name, change)
+
+    async def unregister_adapter(self, name: str) -> None:
+        """Call the script's `unregister_adapter` in every process. Raise LmiError."""
+        await self._adapter("unregister_adapter", name, Request({NAME: name}, []))
+
+    async def _adapter(self, function: str, name: str, change: Request) -> None:
+        await self.pool.broadcast(function, change, self._undoing(function, name))
+        self._load.adapters.pop(name, None)
+        if SOURCE in change.properties:
+            self._load.adapters[name] = change
+
+    def _undoing(self, function: str, name: str) -> tuple[str, Request]:
+        """Return the call that makes a process have what it had before a change that failed in another."""
+        return OPPOSITES[function], self._load.adapters.get(name, Request({NAME: name}, []))
+
+
+async def _no_larger(
+    replies: AsyncGenerator[Head | Chunk, None], most_bytes: int
+) -> AsyncGenerator[Head | Chunk, None]:
+    """Yield the replies; raise FormatterFailed once they are larger in all."""
+    size = 0
+    async with aclosing(replies):
+        async for reply in replies:
+            size += len(reply.data) if isinstance(reply, Chunk) else sum(len(value) for _, value in reply.content)
+            if size > most_bytes:
+                raise FormatterFailed(
+                    f"the model function answered with more than option.max_output_size={most_bytes} bytes"
+                )
+            yield reply

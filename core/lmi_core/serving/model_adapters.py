@@ -1,0 +1,80 @@
+"""The adapters of a model that runs."""
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Coroutine, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+from lmi_core.did_you_mean import did_you_mean
+from lmi_core.errors import AdapterExists, AdapterNotFound
+
+
+class ModelAdapters(ABC):
+    """The adapters of a model that runs.
+
+    Changes come one after the other, and one that fails leaves everything as it was.
+    """
+
+    takes_any_fields: ClassVar[bool]  # whether a change may have fields that nobody here knows
+
+    def __init__(self) -> None:
+        self._lock = asyncio.Lock()
+        self._changes: set[asyncio.Task[None]] = set()
+
+    @property
+    @abstractmethod
+    def folders(self) -> Mapping[str, Path | str]:
+        """What each adapter that a request can name now was loaded from."""
+
+    def folder(self, name: str) -> Path | str:
+        """Return what an adapter was loaded from. Raise AdapterNotFound."""
+        folders = self.folders
+        if name not in folders:
+            raise no_such_adapter(name, folders)
+        return folders[name]
+
+    async def add(self, name: str, source: str, fields: Mapping[str, str] | None = None) -> None:
+        """Load the adapter in a folder or below an `s3://` URL.
+
+        The model function's `register_adapter` gets the source as it is, with the request's further `fields`.
+        Raise AdapterExists, InvalidAdapter, or ConfigurationError for a wrong script.
+        """
+        await self._to_its_end(self._add(name, source, fields or {}))
+
+    async def replace(self, name: str, source: str | None, fields: Mapping[str, str] | None = None) -> None:
+        """Load an adapter in place of the one of that name, with which what runs goes on.
+
+        Raise what `add` raises, and AdapterNotFound.
+        """
+        await self._to_its_end(self._replace(name, source, fields or {}))
+
+    async def remove(self, name: str) -> None:
+        """Unload an adapter, with which what runs goes on. Raise AdapterNotFound."""
+        await self._to_its_end(self._remove(name))
+
+    @abstractmethod
+    async def _add(self, name: str, source: str, fields: Mapping[str, str]) -> None: ...
+
+    @abstractmethod
+    async def _replace(self, name: str, source: str | None, fields: Mapping[str, str]) -> None: ...
+
+    @abstractmethod
+    async def _remove(self, name: str) -> None: ...
+
+    async def _to_its_end(self, change: Coroutine[Any, Any, None]) -> None:
+        """Make a change also where the client that asked for it leaves: engine and scripts must not differ."""
+        task = asyncio.create_task(change)
+        self._changes.add(task)
+        task.add_done_callback(self._changes.discard)
+        await asyncio.shield(task)
+
+    def _check_new(self, name: str) -> None:
+        if name in self.folders:
+            raise AdapterExists(f"there is an adapter `{name}` already: update or delete it")
+
+
+def no_such_adapter(name: str, known: Collection[str]) -> AdapterNotFound:
+    """Return the error for a name that no adapter of the model has."""
+    names = ", ".join(sorted(known)) or "this model has none"
+    return AdapterNotFound(f"there is no adapter `{name}`.{did_you_mean(name, known)} Known: {names}")

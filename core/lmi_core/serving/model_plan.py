@@ -1,0 +1,185 @@
+"""What a model directory asks for, read and checked before anything is started."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from lmi_core.backend import Backend
+from lmi_core.chats.chat_template import read_chat_template
+from lmi_core.configuration.backend_choice import choose_backend, foreign_keys
+from lmi_core.configuration.configuration import Configuration, Given
+from lmi_core.configuration.devices import visible_gpus
+from lmi_core.configuration.formatter_choice import FormatterNames, resolve, resolve_chat
+from lmi_core.configuration.properties import OPTION_PREFIX, HandlerProperties, ModelProperties, ServerProperties
+from lmi_core.errors import ConfigurationError
+from lmi_core.plugins.formatters import FormatterRegistry
+from lmi_core.plugins.loading import Plugins
+from lmi_core.plugins.registry import Registry
+from lmi_core.script.formatters.model_code import ModelCode, load_code
+from lmi_core.script.formatters.model_script import SCRIPT
+from lmi_core.script.function.finding import find_model_function, how_called
+from lmi_core.script.function.runtime import ModelFunction
+from lmi_core.script.function.setup import function_setup
+from lmi_core.script.import_checks import import_warnings
+from lmi_core.serving.dynamic_batch import choose_batching
+from lmi_core.serving_runtime import RuntimeSetup, ServingRuntime
+
+
+@dataclass(frozen=True, slots=True)
+class ModelPlan:
+    """What a model directory asks for, checked, with nothing started."""
+
+    name: str
+    directory: Path
+    configuration: Configuration
+    server: ServerProperties
+    options: HandlerProperties
+    backend: type[Backend[Any]] | None  # None: the model function answers
+    runtime_reason: str  # in words, why it is that backend, or how the model function is called
+    setup: RuntimeSetup[Any]
+    formatters: FormatterNames
+    chat_formatters: FormatterNames
+    chat_template: str | None  # in place of the tokenizer's own
+    code: ModelCode = field(default_factory=ModelCode)
+    version: str | None = None  # the only one that requests may ask for; None is any
+
+    @property
+    def runtime(self) -> type[ServingRuntime[Any]]:
+        """What runs the model: its backend, or the model function."""
+        return self.backend if self.backend is not None else ModelFunction
+
+    @property
+    def served_by(self) -> str:
+        """What runs the model, in words, and why it does."""
+        kind = "model function" if self.backend is None else f"backend {self.backend.name}"
+        return f"{kind} ({self.runtime_reason})"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every name that requests may give the model: those of `option.served_model_name`, then its own."""
+        return tuple(dict.fromkeys([*self.options.served_model_names, self.name]))
+
+    @property
+    def configs(self) -> SimpleNamespace:
+        """Every option with its value in force, as text, for the code of the model's author."""
+        values = {each.key.removeprefix(OPTION_PREFIX): each.value for each in self.configuration.effective()}
+        return SimpleNamespace(**values, model_dir=str(self.directory), model_id_or_path=values.get("model_id"))
+
+    @property
+    def warnings(self) -> list[str]:
+        """What is given and has another effect than its author may think."""
+        return [*self.configuration.warnings, *self.code.warnings()]
+
+
+def read_plan(
+    name: str,
+    directory: Path,
+    environment: Mapping[str, str],
+    plugins: Plugins,
+    common: Iterable[Given] = (),
+    version: str | None = None,
+) -> ModelPlan:
+    """Read and check a model directory; imports no engine. Raise ConfigurationError with all that is wrong.
+
+    `common` are the server's keys for all its models.
+    """
+    configuration = Configuration.read(directory, environment, common)
+    try:
+        plan = _plan(name, directory, configuration, plugins, version)
+    except ConfigurationError as error:
+        raise type(error)(_all_that_is_wrong(configuration, error)) from error
+    configuration.raise_errors()
+    return plan
+
+
+def _all_that_is_wrong(configuration: Configuration, last: ConfigurationError) -> str:
+    errors = "\n".join(configuration.errors)
+    further = [] if last.message == errors else [last.message]
+    return "\n".join([*configuration.errors, *further, *(f"warning: {each}" for each in configuration.warnings)])
+
+
+def _plan(name: str, directory: Path, configuration: Configuration, plugins: Plugins, version: str | None) -> ModelPlan:
+    server = configuration.load(ServerProperties)
+    options = configuration.load(HandlerProperties)
+    script = find_model_function(directory, options)
+    backend: type[Backend[Any]] | None = None
+    if script is None:
+        options = choose_batching(server, options, configuration)
+        configuration.warnings += one_copy_warnings(server)
+        backend, reason = choose_backend(options.rolling_batch, plugins.backends)
+    else:
+        reason = how_called(script, configuration, options)
+    setup = _setup(directory, configuration, server, backend or ModelFunction, plugins.backends)
+    code = ModelCode()
+    if script is None:
+        own_formatters = plugins.custom_formatters(options.output_formatter)
+        code = load_code(directory, options, own_formatters, directory / setup.properties.adapters)
+    formatters, chat_formatters = _formatter_names(code, options, plugins.formatters)
+    configuration.warnings += import_warnings(directory / (options.script or SCRIPT), options.enable_venv)
+    configuration.warnings += adapters_warnings(directory, setup.properties)
+    if script is not None:
+        setup = function_setup(setup, script, configuration, server, options)
+    return ModelPlan(
+        name=name,
+        directory=directory,
+        configuration=configuration,
+        server=server,
+        options=options,
+        backend=backend,
+        runtime_reason=reason,
+        setup=setup,
+        formatters=formatters,
+        chat_formatters=chat_formatters,
+        chat_template=read_chat_template(options.chat_template, directory),
+        code=code,
+        version=version,
+    )
+
+
+def _setup(
+    directory: Path,
+    configuration: Configuration,
+    server: ServerProperties,
+    runtime: type[ServingRuntime[Any]],
+    backends: Registry[Backend[Any]],
+) -> RuntimeSetup[Any]:
+    """Return the runtime's own options, with which every key is accounted for. Raise ConfigurationError."""
+    properties = configuration.load(runtime.properties_type)
+    arguments = configuration.pass_through(runtime.takes(configuration.undeclared_options()))
+    configuration.explain_unread(foreign_keys(runtime, backends))
+    configuration.raise_errors()
+    return RuntimeSetup(directory, properties, arguments, server.retry_threshold)
+
+
+def _formatter_names(
+    code: ModelCode, options: HandlerProperties, formatters: FormatterRegistry
+) -> tuple[FormatterNames, FormatterNames]:
+    """Return what writes answers, and answers to chats, where the model's own code does not.
+
+    Raise PluginError for an unknown name.
+    """
+    options = code.base_options(options, formatters)
+    names, chat_names = resolve(options), resolve_chat(options)
+    for name in (names.whole, names.stream):
+        formatters.require(name, chat=False)
+    for name in (chat_names.whole, chat_names.stream):
+        formatters.require(name, chat=True)
+    return names, chat_names
+
+
+def adapters_warnings(directory: Path, properties: ModelProperties) -> list[str]:
+    """Return what to say of a folder of adapters that was named, and is not there."""
+    default = ModelProperties.model_fields["adapters"].default
+    if properties.adapters == default or (directory / properties.adapters).is_dir():
+        return []
+    return [f"option.adapters={properties.adapters}: there is no such folder in the model directory"]
+
+
+def one_copy_warnings(server: ServerProperties) -> list[str]:
+    """Return what to say of workers where an engine serves the model, which DJLServing would load once for each."""
+    fewest, most = server.workers(visible_gpus())
+    if most == 1:
+        return []
+    return [f"{fewest} to {most} workers: the model is loaded once, and its engine batches all requests"]
