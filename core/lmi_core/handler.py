@@ -26,8 +26,8 @@ class Handler(ABC):
     def model_name(self, path_parameters: Mapping[str, str], headers: Mapping[str, str]) -> str | None:
         """Return the model that a call names outside its body; None where it names none."""
 
-    def model_name_in_body(self, body: bytes) -> str | None:
-        """The model that a body names; asked for only where several models are served. Raises InvalidPayload."""
+    def model_name_in_body(self, call: Call) -> str | None:
+        """Return the model that a call's body names; asked for only where several are served. Raise InvalidPayload."""
         return None
 
     def receive(self, call: Call, model: ServedModel) -> Call:

@@ -1,6 +1,5 @@
 """Aliases of `lmi_core.script`: the marks of functions in model.py, and how a function's inputs are read."""
 
-from lmi_core.script.formatters.adapter_names import ADAPTER_HEADER as SAGEMAKER_ADAPTER_IDENTIFIER_HEADER
 from lmi_core.script.formatters.decorators import init_handler, input_formatter, prediction_handler
 from lmi_core.script.services.input_parsing import (
     ParsedInput,
@@ -11,6 +10,8 @@ from lmi_core.script.services.input_parsing import (
     parse_lmi_default_request_rolling_batch,
     parse_text_inputs_params,
 )
+
+SAGEMAKER_ADAPTER_IDENTIFIER_HEADER = "X-Amzn-SageMaker-Adapter-Identifier"
 
 __all__ = [
     "SAGEMAKER_ADAPTER_IDENTIFIER_HEADER",

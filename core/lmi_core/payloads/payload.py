@@ -15,15 +15,24 @@ LONGEST_VALUE_SHOWN = 80
 M = TypeVar("M", bound=BaseModel)
 
 
-def read_object(body: bytes, what: str = "the body") -> dict[str, Any]:
-    """The JSON object in a body; raises InvalidPayload."""
+def read_json(body: bytes, what: str = "the body") -> Any:
+    """Parse a JSON text. Raise InvalidPayload."""
     try:
-        payload = orjson.loads(body)
+        return orjson.loads(body)
     except orjson.JSONDecodeError as error:
         raise InvalidPayload(f"{what} is not valid JSON: {error}") from None
-    if not isinstance(payload, dict):
-        raise InvalidPayload(f"{what} must be a JSON object. Given: {shown(payload)}")
-    return payload
+
+
+def read_object(body: bytes, what: str = "the body") -> dict[str, Any]:
+    """Parse a JSON text that is an object. Raise InvalidPayload."""
+    return check_object(read_json(body, what), what)
+
+
+def check_object(value: object, what: str = "the body") -> dict[str, Any]:
+    """Return a JSON value that is an object. Raise InvalidPayload for any other."""
+    if not isinstance(value, dict):
+        raise InvalidPayload(f"{what} must be a JSON object. Given: {shown(value)}")
+    return value
 
 
 def may_have(body: bytes, field: str) -> bool:
@@ -32,12 +41,12 @@ def may_have(body: bytes, field: str) -> bool:
 
 
 def read_payload(body: bytes, payload_type: type[M]) -> M:
-    """Raises InvalidPayload, naming the field, its bound and the value given."""
+    """Parse a body and check it. Raise InvalidPayload, naming the field, its bound and the value given."""
     return check_payload(read_object(body), payload_type)
 
 
 def check_payload(payload: Mapping[str, Any], payload_type: type[M]) -> M:
-    """Raises InvalidPayload, naming the field, its bound and the value given."""
+    """Check a JSON object. Raise InvalidPayload, naming the field, its bound and the value given."""
     try:
         return payload_type.model_validate(payload)
     except ValidationError as error:
@@ -50,7 +59,7 @@ def explain(
     owner: str = "this request",
     names: Mapping[str, str] | None = None,
 ) -> str:
-    """The first thing that is wrong, in one sentence for the person who wrote the request and called fields so."""
+    """Return the first thing that is wrong, in a sentence for the person who wrote the request and called fields so."""
     first = error.errors(include_url=False)[0]
     name = ".".join((names or {}).get(str(part), str(part)) for part in first["loc"])
     if not name:  # a rule about several fields, which names them itself
@@ -63,7 +72,7 @@ def explain(
 
 
 def _bound(error: ErrorDetails) -> str:
-    """pydantic's "Input should ..." or "String should ...", or a validator's own words, to follow the field's name."""
+    """Return what follows the field's name: pydantic's "... should ..." as a "must ...", or a validator's own words."""
     if error["type"] == "value_error":
         return error["msg"].removeprefix("Value error, ")
     bound = error["msg"].partition(" after validation")[0]  # of lists, and followed by their length, which is shown
@@ -71,7 +80,7 @@ def _bound(error: ErrorDetails) -> str:
 
 
 def shown(value: object) -> str:
-    """A value for an error message, cut short when it is long."""
+    """Return a value for an error message, cut short when it is long."""
     try:
         text = repr(value)
     except RecursionError:

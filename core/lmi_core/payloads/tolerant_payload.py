@@ -13,7 +13,7 @@ from pydantic_core import CoreSchema
 from lmi_core.errors import InvalidPayload
 from lmi_core.payloads.payload import explain, read_object
 
-_NAME_IT = "name an adapter in the body's `adapters`, or in the header X-Amzn-SageMaker-Adapter-Identifier"
+_NAME_IT = "name an adapter in the body's `adapters`, or outside of the body (docs/adapters.md)"
 _NO_SESSIONS = "there are no sessions of generating requests"
 
 _ADAPTER = re.compile(r"[Aa]dapt[eo]r|ADAPT[EO]R|(?:^|[^A-Za-z])lora|L(?:ora|ORA|oRA)")  # but not `exploration`

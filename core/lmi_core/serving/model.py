@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from lmi_core.backend import Backend
-from lmi_core.calls.call import Call
 from lmi_core.calls.generation import Generation
 from lmi_core.chats.chat_formatter import ChatAnswer
 from lmi_core.configuration.formatter_choice import FormatterNames
@@ -22,7 +21,7 @@ from lmi_core.payloads.tolerance import IgnoredParameters, drop_unknown
 from lmi_core.plugins.formatters import FormatterRegistry
 from lmi_core.remote.fetching import fetch_all
 from lmi_core.request import GenerationRequest, ValidRequest
-from lmi_core.script.formatters.customization import Customization, check_adapter, common_adapter, take_adapters
+from lmi_core.script.formatters.customization import Customization, check_adapter, common_adapter
 from lmi_core.script.function.adapters import FunctionAdapters
 from lmi_core.script.function.runtime import ModelFunction
 from lmi_core.serving.backend_adapters import BackendAdapters
@@ -195,9 +194,11 @@ class Model:
         """Create the formatter of chats by that name, or the one that writes any answer."""
         return self._formatters.create_for_chat(name, answer)
 
-    def customize(self, call: Call) -> tuple[Call, Customization]:
-        """Return the model's own code, or that of the adapter that the call names, and the call without the name."""
-        call, adapters = take_adapters(call)
+    def customize(self, adapters: Sequence[str | None], request_id: str) -> Customization:
+        """Return the way of a call through the model's own code, or through that of the adapters that it names.
+
+        `adapters` are none, one for all prompts, or one for each; None is the model as it is. Raise AdapterNotFound.
+        """
         for name in dict.fromkeys(adapters):
             if name is not None:
                 check_adapter(name, self.plan.code, self.backend)
@@ -205,8 +206,8 @@ class Model:
         loras = tuple(name if name in self.backend.adapters else None for name in adapters)
         formatters = self.plan.code.of(adapter)
         tokenizer = getattr(self.backend, "tokenizer", None)
-        return call, Customization(
-            formatters, tokenizer, self.configs, self.plan.options, call.request_id, adapter, loras, model=self.name
+        return Customization(
+            formatters, tokenizer, self.configs, self.plan.options, request_id, adapter, loras, model=self.name
         )
 
     def drop_unknown(self, generation: Generation) -> Generation:

@@ -11,9 +11,8 @@ from lmi_core.errors import LmiError
 from lmi_core.formatter import OutputFormatter
 from lmi_core.handler import Answer, Call, Generation, Handler, Route
 from lmi_core.hookspecs import hookimpl
-from lmi_core.payloads.payload import read_object
 from lmi_core.payloads.tolerance import names_of
-from lmi_core.payloads.tolerant_payload import TolerantPayload, read_known
+from lmi_core.payloads.tolerant_payload import TolerantPayload, take_known
 from lmi_core.request import GenerationRequest
 from lmi_handlers.fields.vocabulary import refuse_hidden_sequences
 from lmi_handlers.happy_vllm.formatters import HappyVllmFormatter, HappyVllmStreamFormatter
@@ -38,7 +37,7 @@ async def abort_request(call: Call, dispatcher: ServedModels) -> Answer:
     """Ends a request of any dialect; it is answered with what it has generated and the finish reason `abort`."""
     models = list(dispatcher.models.values())
     strict = any(model.options.strict_parameters for model in models)
-    payload, ignored = read_known(call.body, AbortPayload, strict)
+    payload, ignored = take_known(call.json_object(), AbortPayload, strict)
     for model in models:
         model.ignored.report(ignored, lambda: names_of([AbortPayload]))
     for request_id in _meant(payload.request_id):
@@ -73,12 +72,12 @@ class HappyVllmHandler(Handler):
     def model_name(self, path_parameters: Mapping[str, str], headers: Mapping[str, str]) -> str | None:
         return headers.get(TARGET_MODEL_HEADER)
 
-    def model_name_in_body(self, body: bytes) -> str | None:
-        name = read_object(body).get("model")
+    def model_name_in_body(self, call: Call) -> str | None:
+        name = call.json_object().get("model")
         return name if isinstance(name, str) else None
 
     def parse(self, call: Call, model: ServedModel) -> Generation:
-        payload, ignored = read_known(call.body, HappyVllmPayload, model.options.strict_parameters)
+        payload, ignored = take_known(call.json_object(), HappyVllmPayload, model.options.strict_parameters)
         parameters, names = payload.translated()
         streams = call.path.endswith("_stream")
         if streams:

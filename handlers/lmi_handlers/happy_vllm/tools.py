@@ -11,9 +11,9 @@ import orjson
 from lmi_core.calls.served_model import ManagedModel, ServedModels
 from lmi_core.errors import InvalidPayload, LmiError
 from lmi_core.handler import Answer, Call, Route
-from lmi_core.payloads.payload import read_payload, shown
+from lmi_core.payloads.payload import check_payload, shown
 from lmi_core.payloads.tolerance import names_of
-from lmi_core.payloads.tolerant_payload import read_known
+from lmi_core.payloads.tolerant_payload import take_known
 from lmi_handlers.happy_vllm.texts import (
     DecodePayload,
     MetadataPayload,
@@ -84,10 +84,10 @@ def _asked(
     call: Call, dispatcher: ServedModels, payload_type: type[P]
 ) -> Iterator[tuple[P, ManagedModel, tuple[str, ...]]]:
     """Admit a call: its payload, the model that it is for, and the names that were dropped. Raises InvalidPayload."""
-    payload, ignored = read_known(call.body, payload_type, strict=False)
+    payload, ignored = take_known(call.json_object(), payload_type, strict=False)
     with generating_model(call, dispatcher, payload.model) as model:
         if ignored and model.options.strict_parameters:
-            read_payload(call.body, payload_type)
+            check_payload(call.json_object(), payload_type)
         model.ignored.report(ignored, lambda: names_of([payload_type]))
         yield payload, model, ignored
 

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 
 from aiohttp import web
@@ -13,10 +13,12 @@ from lmi_core.formatter import check_sequences, without_unread
 from lmi_core.generation import GenerationOutput
 from lmi_core.handler import Call, Generation, Handler, Route
 from lmi_core.inference import Inference
+from lmi_core.request import ValidRequest
 from lmi_core.script.formatters.customization import Customization
 from lmi_core.script.function.runtime import ModelFunction
 from lmi_core.serving.dispatcher import Dispatcher
 from lmi_core.serving.model import Model
+from lmi_handlers.http.adapter_names import take_adapters, with_adapter_attribute
 from lmi_handlers.http.exchange import Exchange
 from lmi_handlers.http.named_content import named_content
 from lmi_handlers.http.same_origin import refuse_foreign_pages
@@ -25,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 
 async def answer(dispatcher: Dispatcher, handler: Handler, route: Route, request: web.Request) -> web.StreamResponse:
-    """Admit, read, parse, validate, generate, format, write. What goes wrong becomes the dialect's own error."""
+    """Return the response to a request, sent. What goes wrong becomes the dialect's own error."""
     begun = time.perf_counter()
     path = request.rel_url.raw_path  # as it came: what is decoded may hold line breaks
     exchange = Exchange(handler, route, request)
@@ -33,7 +35,7 @@ async def answer(dispatcher: Dispatcher, handler: Handler, route: Route, request
         if route.refuses_foreign_pages:
             refuse_foreign_pages(request, dispatcher.allowed_hosts)
         if route.answer is None:
-            response = await _admit(dispatcher, exchange)
+            response = await _model_response(dispatcher, exchange)
         else:
             call = await exchange.call(dispatcher.largest_request)
             response = await exchange.send(await route.answer(call, dispatcher))
@@ -50,76 +52,74 @@ async def answer(dispatcher: Dispatcher, handler: Handler, route: Route, request
     return response
 
 
-async def _admit(dispatcher: Dispatcher, exchange: Exchange) -> web.StreamResponse:
-    model = exchange.model = await _find_model(dispatcher, exchange)
-    with dispatcher.admit(model):
+async def _model_response(dispatcher: Dispatcher, exchange: Exchange) -> web.StreamResponse:
+    """Return the response of the model that the call is for; the numbers are those of docs/architecture.md."""
+    model = exchange.model = await _asked_model(dispatcher, exchange)
+    with dispatcher.admit(model):  # 1
+        call = exchange.handler.receive(await exchange.call(model.server.max_request_size), model)
         if model.function is not None:
-            return await _relay(exchange, model, model.function)
-        return await _parse(exchange, model)
+            return await _function_response(exchange, model.function, call)
+        call, customization = _customization(exchange, model, call)
+        call = await customization.read(call)  # 2
+        parsed = exchange.handler.parse(call, model)  # 3
+        async with _within(parsed.timeout):
+            if isinstance(parsed, Inference):
+                return await _inference_response(exchange, model, parsed, customization)
+            return await _generation_response(exchange, model, parsed, customization)
 
 
-async def _find_model(dispatcher: Dispatcher, exchange: Exchange) -> Model:
+async def _generation_response(
+    exchange: Exchange, model: Model, generation: Generation, customization: Customization
+) -> web.StreamResponse:
+    formatter = exchange.formatter = customization.formatter(generation.formatter)
+    requests = await _valid_requests(exchange, model, generation, customization)  # 4
+    check_sequences(generation.formatter, requests)
+    requests = without_unread(formatter, requests)
+    output = GenerationOutput(requests)
+    async with aclosing(model.generate(requests, exchange.request_id)) as steps:  # 5
+        async for step in steps:
+            output.add(step)  # 6
+            await exchange.write(output, formatter)  # 7, 8
+    return await exchange.finish()
+
+
+async def _asked_model(dispatcher: Dispatcher, exchange: Exchange) -> Model:
     handler, request = exchange.handler, exchange.request
     name = handler.model_name(request.match_info, request.headers)
     if name is None and dispatcher.only_model is None:
-        name = handler.model_name_in_body(await exchange.body(dispatcher.largest_request))
+        name = handler.model_name_in_body(await exchange.call(dispatcher.largest_request))
     return dispatcher.find(name)
 
 
-async def _receive(exchange: Exchange, model: Model) -> Call:
-    return exchange.handler.receive(await exchange.call(model.plan.server.max_request_size), model)
+def _customization(exchange: Exchange, model: Model, call: Call) -> tuple[Call, Customization]:
+    """Return the way through the model's own code, or its adapters', and the call without the adapters' names."""
+    call, adapters = take_adapters(exchange.handler.name_adapters(call, model))
+    return call, model.customize(adapters, call.request_id)
 
 
-async def _relay(exchange: Exchange, model: Model, function: ModelFunction) -> web.StreamResponse:
-    """The model's own function takes the request's contents by name, and its answer goes out as it is."""
-    call = await _receive(exchange, model)
-    async with aclosing(function.answer(call, await named_content(call))) as replies:
+async def _valid_requests(
+    exchange: Exchange, model: Model, generation: Generation, customization: Customization
+) -> list[ValidRequest]:
+    exchange.ignore(model, generation.ignored)  # before anything else can fail
+    generation = model.drop_unknown(generation)
+    exchange.ignore(model, generation.ignored)
+    return await model.validate(customization.adapted(generation.requests), exchange.request_id)
+
+
+async def _function_response(exchange: Exchange, function: ModelFunction, call: Call) -> web.StreamResponse:
+    """Return the model function's own answer, to which the request's contents are given by name."""
+    content = await named_content(call)
+    async with aclosing(function.answer(with_adapter_attribute(call), content)) as replies:
         async for reply in replies:
             await exchange.relay(reply)
     return await exchange.finish()
 
 
-async def _parse(exchange: Exchange, model: Model) -> web.StreamResponse:
-    call = exchange.handler.name_adapters(await _receive(exchange, model), model)
-    call, custom = model.customize(call)
-    call = await custom.read(call)
-    parsed = exchange.handler.parse(call, model)
-    if parsed.timeout is None:
-        return await _work(exchange, model, parsed, custom)
-    async with _within(parsed.timeout):
-        return await _work(exchange, model, parsed, custom)
-
-
-def _work(
-    exchange: Exchange, model: Model, parsed: Generation | Inference, custom: Customization
-) -> Coroutine[None, None, web.StreamResponse]:
-    if isinstance(parsed, Generation):
-        return _generate(exchange, model, parsed, custom)
-    if custom.adapters:
-        raise InvalidParameter("a request of tensors cannot name one of the model's `adapters`")
-    return _infer(exchange, model, parsed)
-
-
-async def _generate(
-    exchange: Exchange, model: Model, generation: Generation, custom: Customization
+async def _inference_response(
+    exchange: Exchange, model: Model, inference: Inference, customization: Customization
 ) -> web.StreamResponse:
-    base = generation.formatter
-    formatter = exchange.formatter = custom.formatter(base)
-    exchange.ignore(model, generation.ignored)  # before anything else can fail
-    generation = model.drop_unknown(generation)
-    exchange.ignore(model, generation.ignored)
-    requests = await model.validate(custom.adapted(generation.requests), exchange.request_id)
-    check_sequences(base, requests)
-    requests = without_unread(formatter, requests)
-    output = GenerationOutput(requests)
-    async with aclosing(model.generate(requests, exchange.request_id)) as steps:
-        async for step in steps:
-            output.add(step)
-            await exchange.write(output, formatter)
-    return await exchange.finish()
-
-
-async def _infer(exchange: Exchange, model: Model, inference: Inference) -> web.StreamResponse:
+    if customization.adapters:
+        raise InvalidParameter("a request of tensors cannot name one of the model's `adapters`")
     writer = exchange.formatter = inference.writer
     async with aclosing(model.infer(inference.inputs, exchange.request_id)) as responses:
         if writer.streams:
@@ -134,8 +134,8 @@ async def _infer(exchange: Exchange, model: Model, inference: Inference) -> web.
 
 
 @asynccontextmanager
-async def _within(seconds: float) -> AsyncIterator[None]:
-    """Raises GenerationTimeout."""
+async def _within(seconds: float | None) -> AsyncIterator[None]:
+    """Raise GenerationTimeout in the body once the seconds are over, if there is a bound."""
     try:
         async with asyncio.timeout(seconds) as deadline:
             yield

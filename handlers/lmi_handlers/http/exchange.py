@@ -17,6 +17,7 @@ from lmi_core.script.function.answers import StreamErrors
 from lmi_core.script.function.protocol import Chunk, Head
 from lmi_core.serving.model import Model
 from lmi_core.tensors import Tensor
+from lmi_handlers.http.attributes import named_attributes
 from lmi_handlers.http.stream import Stream
 
 logger = logging.getLogger(__name__)
@@ -43,26 +44,27 @@ class Exchange:
         self.model: Model | None = None
         self.formatter: Writer | None = None
         self._ignored: dict[str, str] = {}  # the header, once there is something to list
-        self._body: bytes | None = None
+        self._call: Call | None = None
         self._response: web.Response | Stream | None = None
 
-    async def body(self, limit: int) -> bytes:
-        """Raises PayloadTooLarge as soon as more than `limit` bytes are announced or have come."""
-        if self._body is None:
-            self._body = await self._read(limit)
-        return self._body
-
     async def call(self, limit: int) -> Call:
-        request = self.request
-        return Call(
-            path_parameters=request.match_info,
-            headers=request.headers,
-            body=await self.body(limit),
-            request_id=self.request_id,
-            path=request.path,
-            query=request.query,
-            peer=request.remote or "",
-        )
+        """Return the request, read the first time that it is asked for.
+
+        Raise PayloadTooLarge as soon as more than `limit` bytes of a body are announced or have come.
+        """
+        if self._call is None:
+            request = self.request
+            self._call = Call(
+                path_parameters=request.match_info,
+                headers=request.headers,
+                body=await self._body(limit),
+                request_id=self.request_id,
+                path=request.path,
+                query=request.query,
+                peer=request.remote or "",
+                attributes=dict(named_attributes(request.headers)),
+            )
+        return self._call
 
     def ignore(self, model: Model, names: Collection[str]) -> None:
         """List parameters that were dropped in a header of the answer, whatever that will be, and log each once."""
@@ -167,7 +169,7 @@ class Exchange:
     def _headers(self, content_type: str, headers: Mapping[str, str] | None) -> dict[str, str]:
         return {REQUEST_ID_HEADER: self.request_id, "Content-Type": content_type, **self._ignored, **(headers or {})}
 
-    async def _read(self, limit: int) -> bytes:
+    async def _body(self, limit: int) -> bytes:
         too_large = PayloadTooLarge(f"the body must be at most {limit} bytes (max_request_size)")
         if (self.request.content_length or 0) > limit:
             raise too_large

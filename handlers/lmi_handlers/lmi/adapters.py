@@ -11,7 +11,7 @@ from lmi_core.errors import Forbidden, InvalidPayload, LmiError
 from lmi_core.formatter import OutputFormatter
 from lmi_core.handler import Answer, Call, Generation, Handler, Route
 from lmi_core.hookspecs import hookimpl
-from lmi_core.payloads.payload import check_payload, read_object
+from lmi_core.payloads.payload import check_payload
 from lmi_core.serving.hosts import is_loopback
 
 INVALID_STATUS = 400
@@ -133,7 +133,7 @@ async def remove_adapter(call: Call, dispatcher: ServedModels) -> Answer:
 
 
 def _managed_model(call: Call, dispatcher: ServedModels) -> ManagedModel:
-    """Raises ModelNotFound or Forbidden."""
+    """Return the model that the path names. Raise ModelNotFound, or Forbidden to other hosts than its own."""
     model = dispatcher.find(call.path_parameters["model"])
     if not model.server.open_management and not is_loopback(call.peer):
         raise Forbidden(
@@ -143,8 +143,8 @@ def _managed_model(call: Call, dispatcher: ServedModels) -> ManagedModel:
 
 
 def _fields(call: Call, payload_type: type[P]) -> P:
-    """Of the body, of the query string, or of both. Raises InvalidPayload."""
-    body = read_object(call.body) if call.body else {}
+    """Return the fields of the body and of the query string, of which the latter count. Raise InvalidPayload."""
+    body = call.json_object() if call.body else {}
     return check_payload(body | dict(call.query), payload_type)
 
 

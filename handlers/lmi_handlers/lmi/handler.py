@@ -14,7 +14,7 @@ from lmi_core.errors import InvalidPayload, LmiError, ModelNotFound, Overloaded
 from lmi_core.formatter import OutputFormatter, joined
 from lmi_core.handler import Answer, Call, Generation, Handler, Route
 from lmi_core.hookspecs import hookimpl
-from lmi_core.payloads.payload import check_payload, read_object, shown
+from lmi_core.payloads.payload import check_payload, shown
 from lmi_core.payloads.plain_text import is_plain_text, read_plain_text
 from lmi_core.payloads.tolerant_payload import TolerantPayload, take_known
 from lmi_core.request import GenerationRequest
@@ -86,8 +86,8 @@ class LmiHandler(Handler):
     def model_name(self, path_parameters: Mapping[str, str], headers: Mapping[str, str]) -> str | None:
         return path_parameters.get("model") or headers.get(TARGET_MODEL_HEADER)
 
-    def model_name_in_body(self, body: bytes) -> str | None:
-        name = read_object(body).get("model")
+    def model_name_in_body(self, call: Call) -> str | None:
+        name = call.json_object().get("model")
         return name if isinstance(name, str) else None
 
     def receive(self, call: Call, model: ServedModel) -> Call:
@@ -126,10 +126,10 @@ class LmiHandler(Handler):
 
 
 def _payload(call: Call) -> dict[str, Any]:
-    """Read the body's object; a body of plain text is the prompt. Raises InvalidPayload."""
+    """Return the body's object; a body of plain text is the prompt. Raise InvalidPayload."""
     if is_plain_text(call.headers):
         return {"inputs": read_plain_text(call.body, call.headers)}
-    return read_object(call.body)
+    return call.json_object()
 
 
 def _chat(body: Mapping[str, Any], call: Call, model: ServedModel) -> Generation:

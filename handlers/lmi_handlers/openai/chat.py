@@ -8,7 +8,6 @@ from typing import ClassVar
 from lmi_core.calls.served_model import ServedModel
 from lmi_core.handler import Call, Generation, Handler, Route
 from lmi_core.hookspecs import hookimpl
-from lmi_core.payloads.payload import read_object
 from lmi_handlers.chat.generation import ChatForm, chat_generation, read_chat
 from lmi_handlers.chat.request import ChatRequest
 from lmi_handlers.lmi.chat_formatters import LmiChatJsonLinesFormatter
@@ -23,7 +22,7 @@ class OpenAiChatHandler(OpenAiHandler):
     )
 
     def parse(self, call: Call, model: ServedModel) -> Generation:
-        payload, ignored = read_chat(read_object(call.body), model)
+        payload, ignored = read_chat(call.json_object(), model)
         check_model(payload.model, call, model)
         generation = chat_generation(payload, call, model, _form(call, model, bool(payload.stream)))
         return replace(generation, ignored=ignored)

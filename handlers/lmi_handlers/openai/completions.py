@@ -12,7 +12,6 @@ from lmi_core.errors import InvalidPayload
 from lmi_core.handler import Call, Generation, Handler, Route
 from lmi_core.hookspecs import hookimpl
 from lmi_core.parameters import ALL_TOKENS
-from lmi_core.payloads.payload import read_object
 from lmi_core.request import GenerationRequest
 from lmi_core.texts.fill_in_the_middle import middle_prompt
 from lmi_handlers.chat.reasoning_limit import completion_context, reasoning_limit
@@ -100,7 +99,7 @@ class OpenAiCompletionsHandler(OpenAiHandler):
     )
 
     def parse(self, call: Call, model: ServedModel) -> Generation:
-        payload, ignored = take_fields(read_object(call.body), CompletionRequest, model.options.strict_parameters)
+        payload, ignored = take_fields(call.json_object(), CompletionRequest, model.options.strict_parameters)
         check_model(payload.model, call, model)
         if payload.user is not None:
             logger.info("request %s is of user %r", call.request_id, payload.user)

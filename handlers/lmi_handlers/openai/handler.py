@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 
 import orjson
 
@@ -11,7 +10,7 @@ from lmi_core.did_you_mean import did_you_mean
 from lmi_core.errors import InvalidPayload, LmiError, ModelNotFound, Overloaded
 from lmi_core.formatter import OutputFormatter
 from lmi_core.handler import Answer, Call, Handler
-from lmi_core.payloads.payload import read_object, shown
+from lmi_core.payloads.payload import shown
 from lmi_handlers.http.statuses import STATUSES
 from lmi_handlers.lmi.handler import TARGET_MODEL_HEADER
 
@@ -27,25 +26,22 @@ class OpenAiHandler(Handler):
     def model_name(self, path_parameters: Mapping[str, str], headers: Mapping[str, str]) -> str | None:
         return headers.get(TARGET_MODEL_HEADER)
 
-    def model_name_in_body(self, body: bytes) -> str | None:
-        name = read_object(body).get("model")
+    def model_name_in_body(self, call: Call) -> str | None:
+        name = call.json_object().get("model")
         return name if isinstance(name, str) else None
 
     def name_adapters(self, call: Call, model: ServedModel) -> Call:
         """Take an adapter's name as `model` for the model with that adapter, as vLLM does."""
         if not (adapters := model.adapters.folders):
             return call
-        payload = read_object(call.body)
+        payload = call.json_object()
         name = payload.get("model")
         if not isinstance(name, str) or name in model.names or name not in adapters:
             return call
         named = payload.get("adapters")
         if named not in (None, [], name, [name]):
             raise InvalidPayload(f"`model` and `adapters` name different adapters: {shown(name)} and {shown(named)}")
-        try:
-            return replace(call, body=orjson.dumps({**payload, "model": None, "adapters": name}))
-        except orjson.JSONEncodeError as error:  # it reads deeper nesting than it writes
-            raise InvalidPayload(f"the body cannot be taken: {error}") from None
+        return call.with_json({**payload, "model": None, "adapters": name})
 
     def error(self, error: LmiError, model: ServedModel | None, formatter: OutputFormatter | None) -> Answer:
         status = STATUSES.get(error.kind, INVALID_STATUS)

@@ -12,7 +12,7 @@ from lmi_core.errors import InvalidPayload, LmiError
 from lmi_core.formatter import OutputFormatter
 from lmi_core.handler import Answer, Call, Handler, Route
 from lmi_core.hookspecs import hookimpl
-from lmi_core.script.formatters.adapter_names import ADAPTER_HEADER
+from lmi_handlers.http.adapter_names import ADAPTER_HEADER
 from lmi_handlers.lmi.handler import PAYLOADS, TARGET_MODEL_HEADER, LmiHandler
 from lmi_handlers.sagemaker.events import EventStream
 
@@ -63,7 +63,7 @@ class SageMakerHandler(LmiHandler):
         return headers.get(TARGET_MODEL_HEADER)
 
     def receive(self, call: Call, model: ServedModel) -> Call:
-        """With the headers that a model's container gets."""
+        """Return the call with the headers that a model's container gets. Raise InvalidPayload for others."""
         for header, name in REFUSED_HEADERS.items():
             if header in call.headers:
                 raise InvalidPayload(f"`{name}` has no meaning for this server, which has one variant of each model")

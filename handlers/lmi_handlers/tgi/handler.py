@@ -11,7 +11,7 @@ from lmi_core.errors import InvalidPayload, LmiError
 from lmi_core.formatter import OutputFormatter
 from lmi_core.handler import Answer, Call, Generation, Handler, Route
 from lmi_core.hookspecs import hookimpl
-from lmi_core.payloads.tolerant_payload import read_known
+from lmi_core.payloads.tolerant_payload import take_known
 from lmi_core.request import GenerationRequest
 from lmi_core.tgi_errors import error_type
 from lmi_handlers.fields.vocabulary import refuse_hidden_sequences
@@ -88,7 +88,7 @@ class TgiHandler(Handler):
         return with_adapters(call)
 
     def parse(self, call: Call, model: ServedModel) -> Generation:
-        payload, ignored = read_known(call.body, TgiPayload, model.options.strict_parameters)
+        payload, ignored = take_known(call.json_object(), TgiPayload, model.options.strict_parameters)
         formatter = _formatter(call.path, payload.stream)
         given = payload.parameters or TgiParameters()
         parameters, names = given.translated()

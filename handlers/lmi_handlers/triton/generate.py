@@ -8,7 +8,7 @@ from lmi_core.did_you_mean import did_you_mean
 from lmi_core.errors import InvalidPayload
 from lmi_core.handler import Call, Generation
 from lmi_core.inference import Inference
-from lmi_core.payloads.payload import check_payload, read_object, shown
+from lmi_core.payloads.payload import check_payload, shown
 from lmi_core.request import GenerationRequest
 from lmi_core.tensors import Tensor, TensorBackend, TensorSpecification
 from lmi_handlers.triton.formatters import TritonFormatter, TritonStreamFormatter, TritonWholeEventFormatter
@@ -22,10 +22,10 @@ VERSION = "1"  # a model has one version here
 
 def generate(call: Call, model: ServedModel) -> Generation | Inference:
     """Raises InvalidPayload."""
-    body = read_object(call.body)
+    body = call.json_object()
     streams = call.path.endswith("/generate_stream")
     if isinstance(model.backend, TensorBackend) and "text_input" not in body:
-        return _of_tensors(body, model, model.backend.tensor_inputs, streams)
+        return _of_tensors(dict(body), model, model.backend.tensor_inputs, streams)
     payload = check_payload(body, TritonPayload)
     parameters = TritonParameters(payload)
     formatter = _formatter(streams, parameters)(head(model, payload.id), parameters.outputs, parameters.num_answers)

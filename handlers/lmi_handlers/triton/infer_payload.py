@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt
 from lmi_core.did_you_mean import did_you_mean
 from lmi_core.errors import InvalidPayload
 from lmi_core.handler import Call
-from lmi_core.payloads.payload import read_payload, shown
+from lmi_core.payloads.payload import check_payload, read_object, shown
 from lmi_core.tensors import Tensor, TensorType
 from lmi_handlers.triton.tensors import from_json
 
@@ -76,8 +76,8 @@ class InferRequest:
 
     def __init__(self, call: Call) -> None:
         """Raises InvalidPayload."""
-        header, data = _split(call)
-        payload = read_payload(header, InferPayload)
+        described, data = _split(call)
+        payload = check_payload(described, InferPayload)
         _check_name(payload, call.path_parameters["model"])
         self.id = payload.id
         self.inputs = _tensors(payload.inputs, data)
@@ -107,14 +107,14 @@ class InferRequest:
         }
 
 
-def _split(call: Call) -> tuple[bytes, bytes]:
-    """The JSON object and what follows it."""
+def _split(call: Call) -> tuple[dict[str, Any], bytes]:
+    """Return the JSON object and what follows it. Raise InvalidPayload."""
     given = call.headers.get(HEADER_LENGTH)
     if given is None:
-        return call.body, b""
+        return call.json_object(), b""
     if not (given.isascii() and given.isdigit() and 0 < int(given) <= len(call.body)):
         raise InvalidPayload(f"{HEADER_LENGTH} must be from 1 to the body's length, {len(call.body)}. Given: {given}")
-    return call.body[: int(given)], call.body[int(given) :]
+    return read_object(call.body[: int(given)]), call.body[int(given) :]
 
 
 def _check_name(payload: InferPayload, served: str) -> None:

@@ -165,6 +165,25 @@ async def test_custom_attributes_are_properties(server: RunningServer) -> None:
     assert properties["device_id"] == device_id(0)
 
 
+@pytest.mark.parametrize(
+    ("identifier", "attributes", "expected"),
+    [
+        ("french", "", "french"),
+        ("", "trace=1,adapter=french", "french"),
+        ("french", "adapter=french", "french"),
+        ("french", "adapter=german", "french;german"),
+        ("", "trace=1", None),
+    ],
+)
+@pytest.mark.asyncio(loop_scope="module")
+async def test_adapter_that_headers_name_is_a_property(
+    server: RunningServer, identifier: str, attributes: str, expected: str | None
+) -> None:
+    headers = {"X-Amzn-SageMaker-Adapter-Identifier": identifier, "X-Amzn-SageMaker-Custom-Attributes": attributes}
+    properties = (await server.post("/invocations", {}, headers=headers)).json()["properties"]
+    assert properties.get("adapter") == expected
+
+
 @pytest.mark.asyncio(loop_scope="module")
 async def test_a_client_cannot_make_a_batch_of_its_request(server: RunningServer) -> None:
     answer = await server.post("/invocations", {"a": 1}, headers={"batch_size": "3"})

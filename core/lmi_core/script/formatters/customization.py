@@ -1,10 +1,10 @@
 """One call's way through the model's own code."""
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import orjson
 from multidict import CIMultiDict
 
 from lmi_core.backend import Backend
@@ -12,10 +12,8 @@ from lmi_core.calls.call import Call
 from lmi_core.configuration.properties import HandlerProperties
 from lmi_core.errors import AdapterNotFound, FormatterFailed, InvalidPayload
 from lmi_core.formatter import OutputFormatter
-from lmi_core.payloads.payload import may_have, shown
-from lmi_core.payloads.plain_text import CONTENT_TYPE, is_plain_text
+from lmi_core.payloads.plain_text import CONTENT_TYPE
 from lmi_core.request import GenerationRequest
-from lmi_core.script.formatters.adapter_names import agreed_adapters, named_adapters
 from lmi_core.script.formatters.call_context import CallContext
 from lmi_core.script.formatters.input_formatters import format_input
 from lmi_core.script.formatters.model_code import ChosenFormatters, ModelCode
@@ -41,7 +39,7 @@ class Customization:
     model: str = ""
 
     async def read(self, call: Call) -> Call:
-        """The call as the input formatter makes it. Raises FormatterFailed."""
+        """Return the call as the input formatter makes it. Raise FormatterFailed."""
         if self.formatters.input is None:
             return call
         arguments = {
@@ -57,7 +55,7 @@ class Customization:
         return replace(call, body=formatted.body, headers=headers)
 
     def adapted(self, requests: tuple[GenerationRequest, ...]) -> tuple[GenerationRequest, ...]:
-        """Each with its adapter. Raises InvalidPayload where there are not as many of one as of the other."""
+        """Return each request with its adapter. Raise InvalidPayload where there are more of one than of the other."""
         if not self.adapters:
             return requests
         adapters = self.adapters * len(requests) if len(self.adapters) == 1 else self.adapters
@@ -69,7 +67,7 @@ class Customization:
         return tuple(replace(request, adapter=name) for request, name in zip(requests, adapters, strict=True))
 
     def formatter(self, base: OutputFormatter) -> OutputFormatter:
-        """What writes the answer in place of `base`; `base`, where the model has no output formatter of its own."""
+        """Return what writes the answer: `base`, where the model has no output formatter of its own."""
         output = self.formatters.output
         if output is None:
             return base
@@ -93,52 +91,15 @@ class Customization:
             ) from error
 
 
-def take_adapters(call: Call) -> tuple[Call, tuple[str | None, ...]]:
-    """The adapters that a call names in any place that LMI has for it, and the call without the body's `adapters`.
-
-    None: the model as it is; one: for all prompts; several: one for each. Raises InvalidPayload where places differ.
-    """
-    elsewhere = named_adapters(call)
-    call, in_body = _take_from_body(call)
-    return call, agreed_adapters(in_body, elsewhere)
-
-
-def _take_from_body(call: Call) -> tuple[Call, tuple[str | None, ...]]:
-    if not may_have(call.body, "adapters") or is_plain_text(call.headers):
-        return call, ()
-    try:
-        payload = orjson.loads(call.body)
-    except orjson.JSONDecodeError:
-        return call, ()  # for the dialect to complain of
-    if not isinstance(payload, dict) or "adapters" not in payload:
-        return call, ()
-    names = _names(payload.pop("adapters"))
-    try:
-        return replace(call, body=orjson.dumps(payload)), names
-    except orjson.JSONEncodeError as error:  # it reads deeper nesting than it writes
-        raise InvalidPayload(f"the body cannot be taken: {error}") from None
-
-
-def common_adapter(adapters: tuple[str | None, ...]) -> str | None:
-    """That of all prompts, if there is one."""
+def common_adapter(adapters: Sequence[str | None]) -> str | None:
+    """Return the adapter of all prompts, where they have the same."""
     return adapters[0] if len(set(adapters)) == 1 else None
 
 
 def check_adapter(adapter: str, code: ModelCode, backend: Backend[Any]) -> None:
-    """Raises AdapterNotFound."""
+    """Raise AdapterNotFound unless requests can name that adapter now."""
     known = code.adapters.keys() | code.adapters_with_weights | set(backend.adapters)
     if adapter not in known:
         raise no_such_adapter(adapter, known)
     if adapter in code.adapters_with_weights and adapter not in backend.adapters:
         raise AdapterNotFound(f"adapter `{adapter}` has weights, which the {backend.name} backend has not loaded")
-
-
-def _names(adapters: object) -> tuple[str | None, ...]:
-    if adapters is None:
-        return ()
-    names: list[Any] = adapters if isinstance(adapters, list) else [adapters]
-    if not all(name is None or isinstance(name, str) for name in names):
-        raise InvalidPayload(
-            f"`adapters` must be an adapter's name, or a list with one for each prompt. Given: {shown(adapters)}"
-        )
-    return tuple(name or None for name in names)

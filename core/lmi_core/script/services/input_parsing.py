@@ -14,8 +14,7 @@ from lmi_core.script.services.service_properties import is_rolling_batch_enabled
 logger = logging.getLogger(__name__)
 
 FAILED = "Input Parsing failed. Ensure that the request payload is valid. "
-ADAPTER_KEYS = ("adapter", "X-Amzn-SageMaker-Adapter-Identifier")
-IN_QUERY = "adapter"
+ADAPTER = "adapter"  # the property, and the field of a query, that names an adapter
 
 
 class Request:
@@ -126,9 +125,9 @@ def add_server_maintained_params(request_input: RequestInput, input_item: Input,
 
 
 def parse_adapters(request_input: TextInput, input_item: Input, input_map: Any, **kwargs: Any) -> None:
-    """Take the adapters that the body, a header or the query names.
+    """Take the adapters that the body, the input's property or the query names.
 
-    Raises ValueError for one that is unknown, and where these differ.
+    Raise ValueError for an unknown adapter, and where these places differ.
     """
     in_body = input_map.get("adapters") if isinstance(input_map, dict) else None
     elsewhere = _adapters_beside_the_body(input_item)
@@ -144,10 +143,10 @@ def parse_adapters(request_input: TextInput, input_item: Input, input_map: Any, 
 
 
 def _adapters_beside_the_body(input_item: Input) -> list[str]:
-    """Names in headers, which are properties, and in the query, whose fields are contents."""
-    named = [input_item.get_property(key) for key in ADAPTER_KEYS]
-    if input_item.contains_key(IN_QUERY):
-        named.append(input_item.get_as_string(IN_QUERY))
+    """Return the names in the property, which the server makes of headers, and in the query, a content's."""
+    named = (input_item.get_property(ADAPTER) or "").split(";")
+    if input_item.contains_key(ADAPTER):
+        named.append(input_item.get_as_string(ADAPTER))
     return [name for name in named if name]
 
 

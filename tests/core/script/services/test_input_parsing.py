@@ -68,12 +68,12 @@ def test_seed_of_the_server_and_adapters() -> None:
     parsed = parse_input_with_formatter(item, configs=configs(), adapter_registry={"x": None})
     (request,) = parsed.requests
     assert (request.parameters["seed"], request.adapter) == ("7", ["x"])
-    item.properties["X-Amzn-SageMaker-Adapter-Identifier"] = "y"
+    item.properties["adapter"] = "y"
     parsed = parse_input_with_formatter(item, configs=configs(), adapter_registry={"x": None})
     assert parsed.errors[0].endswith("Adapter y is not registered")
 
 
-@pytest.mark.parametrize("place", ["X-Amzn-SageMaker-Adapter-Identifier", "adapter", "the query"])
+@pytest.mark.parametrize("place", ["adapter", "the query"])
 def test_adapter_beside_the_body(place: str) -> None:
     def parse(body: dict[str, Any], name: str = "x") -> Any:
         item = create_json_request({"inputs": "a"} | body)
@@ -89,6 +89,13 @@ def test_adapter_beside_the_body(place: str) -> None:
     assert parse({"adapters": "y"}).errors[0].endswith("one request names different adapters: 'y', 'x'")
     assert parse({"adapters": ""}).errors[0].endswith("one request names different adapters: '', 'x'")
     assert parse({"adapters": "y"}, "").requests[0].adapter == "y"
+
+
+def test_headers_that_name_different_adapters() -> None:
+    item = create_json_request({"inputs": "a"})
+    item.properties["adapter"] = "x;y"  # what the server makes of them
+    parsed = parse_input_with_formatter(item, configs=configs(), adapter_registry={"x": None, "y": None})
+    assert parsed.errors[0].endswith("one request names different adapters: 'x', 'y'")
 
 
 def test_tokens_of_a_request() -> None:

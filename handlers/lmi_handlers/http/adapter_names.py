@@ -1,0 +1,111 @@
+"""The adapters that a call names: in its body, or outside of it as LMI's clients do it."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from lmi_core.errors import InvalidPayload
+from lmi_core.handler import Call
+from lmi_core.payloads.payload import may_have, shown
+from lmi_core.payloads.plain_text import is_plain_text
+from lmi_core.payloads.tolerant_payload import seems_to_name_an_adapter
+from lmi_handlers.http.attributes import ATTRIBUTES_HEADER, named_attributes
+
+ADAPTER_HEADER = "X-Amzn-SageMaker-Adapter-Identifier"
+FIELD = "adapters"  # of a body
+KEY = "adapter"  # of the query, of the custom attributes, and of a model function's properties
+
+AdapterNames = tuple[str | None, ...]  # none, one for all prompts, or one for each; None is the model as it is
+Named = tuple[str, str]  # the place that names an adapter, and the name
+
+
+def take_adapters(call: Call) -> tuple[Call, AdapterNames]:
+    """Return the call without its body's `adapters`, and the adapters that it names in any place.
+
+    Raise InvalidPayload where two places differ.
+    """
+    elsewhere = _named_outside(call)
+    call, in_body = _take_from_body(call)
+    return call, _agreed(in_body, elsewhere)
+
+
+def with_adapter_attribute(call: Call) -> Call:
+    """Return the call with the adapters that its headers name as one attribute, for a model function.
+
+    Where they name different ones it holds them all, with `;` between them, which no name in the attributes has.
+    """
+    names = dict.fromkeys(name for _, name in [*_in_header(call.headers), *_in_attributes(call.headers)])
+    return replace(call, attributes={**call.attributes, KEY: ";".join(names)}) if names else call
+
+
+def _named_outside(call: Call) -> list[Named]:
+    """Return what is named outside of the body, in the order of precedence.
+
+    Raise InvalidPayload where the query seems to name an adapter in a way that is not taken.
+    """
+    _check_query(call.query)
+    return [*_in_header(call.headers), *_in_query(call.query), *_in_attributes(call.headers)]
+
+
+def _in_header(headers: Mapping[str, str]) -> list[Named]:
+    """Return what is named in the header for an adapter, which may come several times."""
+    values = (value for name, value in headers.items() if name.lower() == ADAPTER_HEADER.lower() and value)
+    return [(f"the header {ADAPTER_HEADER}", value) for value in values]
+
+
+def _in_query(query: Mapping[str, str]) -> list[Named]:
+    return [(f"the query's `{KEY}`", value) for name, value in query.items() if name == KEY and value]
+
+
+def _in_attributes(headers: Mapping[str, str]) -> list[Named]:
+    place = f"`{KEY}` in {ATTRIBUTES_HEADER}"
+    return [(place, value) for name, value in named_attributes(headers) if name == KEY and value]
+
+
+def _check_query(query: Mapping[str, str]) -> None:
+    for name, value in query.items():
+        if name != KEY and value and seems_to_name_an_adapter(name):
+            raise InvalidPayload(f"the query names an adapter as `{KEY}`. Given: {shown(name)}")
+
+
+def _take_from_body(call: Call) -> tuple[Call, AdapterNames]:
+    if not may_have(call.body, FIELD) or is_plain_text(call.headers):
+        return call, ()
+    try:
+        payload = call.json()
+    except InvalidPayload:
+        return call, ()  # for the dialect to complain of
+    if not isinstance(payload, dict) or FIELD not in payload:
+        return call, ()
+    names = _names(payload[FIELD])
+    return call.with_json({name: value for name, value in payload.items() if name != FIELD}), names
+
+
+def _names(adapters: object) -> AdapterNames:
+    if adapters is None:
+        return ()
+    names: list[Any] = adapters if isinstance(adapters, list) else [adapters]
+    if not all(name is None or isinstance(name, str) for name in names):
+        raise InvalidPayload(
+            f"`{FIELD}` must be an adapter's name, or a list with one for each prompt. Given: {shown(adapters)}"
+        )
+    return tuple(name or None for name in names)
+
+
+def _agreed(in_body: AdapterNames, elsewhere: Iterable[Named]) -> AdapterNames:
+    """Return the body's adapters, or the one that is named elsewhere. Raise InvalidPayload where two places differ."""
+    agreed, first = in_body, f"the body's `{FIELD}`"
+    for place, name in elsewhere:
+        if not agreed:
+            agreed, first = (name,), place
+        elif set(agreed) != {name}:
+            raise InvalidPayload(
+                f"{first} and {place} name different adapters: {shown(_plain(agreed))} and {shown(name)}. Name one"
+            )
+    return agreed
+
+
+def _plain(names: AdapterNames) -> str | list[str]:
+    """Return the names as a body has them, where "" is the model itself."""
+    plain = [name or "" for name in names]
+    return plain[0] if len(plain) == 1 else plain

@@ -1,0 +1,79 @@
+"""The JSON of a call's body, parsed once for all who look at it."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import orjson
+import pytest
+
+from lmi_core.calls.call import Call
+from lmi_core.errors import InvalidPayload
+
+
+def call(body: bytes) -> Call:
+    return Call({}, {}, body, "id")
+
+
+@pytest.fixture
+def parsed(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """What was parsed from JSON."""
+    texts: list[bytes] = []
+    loads: Callable[[bytes], Any] = orjson.loads
+
+    def noted(text: bytes) -> Any:
+        texts.append(text)
+        return loads(text)
+
+    monkeypatch.setattr(orjson, "loads", noted)
+    return texts
+
+
+def test_body_is_parsed_once_and_when_it_is_asked_for(parsed: list[bytes]) -> None:
+    given = call(b'{"a": [1]}')
+    assert parsed == []
+    assert given.json_object() is given.json()
+    assert (given.json(), parsed) == ({"a": [1]}, [b'{"a": [1]}'])
+
+
+def test_call_with_other_headers_has_the_same_json(parsed: list[bytes]) -> None:
+    given = call(b"[1]")
+    first = replace(given, headers={"a": "b"})
+    assert first.json() is given.json() is replace(first, path="/").json()
+    assert len(parsed) == 1
+
+
+def test_call_with_another_body_has_its_own_json() -> None:
+    given = call(b"[1]")
+    assert (given.json(), replace(given, body=b"[2]").json(), given.json()) == ([1], [2], [1])
+
+
+def test_json_that_is_known_is_not_parsed(parsed: list[bytes]) -> None:
+    given = call(b"[1]").with_json({"a": "é"})
+    assert (given.json(), given.body, parsed) == ({"a": "é"}, '{"a":"é"}'.encode(), [])
+
+
+def test_null_is_parsed_once(parsed: list[bytes]) -> None:
+    given = call(b"null")
+    assert (given.json(), given.json(), len(parsed)) == (None, None, 1)
+
+
+def test_all_who_ask_are_told_what_is_wrong(parsed: list[bytes]) -> None:
+    given = call(b"{")
+    errors: list[str] = []
+    for ask in (given.json, given.json_object, replace(given, path="/").json):
+        with pytest.raises(InvalidPayload, match=r"^the body is not valid JSON: ") as raised:
+            ask()
+        errors.append(raised.value.message)
+    assert (len(set(errors)), parsed) == (1, [b"{"])
+
+
+def test_json_that_is_no_object() -> None:
+    with pytest.raises(InvalidPayload, match=r"^the body must be a JSON object. Given: \[1\]$"):
+        call(b"[1]").json_object()
+
+
+def test_nesting_that_can_be_read_and_not_written() -> None:
+    given = call(b'{"a":' * 500 + b"1" + b"}" * 500)
+    with pytest.raises(InvalidPayload, match=r"^the body cannot be taken: "):
+        given.with_json({**given.json_object(), "b": 1})
