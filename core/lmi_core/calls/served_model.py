@@ -7,7 +7,7 @@ from typing import Any, Protocol
 from lmi_core.backend import Backend
 from lmi_core.chats.chat_formatter import ChatAnswer
 from lmi_core.configuration.formatter_choice import FormatterNames
-from lmi_core.configuration.properties import HandlerProperties, ServerProperties
+from lmi_core.configuration.properties import RequestProperties, ServerProperties
 from lmi_core.formatter import OutputFormatter
 from lmi_core.payloads.tolerance import IgnoredParameters
 from lmi_core.serving.model_adapters import ModelAdapters
@@ -29,7 +29,7 @@ class ServedModel(Protocol):
         """The only version that requests may ask for; None is any."""
 
     @property
-    def options(self) -> HandlerProperties: ...
+    def options(self) -> RequestProperties: ...
 
     @property
     def server(self) -> ServerProperties: ...

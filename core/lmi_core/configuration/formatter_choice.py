@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from lmi_core.configuration.properties import HandlerProperties
+from lmi_core.configuration.properties import RequestProperties
 from lmi_core.errors import ConfigurationError
 
 TGI_FORMS = {"json": "tgi_json", "jsonlines": "tgi_jsonlines", "sse": "tgi_sse"}
@@ -18,7 +18,7 @@ class FormatterNames:
     everywhere: bool = False  # also where a dialect has a form of its own
 
 
-def resolve(options: HandlerProperties) -> FormatterNames:
+def resolve(options: RequestProperties) -> FormatterNames:
     """The formatter names for a model; a name that is set writes every answer, streams and whole ones alike."""
     if options.dynamic_batching:
         return _dynamic(options)
@@ -29,7 +29,7 @@ def resolve(options: HandlerProperties) -> FormatterNames:
     return FormatterNames(whole, stream)
 
 
-def resolve_chat(options: HandlerProperties) -> FormatterNames:
+def resolve_chat(options: RequestProperties) -> FormatterNames:
     """What writes answers in the LMI chat schema; a name that is set takes the place of OpenAI's form too.
 
     But for `sse`, which OpenAI's streams are already.
@@ -40,7 +40,7 @@ def resolve_chat(options: HandlerProperties) -> FormatterNames:
     return FormatterNames(whole, stream, everywhere=options.output_formatter not in (None, "sse"))
 
 
-def _dynamic(options: HandlerProperties) -> FormatterNames:
+def _dynamic(options: RequestProperties) -> FormatterNames:
     """The dynamic-batch schema has one form of whole answer and one of stream."""
     if options.tgi_compat:
         raise ConfigurationError(

@@ -3,16 +3,25 @@
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
+from typing import Any
 
+from lmi_core.backend import Backend
 from lmi_core.generation import GenerationStep
+from lmi_core.request import ValidRequest
 
-IndexedStep = tuple[int, GenerationStep]  # the place of the stream that it is of
+IndexedStep = tuple[int, GenerationStep]  # the index of the stream that it is of
+
+
+def generate_all(backend: Backend[Any], requests: Sequence[ValidRequest]) -> AsyncGenerator[GenerationStep, None]:
+    """Yield the steps of a call's prompts, each of which says whose it is. Closing it aborts every request."""
+    streams = [backend.generate(request) for request in requests]
+    return streams[0] if len(streams) == 1 else merge_prompts(streams)
 
 
 async def merge_prompts(
     streams: Sequence[AsyncGenerator[GenerationStep, None]],
 ) -> AsyncGenerator[GenerationStep, None]:
-    """The steps of a call's prompts, each of which says whose it is."""
+    """Yield the steps of several prompts' streams as they come, each with the index of its prompt."""
     async with aclosing(merge(streams)) as merged:
         async for index, step in merged:
             step.prompt_index = index
@@ -20,7 +29,7 @@ async def merge_prompts(
 
 
 async def merge(streams: Sequence[AsyncGenerator[GenerationStep, None]]) -> AsyncGenerator[IndexedStep, None]:
-    """The steps of all streams as they come. Closing it, or an error in one of them, closes every stream."""
+    """Yield the steps of all streams as they come. Closing it, or an error in one of them, closes every stream."""
     queue: asyncio.Queue[IndexedStep | BaseException | None] = asyncio.Queue()
     tasks = [asyncio.create_task(_pump(index, stream, queue)) for index, stream in enumerate(streams)]
     try:

@@ -5,12 +5,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from lmi_core.configuration.configuration import DEFAULT, Configuration
-from lmi_core.configuration.properties import HandlerProperties, ServerProperties
+from lmi_core.configuration.properties import RequestProperties, ServerProperties
 
 
 def choose_batching(
-    server: ServerProperties, options: HandlerProperties, configuration: Configuration
-) -> HandlerProperties:
+    server: ServerProperties, options: RequestProperties, configuration: Configuration
+) -> RequestProperties:
     """Return the options with dynamic batching where `batch_size` alone asks for it, as LMI has it."""
     if server.batch_size == 1 or options.rolling_batch == "disable":
         return options

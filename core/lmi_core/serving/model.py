@@ -12,8 +12,8 @@ from lmi_core.backend import Backend
 from lmi_core.calls.generation import Generation
 from lmi_core.chats.chat_formatter import ChatAnswer
 from lmi_core.configuration.formatter_choice import FormatterNames
-from lmi_core.configuration.properties import HandlerProperties, ServerProperties
-from lmi_core.engines.merge import merge_prompts
+from lmi_core.configuration.properties import RequestProperties, ServerProperties
+from lmi_core.engines.merge import generate_all
 from lmi_core.errors import ConfigurationError, ModelNotFound, ModelNotReady, Overloaded, RequestAborted
 from lmi_core.formatter import OutputFormatter
 from lmi_core.generation import GenerationStep
@@ -100,7 +100,7 @@ class Model:
         return self.runtime.name
 
     @property
-    def options(self) -> HandlerProperties:
+    def options(self) -> RequestProperties:
         """How the model's requests are read, and its answers written."""
         return self.plan.options
 
@@ -248,7 +248,7 @@ class Model:
     ) -> AsyncGenerator[GenerationStep, None]:
         unfinished = sequences(requests)
         with self.running.call(request_id, self.plan.options.predict_timeout) as call:
-            source = self._in_batch(call, lambda: self._generate_all(requests))
+            source = self._in_batch(call, lambda: generate_all(self.backend, requests))
             async with aclosing(call.until_aborted(source)) as steps:
                 async for step in steps:
                     if step.finish_reason is not None:
@@ -257,10 +257,6 @@ class Model:
         if call.aborted:
             for place, index in sorted(unfinished):
                 yield GenerationStep([], "abort", index, prompt_index=place)
-
-    def _generate_all(self, requests: Sequence[ValidRequest]) -> AsyncGenerator[GenerationStep, None]:
-        streams = [self.backend.generate(request) for request in requests]
-        return streams[0] if len(streams) == 1 else merge_prompts(streams)
 
     async def infer(
         self, inputs: Mapping[str, Tensor], request_id: str = ""

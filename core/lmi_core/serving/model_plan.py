@@ -12,7 +12,7 @@ from lmi_core.configuration.backend_choice import choose_backend, foreign_keys
 from lmi_core.configuration.configuration import Configuration, Given
 from lmi_core.configuration.devices import visible_gpus
 from lmi_core.configuration.formatter_choice import FormatterNames, resolve, resolve_chat
-from lmi_core.configuration.properties import OPTION_PREFIX, HandlerProperties, ModelProperties, ServerProperties
+from lmi_core.configuration.properties import OPTION_PREFIX, ModelProperties, RequestProperties, ServerProperties
 from lmi_core.errors import ConfigurationError
 from lmi_core.plugins.formatters import FormatterRegistry
 from lmi_core.plugins.loading import Plugins
@@ -35,7 +35,7 @@ class ModelPlan:
     directory: Path
     configuration: Configuration
     server: ServerProperties
-    options: HandlerProperties
+    options: RequestProperties
     backend: type[Backend[Any]] | None  # None: the model function answers
     runtime_reason: str  # in words, why it is that backend, or how the model function is called
     setup: RuntimeSetup[Any]
@@ -102,7 +102,7 @@ def _all_that_is_wrong(configuration: Configuration, last: ConfigurationError) -
 
 def _plan(name: str, directory: Path, configuration: Configuration, plugins: Plugins, version: str | None) -> ModelPlan:
     server = configuration.load(ServerProperties)
-    options = configuration.load(HandlerProperties)
+    options = configuration.load(RequestProperties)
     script = find_model_function(directory, options)
     backend: type[Backend[Any]] | None = None
     if script is None:
@@ -154,7 +154,7 @@ def _setup(
 
 
 def _formatter_names(
-    code: ModelCode, options: HandlerProperties, formatters: FormatterRegistry
+    code: ModelCode, options: RequestProperties, formatters: FormatterRegistry
 ) -> tuple[FormatterNames, FormatterNames]:
     """Return what writes answers, and answers to chats, where the model's own code does not.
 

@@ -9,7 +9,7 @@ from typing import Any
 import aiohttp
 from yarl import URL
 
-from lmi_core.configuration.properties import HandlerProperties
+from lmi_core.configuration.properties import RequestProperties
 from lmi_core.errors import InvalidPayload
 
 ANY_HOST = "*"
@@ -20,7 +20,7 @@ NO_TIMEOUT = aiohttp.ClientTimeout(total=None)  # of its own
 AddressInfo = tuple[Any, Any, int, str, Any]  # as `socket.getaddrinfo` has it
 
 
-async def fetch_image(url: str, place: str, options: HandlerProperties) -> bytes:
+async def fetch_image(url: str, place: str, options: RequestProperties) -> bytes:
     """Raises InvalidPayload, which names the place."""
     try:
         async with asyncio.timeout(options.image_fetch_timeout), _session() as session:
@@ -65,7 +65,7 @@ def _public_socket(info: AddressInfo) -> socket.socket:
     return socket.socket(family, kind, protocol)
 
 
-async def _fetch(session: aiohttp.ClientSession, url: URL, place: str, options: HandlerProperties) -> bytes:
+async def _fetch(session: aiohttp.ClientSession, url: URL, place: str, options: RequestProperties) -> bytes:
     for _ in range(MOST_REDIRECTS + 1):
         _check_host(url, place, options.media_domains)
         async with session.get(url, allow_redirects=False) as response:

@@ -8,7 +8,7 @@ from typing import Any
 from lmi_core.backend import Backend
 from lmi_core.calls.served_model import ServedModel
 from lmi_core.chats.images import ImageSource
-from lmi_core.configuration.properties import HandlerProperties
+from lmi_core.configuration.properties import RequestProperties
 from lmi_core.errors import InvalidPayload
 from lmi_handlers.chat.image_fetching import fetch_image, too_large
 from lmi_handlers.chat.messages import ContentPart, Message
@@ -17,7 +17,7 @@ LINKS = ("http://", "https://")
 
 
 class LinkedImage(ImageSource):
-    def __init__(self, place: str, url: str, options: HandlerProperties) -> None:
+    def __init__(self, place: str, url: str, options: RequestProperties) -> None:
         super().__init__(place)
         self._url = url
         self._options = options
@@ -29,7 +29,7 @@ class LinkedImage(ImageSource):
 class GivenImage(ImageSource):
     """`data:image/png;base64,...`, or, as LMI has it, the base64 alone."""
 
-    def __init__(self, place: str, text: str, options: HandlerProperties) -> None:
+    def __init__(self, place: str, text: str, options: RequestProperties) -> None:
         super().__init__(place)
         self._text = text
         self._most = options.max_image_size
@@ -80,7 +80,7 @@ def _too_many(place: str, most: int, backend: Backend[Any]) -> str:
     return f"`{place}` is one image too many: `messages` must hold at most {most}"
 
 
-def _source(place: str, part: ContentPart, options: HandlerProperties) -> ImageSource:
+def _source(place: str, part: ContentPart, options: RequestProperties) -> ImageSource:
     assert part.image_url is not None, part
     url = part.image_url.url
     return (LinkedImage if url.lower().startswith(LINKS) else GivenImage)(place, url, options)

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from lmi_core.configuration.options_document import example, markdown
-from lmi_core.configuration.properties import HandlerProperties, ModelProperties, Properties, ServerProperties
+from lmi_core.configuration.properties import ModelProperties, Properties, RequestProperties, ServerProperties
 from lmi_core.plugins.loading import Plugins, load_plugins
 from lmi_core.plugins.registry import origin
 from lmi_core.remote.fetching import cached_directory
@@ -64,7 +64,7 @@ def option_types(plugins: Plugins) -> dict[str, type[Properties]]:
     """Who declares options, and the type that does, by the heading that a person reads."""
     types: dict[str, type[Properties]] = {
         "Model server": ServerProperties,
-        "Requests and answers": HandlerProperties,
+        "Requests and answers": RequestProperties,
         "Every backend": ModelProperties,
     }
     backends = sorted(plugins.backends, key=lambda backend: backend.name)

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from lmi_core.backend import Backend
 from lmi_core.configuration.keys_without_effect import KEYS_WITHOUT_EFFECT
-from lmi_core.configuration.properties import OPTION_PREFIX, DeclaredKey, HandlerProperties, ServerProperties, declared
+from lmi_core.configuration.properties import OPTION_PREFIX, DeclaredKey, RequestProperties, ServerProperties, declared
 from lmi_core.plugins.loading import Plugins
 from lmi_core.script.djl_names.modules import MISSING_MODULES, MISSING_PACKAGES, PRESENT_MODULES
 from lmi_handlers.container.document import tables
@@ -102,7 +102,7 @@ def _of_backends(text: str, names: Iterable[str]) -> str:
 def _readers(plugins: Plugins) -> dict[str, list[Reader]]:
     """Every declaration of each key; one that all backends share counts once, and so does one of the server's."""
     readers: dict[str, list[Reader]] = {}
-    for properties_type in (ServerProperties, HandlerProperties):
+    for properties_type in (ServerProperties, RequestProperties):
         for key in declared(properties_type):
             for name in (key.key, *key.aliases):
                 readers.setdefault(name, []).append(Reader(key, None))

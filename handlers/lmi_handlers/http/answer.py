@@ -22,6 +22,7 @@ from lmi_handlers.http.adapter_names import take_adapters, with_adapter_attribut
 from lmi_handlers.http.exchange import Exchange
 from lmi_handlers.http.named_content import named_content
 from lmi_handlers.http.same_origin import refuse_foreign_pages
+from lmi_handlers.lmi.request_input import request_payload
 
 logger = logging.getLogger(__name__)
 
@@ -60,7 +61,7 @@ async def _model_response(dispatcher: Dispatcher, exchange: Exchange) -> web.Str
         if model.function is not None:
             return await _function_response(exchange, model.function, call)
         call, customization = _customization(exchange, model, call)
-        call = await customization.read(call)  # 2
+        call = await customization.read(call, request_payload)  # 2
         parsed = exchange.handler.parse(call, model)  # 3
         async with _within(parsed.timeout):
             if isinstance(parsed, Inference):

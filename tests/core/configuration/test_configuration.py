@@ -6,10 +6,10 @@ from pydantic import Field, PositiveInt, model_validator
 from lmi_core.configuration.configuration import EffectiveValue, Given
 from lmi_core.configuration.properties import (
     NO_MPI,
-    HandlerProperties,
     JsonObject,
     ModelProperties,
     Properties,
+    RequestProperties,
     ServerProperties,
 )
 from lmi_core.errors import ConfigurationError
@@ -24,7 +24,7 @@ class BackendProperties(ModelProperties):
 def test_everything_is_optional(directory: Directory) -> None:
     configuration = directory.read()
     assert configuration.load(ServerProperties) == ServerProperties()
-    assert configuration.load(HandlerProperties) == HandlerProperties()
+    assert configuration.load(RequestProperties) == RequestProperties()
     assert configuration.load(ModelProperties) == ModelProperties()
     configuration.explain_unread({})
     assert configuration.warnings == []
@@ -43,7 +43,7 @@ option.speculative_config={"model": "draft", "num_speculative_tokens": 5}
 job_queue_size: 20
 """)
     assert configuration.load(ServerProperties) == ServerProperties(engine="MPI", job_queue_size=20)
-    assert configuration.load(HandlerProperties) == HandlerProperties(
+    assert configuration.load(RequestProperties) == RequestProperties(
         rolling_batch="lmi-dist", entry_point="djl_python.huggingface"
     )
     assert configuration.load(BackendProperties) == BackendProperties(
@@ -106,7 +106,7 @@ def test_other_variables_mean_nothing_to_the_server(directory: Directory, variab
 @pytest.mark.parametrize("key", ["option.entryPoint", "option.entrypoint", "option.entry_point"])
 def test_aliases(directory: Directory, key: str) -> None:
     configuration = directory.read(f"{key}=djl_python.huggingface")
-    assert configuration.load(HandlerProperties).entry_point == "djl_python.huggingface"
+    assert configuration.load(RequestProperties).entry_point == "djl_python.huggingface"
     assert (
         EffectiveValue("option.entryPoint", "djl_python.huggingface", "serving.properties:1")
         in configuration.effective()
@@ -117,7 +117,7 @@ def test_primary_spelling_wins_over_an_alias_with_a_warning(directory: Directory
     configuration = directory.read(
         "option.entryPoint=djl_python.huggingface\noption.entrypoint=djl_python.tensorrt_llm"
     )
-    assert configuration.load(HandlerProperties).entry_point == "djl_python.huggingface"
+    assert configuration.load(RequestProperties).entry_point == "djl_python.huggingface"
     assert configuration.warnings == [
         "option.entryPoint: the value of serving.properties:2 gives way to that of serving.properties:1"
     ]
@@ -219,7 +219,7 @@ def test_pass_through_prefers_the_file(directory: Directory) -> None:
 def test_a_wrong_value_gives_way_to_the_default_until_all_errors_are_told(directory: Directory) -> None:
     configuration = directory.read("job_queue_size=0\nbatch_size=2\noption.predict_timeout=never")
     assert configuration.load(ServerProperties) == ServerProperties(batch_size=2)
-    assert configuration.load(HandlerProperties) == HandlerProperties()
+    assert configuration.load(RequestProperties) == RequestProperties()
     assert [error.partition(" must")[0] for error in configuration.errors] == [
         "serving.properties:1: job_queue_size",
         "serving.properties:3: option.predict_timeout",
@@ -262,7 +262,7 @@ def test_the_servers_keys_come_after_the_models_own(directory: Directory) -> Non
         Given("option.predict_timeout", "4", "environment OTHER"),
     ]
     configuration = directory.read("job_queue_size=5\n", {"SERVING_BATCH_SIZE": "6"}, common)
-    load_all(configuration, ServerProperties, HandlerProperties)
+    load_all(configuration, ServerProperties, RequestProperties)
     effective = {each.key: each for each in configuration.effective()}
     assert effective["job_queue_size"].value == "5"
     assert effective["batch_size"].value == "6"

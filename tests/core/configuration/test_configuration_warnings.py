@@ -7,10 +7,10 @@ import pytest
 
 from lmi_core.configuration.configuration import EffectiveValue
 from lmi_core.configuration.properties import (
-    HandlerProperties,
     ModelProperties,
     NoEffect,
     Properties,
+    RequestProperties,
     ServerProperties,
     declared,
 )
@@ -51,7 +51,7 @@ def test_what_has_no_effect_is_explained(
 )
 def test_keys_of_lmi_that_have_no_effect(directory: Directory, text: str, key: str) -> None:
     configuration = directory.read(text)
-    load_all(configuration, ServerProperties, HandlerProperties)
+    load_all(configuration, ServerProperties, RequestProperties)
     (warning,) = configuration.warnings
     assert warning.startswith(f"serving.properties:1: {key} has no effect: ")
 
@@ -70,7 +70,7 @@ def test_keys_of_lmi_that_have_no_effect(directory: Directory, text: str, key: s
 def test_an_unknown_key_is_a_warning(directory: Directory, line: str, hint: str) -> None:
     configuration = directory.read(f"\n{line}")
     configuration.pass_through(["max_model_len"])
-    warnings = warnings_of(configuration, ServerProperties, HandlerProperties, ModelProperties)
+    warnings = warnings_of(configuration, ServerProperties, RequestProperties, ModelProperties)
     assert warnings == [f"serving.properties:2: {line.partition('=')[0]} is not a known key, and is ignored{hint}"]
 
 
@@ -87,7 +87,7 @@ def test_a_key_in_the_wrong_namespace_is_read_with_a_warning(
     directory: Directory, line: str, key: str, value: str
 ) -> None:
     configuration = directory.read(line)
-    warnings = warnings_of(configuration, ServerProperties, HandlerProperties, ModelProperties)
+    warnings = warnings_of(configuration, ServerProperties, RequestProperties, ModelProperties)
     assert warnings == [f"serving.properties:1: {line.partition('=')[0]} is read as {key}, which is its name"]
     assert EffectiveValue(key, value, "serving.properties:1") in configuration.effective()
 

@@ -1,7 +1,7 @@
 import pytest
 
 from lmi_core.configuration.formatter_choice import FormatterNames, resolve, resolve_chat
-from lmi_core.configuration.properties import HandlerProperties
+from lmi_core.configuration.properties import RequestProperties
 from lmi_core.errors import ConfigurationError
 
 
@@ -33,14 +33,14 @@ from lmi_core.errors import ConfigurationError
 @pytest.mark.parametrize(
     "batching",
     [
-        HandlerProperties(),
-        HandlerProperties(rolling_batch="disable", async_mode=True),
-        HandlerProperties(rolling_batch="disable", entry_point="djl_python.lmi_vllm.vllm_async_service"),
+        RequestProperties(),
+        RequestProperties(rolling_batch="disable", async_mode=True),
+        RequestProperties(rolling_batch="disable", entry_point="djl_python.lmi_vllm.vllm_async_service"),
     ],
     ids=["rolling", "async_mode", "async_service"],
 )
 def test_rolling_batch(
-    batching: HandlerProperties,
+    batching: RequestProperties,
     formatter: str | None,
     tgi_compat: bool,
     enable_streaming: bool,
@@ -69,14 +69,14 @@ def test_dynamic_batch(
     formatter: str | None, enable_streaming: bool, whole: str, stream: str, entry_point: str | None
 ) -> None:
     given = {"output_formatter": formatter, "enable_streaming": enable_streaming, "entry_point": entry_point}
-    options = HandlerProperties.model_validate({"rolling_batch": "disable", **given})
+    options = RequestProperties.model_validate({"rolling_batch": "disable", **given})
     assert resolve(options) == FormatterNames(whole, stream)
 
 
 @pytest.mark.parametrize("enable_streaming", [False, True])
 @pytest.mark.parametrize("formatter", [None, "json", "jsonlines", "sse", "mine"])
 def test_dynamic_batch_knows_no_tgi_schema(formatter: str | None, enable_streaming: bool) -> None:
-    options = HandlerProperties(
+    options = RequestProperties(
         rolling_batch="disable", tgi_compat=True, output_formatter=formatter, enable_streaming=enable_streaming
     )
     with pytest.raises(ConfigurationError, match=r"^option\.tgi_compat=true needs rolling batch"):
@@ -85,7 +85,7 @@ def test_dynamic_batch_knows_no_tgi_schema(formatter: str | None, enable_streami
 
 @pytest.mark.parametrize("enable_streaming", [False, True])
 def test_dynamic_batch_knows_no_server_sent_events(enable_streaming: bool) -> None:
-    options = HandlerProperties(rolling_batch="disable", output_formatter="sse", enable_streaming=enable_streaming)
+    options = RequestProperties(rolling_batch="disable", output_formatter="sse", enable_streaming=enable_streaming)
     with pytest.raises(ConfigurationError, match=r"^option\.output_formatter=sse needs rolling batch.* use jsonlines$"):
         resolve(options)
 
@@ -110,7 +110,7 @@ def test_dynamic_batch_knows_no_server_sent_events(enable_streaming: bool) -> No
 def test_chat(
     formatter: str | None, enable_streaming: bool, whole: str, stream: str, rolling_batch: str, tgi_compat: bool
 ) -> None:
-    options = HandlerProperties(
+    options = RequestProperties(
         rolling_batch=rolling_batch,
         tgi_compat=tgi_compat,
         output_formatter=formatter,

@@ -5,7 +5,7 @@ from pydantic import Field
 
 from lmi_core.configuration.configuration import Configuration
 from lmi_core.configuration.options_document import example, markdown
-from lmi_core.configuration.properties import HandlerProperties, ModelProperties, Properties, ServerProperties, declared
+from lmi_core.configuration.properties import ModelProperties, Properties, RequestProperties, ServerProperties, declared
 
 
 class BackendProperties(ModelProperties):
@@ -19,7 +19,7 @@ class BareBackendProperties(ModelProperties):
 
 TYPES: dict[str, type[Properties]] = {
     "server": ServerProperties,
-    "handler": HandlerProperties,
+    "handler": RequestProperties,
     "model": ModelProperties,
     "toy": BackendProperties,
     "bare": BareBackendProperties,
@@ -35,7 +35,7 @@ def test_uncommented_example_gives_the_defaults(tmp_path: Path) -> None:
     uncommented = re.sub(r"^#(?! )", "", example(TYPES), flags=re.MULTILINE)
     (tmp_path / "serving.properties").write_text(uncommented)
     given = {value.key: (value.value, value.source) for value in load(tmp_path).effective()}
-    for key in declared(ServerProperties) + declared(HandlerProperties) + declared(BackendProperties):
+    for key in declared(ServerProperties) + declared(RequestProperties) + declared(BackendProperties):
         value, source = given[key.key]
         assert value == key.default
         assert source.startswith("serving.properties:") == bool(key.default), key.key
@@ -44,7 +44,7 @@ def test_uncommented_example_gives_the_defaults(tmp_path: Path) -> None:
 def load(directory: Path) -> Configuration:
     configuration = Configuration.read(directory, {})
     configuration.load(ServerProperties)
-    configuration.load(HandlerProperties)
+    configuration.load(RequestProperties)
     configuration.load(BackendProperties)
     configuration.explain_unread({})
     return configuration

@@ -8,7 +8,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from lmi_core.configuration.properties import HandlerProperties
+from lmi_core.configuration.properties import RequestProperties
 from lmi_core.errors import InvalidPayload
 from lmi_handlers.chat.image_fetching import fetch_image, is_public
 
@@ -53,11 +53,11 @@ def everything_is_public(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lmi_handlers.chat.image_fetching.is_public", lambda address: True)
 
 
-def options(domains: str | None = "127.0.0.1", **given: Any) -> HandlerProperties:
-    return HandlerProperties(allowed_media_domains=domains, **given)
+def options(domains: str | None = "127.0.0.1", **given: Any) -> RequestProperties:
+    return RequestProperties(allowed_media_domains=domains, **given)
 
 
-async def refusal(url: str, allowed: HandlerProperties) -> str:
+async def refusal(url: str, allowed: RequestProperties) -> str:
     with pytest.raises(InvalidPayload) as raised:
         await fetch_image(url, PLACE, allowed)
     assert raised.value.message.startswith(f"`{PLACE}` ")

@@ -8,7 +8,7 @@ import pytest
 
 from lmi_core.chats.tool_calls.formats import find_format
 from lmi_core.configuration.configuration import Configuration
-from lmi_core.configuration.properties import HandlerProperties
+from lmi_core.configuration.properties import RequestProperties
 from lmi_core.engines.extended_parameters import ExtendedParameters
 from lmi_core.errors import ConfigurationError
 from lmi_plugins.backends.scripted import Script
@@ -287,7 +287,7 @@ async def test_wrong_option(serve: Serve, model_dir: ModelDirectory, properties:
 def test_plugin_for_parsers_has_no_effect(model_dir: ModelDirectory) -> None:
     directory = model_dir({"serving.properties": "option.tool_parser_plugin=mine.py\n"})
     configuration = Configuration.read(directory, {})
-    configuration.load(HandlerProperties)
+    configuration.load(RequestProperties)
     (warning,) = configuration.warnings
     assert "option.tool_parser_plugin has no effect: tool calls are found by the server's own parsers" in warning
 

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from lmi_core.configuration.configuration import Given
-from lmi_core.configuration.properties import HandlerProperties, ModelProperties, ServerProperties, declared
+from lmi_core.configuration.properties import ModelProperties, RequestProperties, ServerProperties, declared
 from lmi_core.errors import ConfigurationError
 from lmi_handlers.container.declarations import Declared, Fate
 from lmi_handlers.container.server_keys import SERVER_KEYS
@@ -50,7 +50,7 @@ def check_said(declared: Declared, environment: dict[str, str], file: list[Given
 
 def test_a_name_is_declared_once() -> None:
     names = [each.name for each in VARIABLES] + [f"SERVING_{key.name.upper()}" for key in SERVER_KEYS]
-    for properties in (ServerProperties, HandlerProperties, ModelProperties):
+    for properties in (ServerProperties, RequestProperties, ModelProperties):
         names += [variable for key in declared(properties) for variable in key.environment]
     assert sorted(set(names)) == sorted(names)
 

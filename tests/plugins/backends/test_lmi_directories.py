@@ -7,7 +7,7 @@ import pytest
 
 from lmi_core.configuration.backend_choice import foreign_keys
 from lmi_core.configuration.configuration import Configuration
-from lmi_core.configuration.properties import HandlerProperties, ServerProperties
+from lmi_core.configuration.properties import RequestProperties, ServerProperties
 from lmi_core.errors import ConfigurationError
 from lmi_core.plugins.loading import Plugins, load_plugins
 from lmi_core.serving.model import Model
@@ -239,7 +239,7 @@ def test_every_documented_key_is_known(model_dir: ModelDirectory, plugins: Plugi
     text = "\n".join(f"{key}=1" for key in keys) + f"\noption.rolling_batch={rolling_batch}\n"
     configuration = Configuration.read(model_dir({"serving.properties": text}), {})
     backend = plugins.backends.get(rolling_batch)
-    for declaring in (ServerProperties, HandlerProperties, backend.properties_type):
+    for declaring in (ServerProperties, RequestProperties, backend.properties_type):
         configuration.load(declaring)
     configuration.pass_through(backend.engine_arguments())
     configuration.explain_unread(foreign_keys(backend, plugins.backends))

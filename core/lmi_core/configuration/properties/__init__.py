@@ -11,8 +11,8 @@ from lmi_core.configuration.properties.declaration import (
     declared,
     environment_variable,
 )
-from lmi_core.configuration.properties.handler import HandlerProperties
 from lmi_core.configuration.properties.model import ModelProperties
+from lmi_core.configuration.properties.request import RequestProperties
 from lmi_core.configuration.properties.server import ALL_DEVICES, ServerProperties
 
 __all__ = [
@@ -20,12 +20,12 @@ __all__ = [
     "NO_MPI",
     "OPTION_PREFIX",
     "DeclaredKey",
-    "HandlerProperties",
     "JsonObject",
     "ModelProperties",
     "Names",
     "NoEffect",
     "Properties",
+    "RequestProperties",
     "ServerProperties",
     "declared",
     "environment_variable",

@@ -9,13 +9,13 @@ from multidict import CIMultiDict
 
 from lmi_core.backend import Backend
 from lmi_core.calls.call import Call
-from lmi_core.configuration.properties import HandlerProperties
+from lmi_core.configuration.properties import RequestProperties
 from lmi_core.errors import AdapterNotFound, FormatterFailed, InvalidPayload
 from lmi_core.formatter import OutputFormatter
 from lmi_core.payloads.plain_text import CONTENT_TYPE
 from lmi_core.request import GenerationRequest
 from lmi_core.script.formatters.call_context import CallContext
-from lmi_core.script.formatters.input_formatters import format_input
+from lmi_core.script.formatters.input_formatters import RequestWriter, format_input
 from lmi_core.script.formatters.model_code import ChosenFormatters, ModelCode
 from lmi_core.script.formatters.output_formatters import FormatterFunction, custom_formatter
 from lmi_core.script.formatters.request_io import RequestInput
@@ -31,15 +31,18 @@ class Customization:
     formatters: ChosenFormatters
     tokenizer: Any
     configs: Any
-    options: HandlerProperties
+    options: RequestProperties
     request_id: str
     adapter: str | None = None  # None also where the prompts have different ones
     adapters: tuple[str | None, ...] = ()  # the backend's: none, one for all prompts, or one for each
     request_input: RequestInput | None = None
     model: str = ""
 
-    async def read(self, call: Call) -> Call:
-        """Return the call as the input formatter makes it. Raise FormatterFailed."""
+    async def read(self, call: Call, as_payload: RequestWriter) -> Call:
+        """Return the call as the input formatter makes it. Raise FormatterFailed.
+
+        `as_payload` writes the body of a request that the formatter built as an object of ours.
+        """
         if self.formatters.input is None:
             return call
         arguments = {
@@ -48,7 +51,7 @@ class Customization:
             "properties": vars(self.configs),
             "request_id": self.request_id,
         }
-        formatted = await format_input(self.formatters.input, call, arguments, self.options.predict_timeout)
+        formatted = await format_input(self.formatters.input, call, arguments, as_payload, self.options.predict_timeout)
         self.request_input = formatted.request_input
         headers = CIMultiDict(call.headers)
         headers[CONTENT_TYPE] = "application/json"

@@ -23,6 +23,8 @@ logger = logging.getLogger(__name__)
 
 GIVEN = ("tokenizer", "configs", "properties", "request_id")  # the keyword arguments that there are
 
+RequestWriter = Callable[[RequestInput], Mapping[str, Any]]  # makes the dialect's payload of what a function built
+
 
 @dataclass(frozen=True)
 class InputFunction:
@@ -44,21 +46,21 @@ class FormattedInput:
 
 
 def input_function(function: Callable[..., Any], directory: Path) -> InputFunction:
-    """Raises ConfigurationError for a function that follows no contract."""
+    """Read which contract a function follows. Raise ConfigurationError for one that follows none."""
     name = getattr(function, "__name__", "input_formatter")
     reading = read_input_contract(function)
     return InputFunction(name, function, reading, directory, _keywords(name, function))
 
 
 async def format_input(
-    custom: InputFunction, call: Call, arguments: Mapping[str, Any], seconds: float
+    custom: InputFunction, call: Call, arguments: Mapping[str, Any], as_payload: RequestWriter, seconds: float
 ) -> FormattedInput:
-    """Raises FormatterFailed, also when the function computes for longer."""
+    """Return what the function makes of a call. Raise FormatterFailed, also when it computes for longer."""
     try:
         payload = _payload(custom, call)
         with time_limit(seconds):
             result = custom.function(payload, **{name: arguments[name] for name in custom.keywords})
-        return _formatted(await result if inspect.isawaitable(result) else result)
+        return _formatted(await result if inspect.isawaitable(result) else result, as_payload)
     except LmiError:
         raise
     except (Exception, SystemExit, TimeLimitExceeded) as error:  # whatever a formatter of the user's raises
@@ -72,7 +74,7 @@ async def format_input(
 
 
 def new_input(call: Call) -> Input:
-    """A request as LMI's functions read it."""
+    """Return a call as the functions of a model.py read it."""
     found = Input()
     found.properties = call_properties(call)
     for name, value in call.query.items():
@@ -101,21 +103,12 @@ def _payload(custom: InputFunction, call: Call) -> Any:
     return decode(item, item.get_property("Content-Type"))
 
 
-def _formatted(result: Any) -> FormattedInput:
+def _formatted(result: Any, as_payload: RequestWriter) -> FormattedInput:
     if isinstance(result, RequestInput):
-        return FormattedInput(_encode(_as_payload(result)), result)
+        return FormattedInput(_encode(as_payload(result)), result)
     if isinstance(result, dict | list):
         return FormattedInput(_encode(result))
     raise TypeError(f"it must return a dict or a RequestInput. Returned: {type(result).__name__}")
-
-
-def _as_payload(request: RequestInput) -> dict[str, Any]:
-    """In LMI's schema, which its own routes read."""
-    parameters = dict(request.parameters)
-    payload: dict[str, Any] = {"inputs": getattr(request, "input_text", None)}
-    if "stream" in parameters:
-        payload["stream"] = parameters.pop("stream")
-    return payload | {"parameters": parameters}
 
 
 def _encode(payload: Any) -> bytes:

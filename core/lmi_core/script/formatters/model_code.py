@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lmi_core.configuration.properties import HandlerProperties
+from lmi_core.configuration.properties import RequestProperties
 from lmi_core.errors import ConfigurationError
 from lmi_core.script.environment import model_environment
 from lmi_core.script.formatters.input_formatters import InputFunction
@@ -49,7 +49,7 @@ class ModelCode:
         own = self.adapters.get(adapter, self.base) if adapter is not None else self.base
         return ChosenFormatters(own.output or self.base.output, input=own.input or self.base.input)
 
-    def base_options(self, options: HandlerProperties, formatters: Container[object]) -> HandlerProperties:
+    def base_options(self, options: RequestProperties, formatters: Container[object]) -> RequestProperties:
         """Those by which the formatter is chosen that would write the answer if the model's own did not."""
         if options.output_formatter != self.base.output_name or options.output_formatter in formatters:
             return options
@@ -92,7 +92,7 @@ def _of_adapter(name: str | None, lines: tuple[str, ...]) -> list[str]:
 
 
 def load_code(
-    directory: Path, options: HandlerProperties, plugin_formatters: Mapping[str, CustomOutput], adapters: Path
+    directory: Path, options: RequestProperties, plugin_formatters: Mapping[str, CustomOutput], adapters: Path
 ) -> ModelCode:
     """Load the directory's `model.py`, or what `option.entryPoint` names, and those in the folders of `adapters`.
 

@@ -4,7 +4,7 @@ import ast
 from pathlib import Path
 
 from lmi_core.configuration.configuration import DEFAULT, Configuration
-from lmi_core.configuration.properties import HandlerProperties
+from lmi_core.configuration.properties import RequestProperties
 from lmi_core.errors import ConfigurationError
 from lmi_core.script.formatters.model_script import SCRIPT
 from lmi_core.script.function.prediction_marks import has_prediction_handler
@@ -16,7 +16,7 @@ ROLLING_BATCH = "option.rolling_batch"
 LMI_HANDLERS = ("djl_python.huggingface", "djl_python.tensorrt_llm")  # the others run a `handle` of model.py, if any
 
 
-def find_model_function(directory: Path, options: HandlerProperties) -> Path | None:
+def find_model_function(directory: Path, options: RequestProperties) -> Path | None:
     """Return the Python file whose function serves the model; None where a backend does.
 
     The file is not run, as that may load a model. Raise ConfigurationError.
@@ -36,7 +36,7 @@ def find_model_function(directory: Path, options: HandlerProperties) -> Path | N
     return None
 
 
-def rolls(script: Path, configuration: Configuration, options: HandlerProperties) -> bool:
+def rolls(script: Path, configuration: Configuration, options: RequestProperties) -> bool:
     """Return whether the function is of the rolling-batch form: `option.rolling_batch` is given and not `disable`.
 
     A prediction handler never is, as what it returns is the whole answer.
@@ -46,7 +46,7 @@ def rolls(script: Path, configuration: Configuration, options: HandlerProperties
     return asked and not has_prediction_handler(script)
 
 
-def how_called(script: Path, configuration: Configuration, options: HandlerProperties) -> str:
+def how_called(script: Path, configuration: Configuration, options: RequestProperties) -> str:
     """Return in words, for a person who wonders which code answers, how the function is called."""
     reason = f"{script.name} serves the model itself"
     if rolls(script, configuration, options):

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from lmi_core.configuration.configuration import DEFAULT, Configuration
 from lmi_core.configuration.devices import visible_gpus
-from lmi_core.configuration.properties import OPTION_PREFIX, HandlerProperties, ModelProperties, ServerProperties
+from lmi_core.configuration.properties import OPTION_PREFIX, ModelProperties, RequestProperties, ServerProperties
 from lmi_core.script.djl_names.inputs import BATCH_SIZE
 from lmi_core.script.djl_names.outputs import JSON, TEXT
 from lmi_core.script.environment import model_environment
@@ -49,7 +49,7 @@ def function_setup(
     script: Path,
     configuration: Configuration,
     server: ServerProperties,
-    options: HandlerProperties,
+    options: RequestProperties,
 ) -> FunctionSetup:
     """Return what the function in a script is started with.
 

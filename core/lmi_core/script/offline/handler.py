@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from lmi_core.configuration import java_properties
 from lmi_core.configuration.configuration import FILE_NAME
-from lmi_core.configuration.properties import OPTION_PREFIX, HandlerProperties, Properties, ServerProperties, declared
+from lmi_core.configuration.properties import OPTION_PREFIX, Properties, RequestProperties, ServerProperties, declared
 from lmi_core.plugins.loading import load_plugins
 from lmi_core.script.djl_names.inputs import Input, batch_of
 from lmi_core.script.djl_names.outputs import EncodedChunk, Output
@@ -129,7 +129,7 @@ def update_properties_with_env_vars(kwargs: dict[str, str]) -> dict[str, str]:
 
 
 def _short_names() -> Iterator[tuple[str, str]]:
-    types: list[type[Properties]] = [ServerProperties, HandlerProperties]
+    types: list[type[Properties]] = [ServerProperties, RequestProperties]
     for properties in [*types, *(backend.properties_type for backend in load_plugins().backends)]:
         for key in declared(properties):
             for name in key.environment:

@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 from lmi_core.backend import Backend, BackendSetup
 from lmi_core.configuration.backend_choice import choose_backend
 from lmi_core.configuration.configuration import Configuration, Given
-from lmi_core.configuration.properties import OPTION_PREFIX, HandlerProperties, ServerProperties, declared
-from lmi_core.engines.merge import merge_prompts
+from lmi_core.configuration.properties import OPTION_PREFIX, RequestProperties, ServerProperties, declared
+from lmi_core.engines.merge import generate_all
 from lmi_core.errors import ConfigurationError, LmiError
 from lmi_core.formatter import OutputFormatter, joined
 from lmi_core.generation import GenerationOutput, GenerationStep
@@ -38,7 +38,7 @@ class ModelEngine:
         """Raises ConfigurationError. Nothing is started yet."""
         self.plugins: Plugins = load_plugins()
         configuration = Configuration(_given(properties), ())
-        self.options = configuration.load(HandlerProperties)
+        self.options = configuration.load(RequestProperties)
         server = configuration.load(ServerProperties)
         backend, reason = choose_backend(self.options.rolling_batch, self.plugins.backends)
         logger.info("the model's own function generates with the backend %s (%s)", backend.name, reason)
@@ -103,7 +103,7 @@ class ModelEngine:
         """What the formatter makes of each step, in the backend's event loop; an error is the last."""
         output = GenerationOutput([request])
         try:
-            async with aclosing(self._generate([request])) as steps:
+            async with aclosing(self.backend.generate(request)) as steps:
                 async for step in steps:
                     output.add(step)
                     yield joined(formatter.format(output))
@@ -119,17 +119,13 @@ class ModelEngine:
         self, requests: Sequence[ValidRequest], arrived: "queue.SimpleQueue[GenerationStep | BaseException | None]"
     ) -> None:
         try:
-            async with aclosing(self._generate(requests)) as steps:
+            async with aclosing(generate_all(self.backend, requests)) as steps:
                 async for step in steps:
                     arrived.put(step)
         except Exception as error:  # it is raised where the steps are read
             arrived.put(error)
         else:
             arrived.put(None)
-
-    def _generate(self, requests: Sequence[ValidRequest]) -> AsyncGenerator[GenerationStep, None]:
-        streams = [self.backend.generate(request) for request in requests]
-        return streams[0] if len(streams) == 1 else merge_prompts(streams)
 
 
 def _given(properties: Mapping[str, Any]) -> Iterator[Given]:

@@ -6,16 +6,16 @@ from pydantic import Field, PositiveInt, ValidationError
 
 from lmi_core.configuration.properties import (
     DeclaredKey,
-    HandlerProperties,
     JsonObject,
     ModelProperties,
     Properties,
+    RequestProperties,
     ServerProperties,
     declared,
     environment_variable,
 )
 
-CORE_TYPES: list[type[Properties]] = [ServerProperties, HandlerProperties, ModelProperties]
+CORE_TYPES: list[type[Properties]] = [ServerProperties, RequestProperties, ModelProperties]
 
 
 class SampleProperties(Properties):
@@ -58,7 +58,7 @@ def test_default_as_it_would_be_written(field: str, default: str) -> None:
 
 
 def test_declared_key() -> None:
-    key = next(key for key in declared(HandlerProperties) if key.field == "entry_point")
+    key = next(key for key in declared(RequestProperties) if key.field == "entry_point")
     assert (key.key, key.aliases) == ("option.entryPoint", ("option.entrypoint", "option.entry_point"))
     assert key.environment == ("OPTION_ENTRYPOINT", "OPTION_ENTRY_POINT")
 

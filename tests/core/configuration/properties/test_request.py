@@ -1,7 +1,7 @@
 import pytest
 
 from lmi_core.configuration.properties import (
-    HandlerProperties,
+    RequestProperties,
 )
 from tests.core.model_directories import Directory, error_of
 
@@ -11,7 +11,7 @@ from tests.core.model_directories import Directory, error_of
     [("True", True), ("TRUE", True), ("1", True), ("yes", True), ("false", False), ("No", False), ("0", False)],
 )
 def test_booleans(directory: Directory, text: str, expected: bool) -> None:
-    assert directory.read(f"option.tgi_compat={text}").load(HandlerProperties).tgi_compat is expected
+    assert directory.read(f"option.tgi_compat={text}").load(RequestProperties).tgi_compat is expected
 
 
 @pytest.mark.parametrize(
@@ -19,19 +19,19 @@ def test_booleans(directory: Directory, text: str, expected: bool) -> None:
     [("option.entryPoint=serve.py", "serve.py"), ("option.entryPoint=djl_python.huggingface", None), ("", None)],
 )
 def test_script_that_the_entry_point_names(directory: Directory, line: str, script: str | None) -> None:
-    assert directory.read(line).load(HandlerProperties).script == script
+    assert directory.read(line).load(RequestProperties).script == script
 
 
 def test_unknown_entry_point_lists_the_known_ones(directory: Directory) -> None:
-    message = error_of(directory.read("option.entryPoint=djl_python.nonsense"), HandlerProperties)
+    message = error_of(directory.read("option.entryPoint=djl_python.nonsense"), RequestProperties)
     assert "must be a Python file (model.py), or one of djl_python.huggingface, djl_python.tensorrt_llm, " in message
 
 
 def test_entry_point_of_another_kind_of_device(directory: Directory) -> None:
-    message = error_of(directory.read("option.entryPoint=djl_python.transformers_neuronx"), HandlerProperties)
+    message = error_of(directory.read("option.entryPoint=djl_python.transformers_neuronx"), RequestProperties)
     assert "option.entryPoint runs models on AWS Inferentia and Trainium, which no backend here does" in message
 
 
 @pytest.mark.parametrize("value", ["huggingface", "true", "True"])
 def test_ways_to_ask_for_streams(directory: Directory, value: str) -> None:
-    assert directory.read(f"option.enable_streaming={value}").load(HandlerProperties).enable_streaming
+    assert directory.read(f"option.enable_streaming={value}").load(RequestProperties).enable_streaming

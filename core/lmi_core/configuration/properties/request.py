@@ -42,7 +42,7 @@ def _streaming(value: object) -> object:
     return True if value == "huggingface" else value
 
 
-class HandlerProperties(Properties):
+class RequestProperties(Properties):
     """How requests to a model are read and answered."""
 
     rolling_batch: str = Field(
