@@ -17,7 +17,7 @@ from lmi_plugins.trtllm.adapters.lora_cache import LoraCache
 from lmi_plugins.trtllm.requests.inference_request import InferenceRequest
 from lmi_plugins.trtllm.requests.limits import NO_LIMITS, RequestLimits
 from lmi_plugins.trtllm.requests.model_checks import check_model
-from lmi_plugins.trtllm.requests.translation import by_tensor_names, engine_request
+from lmi_plugins.trtllm.requests.translation import TENSOR_NAMES, engine_request
 from lmi_plugins.trtllm.responses import Answer, Response
 from lmi_plugins.trtllm.statistics import statistics
 
@@ -65,7 +65,7 @@ class GptManager:
         """Loads the model; raises ConfigurationError. `model`: a directory, an id on the hub, or one with options."""
         options = model if isinstance(model, EngineOptions) else EngineOptions(str(model))
         tokenizer = HuggingFaceTokenizer.load(options.model, options.revision, options.trust_remote_code)
-        self.engine = Engine(options, tokenizer)
+        self.engine = Engine.load(options, tokenizer)
         self._get_inference_requests = get_inference_requests
         self._send_response = send_response
         self._poll_stop_signals = poll_stop_signals
@@ -139,7 +139,7 @@ class GptManager:
         self._iteration += 1
 
     def _fetch(self) -> None:
-        room = self.engine.max_batch_size - len(self._active)
+        room = self.engine.limits.max_batch_size - len(self._active)
         for request in self._get_inference_requests(room) if room else ():
             try:
                 self._admit(request)
@@ -151,13 +151,10 @@ class GptManager:
             raise InvalidParameter(f"`request_id` {request.request_id} is that of a request that still runs")
         engine = self.engine
         self._limits.check(request)
-        check_model(request, engine.vocabulary, engine.hidden_size, engine.max_length)
+        check_model(request, engine.limits.vocabulary, engine.hidden_size, engine.limits.max_length)
         adapter = self._loras.adapter(request)
-        try:
-            engine.add(engine_request(request, adapter))
-        except InvalidParameter as error:
-            raise type(error)(by_tensor_names(error.message)) from None
-        self._active[request.request_id] = Answer(request, engine.vocabulary)
+        engine.add(engine_request(request, adapter), TENSOR_NAMES)
+        self._active[request.request_id] = Answer(request, engine.limits.vocabulary)
 
     def _respond(self, request_id: int, responses: Iterable[Response]) -> None:
         for response in responses:

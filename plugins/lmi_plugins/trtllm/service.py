@@ -41,7 +41,9 @@ def run(channel: Channel) -> None:
         channel.send(encode(LoadFailed(error.message)))
         return
     engine = manager.engine
-    channel.send(encode(Loaded(engine.max_length, engine.vocabulary, sorted(engine.end_ids))))
+    channel.send(
+        encode(Loaded(engine.limits.max_length, engine.limits.vocabulary, sorted(engine.limits.eos_token_ids)))
+    )
     callbacks.loaded.set()
     manager.join()
 

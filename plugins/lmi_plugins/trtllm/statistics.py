@@ -4,9 +4,9 @@ import json
 import time
 from collections.abc import Sequence as Items
 
+from lmi_plugins.torch_engine.cache.block_pool import BLOCK_SIZE
 from lmi_plugins.torch_engine.engine import Engine
-from lmi_plugins.torch_engine.scheduling.block_pool import BLOCK_SIZE
-from lmi_plugins.torch_engine.sequence import Chunk
+from lmi_plugins.torch_engine.sequences.chunk import Chunk
 
 
 def statistics(engine: Engine, iteration: int, active: int) -> str:
@@ -19,7 +19,7 @@ def statistics(engine: Engine, iteration: int, active: int) -> str:
             "Timestamp": time.strftime("%m-%d-%Y %H:%M:%S"),
             "Iteration Counter": iteration,
             "Active Request Count": active,
-            "Max Request Count": engine.max_batch_size,
+            "Max Request Count": engine.limits.max_batch_size,
             "Max KV cache blocks": engine.pool.size,
             "Free KV cache blocks": engine.pool.free,
             "Used KV cache blocks": engine.pool.size - engine.pool.free,

@@ -12,7 +12,7 @@ from lmi_core.generation import GenerationStep
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
 from lmi_core.tokenizer import Detokenizer
 from lmi_plugins.torch_engine.engine import Engine
-from lmi_plugins.torch_engine.sequence import Chunk
+from lmi_plugins.torch_engine.sequences.step_batch import StepBatch
 from lmi_plugins.torch_engine.worker.messages import EngineOptions, EngineRequest
 from tests.plugins.torch_engine.conftest import ModelDirectory, ReferenceModel
 from tests.plugins.torch_engine.tiny_models import (
@@ -51,7 +51,7 @@ def test_ends_at_the_length_asked_for(engine: Engine, greedy_ids: list[int]) -> 
 
 
 def test_ends_where_the_context_does(engine: Engine) -> None:
-    assert engine.max_length == CONTEXT
+    assert engine.limits.max_length == CONTEXT
     results = run(engine, request("a", PROMPT, max_new_tokens=10_000))["a"]
     assert len(ids(results)) == CONTEXT - len(PROMPT)
     assert finish_reasons(results)[-1] == "length"
@@ -75,7 +75,7 @@ def test_a_request_may_have_end_tokens_of_its_own(greedy_ids: list[int], tmp_pat
     save_tokenizer(tmp_path)
     save_model(tmp_path, "llama", model_end)
     own: list[tuple[list[int] | None, int]] = [(None, model_end), ([own_end], own_end), ([], -1)]
-    requests = [request(str(end), PROMPT, max_new_tokens=20, end_ids=end_ids) for end_ids, end in own]
+    requests = [request(str(end), PROMPT, max_new_tokens=20, eos_token_ids=eos_token_ids) for eos_token_ids, end in own]
     results = run(make_engine(tmp_path), *requests)
     for _, end in own:
         expected = greedy_ids[: greedy_ids.index(end) + 1] if end in greedy_ids else greedy_ids
@@ -152,7 +152,7 @@ def test_a_seed_gives_the_same_text_in_any_company(model_directory: ModelDirecto
 
     engine = make_engine(model_directory("llama"))
     alone = ids(run(engine, sampled("a", 7))["a"])
-    memory = 6 * engine.cache_bytes // engine.pool.size
+    memory = 6 * engine.limits.cache_bytes // engine.pool.size
     crowded = make_engine(model_directory("llama"), max_prefill_tokens=4, kv_cache_memory=memory)
     others = [request(str(i), list(range(2, 20)), max_new_tokens=40, temperature=2.0) for i in range(5)]
     results = run(crowded, *others, sampled("a", 7), sampled("b", 8), sampled("c", None), sampled("d", None))
@@ -204,7 +204,7 @@ def test_hundreds_of_requests_leave_nothing_behind(architecture: str, model_dire
     while engine.has_work:
         engine.step()
     assert engine.pool.free == engine.pool.size
-    assert not engine._sequences
+    assert not engine.parts.requests
 
 
 @pytest.fixture
@@ -247,7 +247,7 @@ class BrittleDetokenizer(Detokenizer):
 def test_an_exception_in_one_row_fails_it_alone(
     model_directory: ModelDirectory, tokenizer: HuggingFaceTokenizer, greedy_ids: list[int]
 ) -> None:
-    engine = Engine(EngineOptions(str(model_directory("llama"))), BrittleTokenizer(tokenizer.pretrained))
+    engine = Engine.load(EngineOptions(str(model_directory("llama"))), BrittleTokenizer(tokenizer.pretrained))
     results = run(engine, request("bad", [7]), request("good", PROMPT, max_new_tokens=20))
     assert [str(result) for result in results["bad"]] == ["The generation failed: broken"]
     assert ids(results["good"]) == greedy_ids
@@ -259,11 +259,11 @@ def test_a_step_that_fails_fails_its_requests(
 ) -> None:
     engine = make_engine(model_directory("llama"))
 
-    def fail(chunks: Sequence[Chunk], new_blocks: list[int]) -> torch.Tensor:
+    def fail(batch: StepBatch, new_blocks: list[int]) -> torch.Tensor:
         raise torch.OutOfMemoryError("out of memory")
 
     with monkeypatch.context() as patch:
-        patch.setattr(engine._runner, "run", fail)
+        patch.setattr(engine.parts.runner, "run", fail)
         results = run(engine, request("a", PROMPT), request("b", PROMPT))
     assert [type(result) for each in results.values() for result in each] == [GenerationFailed] * 2
     assert ids(run(engine, request("a", PROMPT, max_new_tokens=20))["a"]) == greedy_ids
@@ -285,9 +285,9 @@ def test_refuses_what_can_never_run(engine: Engine) -> None:
 
 
 def test_a_small_cache_shortens_the_context(engine: Engine, model_directory: ModelDirectory) -> None:
-    memory = 3 * engine.cache_bytes // engine.pool.size
+    memory = 3 * engine.limits.cache_bytes // engine.pool.size
     small = make_engine(model_directory("llama"), kv_cache_memory=memory)
-    assert small.max_length == 48
+    assert small.limits.max_length == 48
     assert len(ids(run(small, request("a", PROMPT, max_new_tokens=100))["a"])) == 48 - len(PROMPT)
 
 

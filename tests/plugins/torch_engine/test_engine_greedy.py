@@ -91,7 +91,7 @@ def test_preempted_sequences_go_on(
     directory = model_directory(architecture)
     roomy = make_engine(directory)
     blocks = 9  # all four prompts fit, but only one of them can grow to its full length beside another
-    memory = blocks * roomy.cache_bytes // roomy.pool.size
+    memory = blocks * roomy.limits.cache_bytes // roomy.pool.size
     engine = make_engine(directory, max_prefill_tokens=16, kv_cache_memory=memory)
     assert engine.pool.size == blocks
     requests = [request(str(i), ids, max_new_tokens=50) for i, ids in enumerate(make_prompts([14, 20, 9, 30]))]

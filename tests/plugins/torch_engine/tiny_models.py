@@ -13,7 +13,8 @@ from transformers import (
 
 from lmi_core.generation import GenerationStep, Token
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
-from lmi_plugins.torch_engine.engine import Engine, Result
+from lmi_plugins.torch_engine.engine import Engine
+from lmi_plugins.torch_engine.results import Result
 from lmi_plugins.torch_engine.worker.messages import EngineOptions, EngineRequest, SamplingParameters
 
 VOCABULARY = 320
@@ -77,7 +78,7 @@ def save_model(directory: Path, architecture: str, end_id: int | list[int] | Non
 
 
 def make_engine(directory: Path, **options: Any) -> Engine:
-    return Engine(EngineOptions(str(directory), **options), HuggingFaceTokenizer.load(str(directory)))
+    return Engine.load(EngineOptions(str(directory), **options), HuggingFaceTokenizer.load(str(directory)))
 
 
 def request(request_id: str, prompt_ids: list[int], **parameters: Any) -> EngineRequest:

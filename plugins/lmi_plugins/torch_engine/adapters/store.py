@@ -13,7 +13,7 @@ from lmi_core.errors import AdapterNotFound, ConfigurationError, InvalidAdapter
 from lmi_plugins.torch_engine.adapters.adapter import Adapter, AdapterWeights
 from lmi_plugins.torch_engine.adapters.lora_layers import LoraLayers
 from lmi_plugins.torch_engine.adapters.peft_adapter import read_directory, read_tensors
-from lmi_plugins.torch_engine.sequence import Chunk
+from lmi_plugins.torch_engine.sequences.chunk import Chunk
 from lmi_plugins.torch_engine.worker.messages import AdapterTensors, EngineOptions
 
 Source = Path | AdapterTensors
@@ -117,6 +117,13 @@ class AdapterStore:
                 del self._by_name[oldest.name]
             else:
                 oldest.weights = None
+
+
+def require_store(store: AdapterStore | None) -> AdapterStore:
+    """Return the store; raise AdapterNotFound where there is none."""
+    if store is None:
+        raise AdapterNotFound("this model takes no adapters: option.enable_lora is false")
+    return store
 
 
 def open_store(options: EngineOptions, model: PreTrainedModel, run_tokens: Callable[[int], object]) -> AdapterStore:

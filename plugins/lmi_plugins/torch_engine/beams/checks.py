@@ -1,16 +1,19 @@
-"""Which requests beam search can serve."""
+"""Finds out whether beam search can serve a request."""
 
 from lmi_core.errors import InvalidParameter
-from lmi_plugins.torch_engine.scheduling.block_pool import BLOCK_SIZE, blocks_for
-from lmi_plugins.torch_engine.sequence import Sequence
+from lmi_plugins.torch_engine.cache.block_pool import BLOCK_SIZE, blocks_for
+from lmi_plugins.torch_engine.requests.parameter_names import ParameterNames
+from lmi_plugins.torch_engine.sequences.sequence import Sequence
 
 
-def check_beams(sequence: Sequence, blocks: int, rows: int, paged: bool) -> None:
-    """Raises InvalidParameter where these blocks and rows of a batch can never hold all the beams."""
+def check_beams(sequence: Sequence, blocks: int, rows: int, paged: bool, names: ParameterNames) -> None:
+    """Raise InvalidParameter where a cache of `blocks` and a batch of `rows` can never hold all the beams."""
     parameters = sequence.parameters
     beams = parameters.num_beams
     if not paged:
-        raise InvalidParameter("`num_beams` must be 1 with this model: it runs each sequence by itself, not in blocks")
+        raise InvalidParameter(
+            f"{names.num_beams} must be 1 with this model: it runs each sequence by itself, not in blocks"
+        )
     excluded = {
         "a temperature": not parameters.greedy,
         "`n` or `best_of`": parameters.num_samples > 1,
@@ -18,12 +21,14 @@ def check_beams(sequence: Sequence, blocks: int, rows: int, paged: bool) -> None
     }
     for name, given in excluded.items():
         if given:
-            raise InvalidParameter(f"`num_beams` above 1 and {name} exclude each other")
+            raise InvalidParameter(f"{names.num_beams} above 1 and {name} exclude each other")
     if beams > rows:
-        raise InvalidParameter(f"`num_beams` must be at most {rows}, the sequences that run at once. Given: {beams}")
-    shared = sequence.prompt_length // BLOCK_SIZE
-    if shared + beams * (blocks_for(sequence.end) - shared) > blocks:
         raise InvalidParameter(
-            f"`num_beams` is {beams}, but the cache of {blocks * BLOCK_SIZE} tokens does not hold so many sequences of"
-            f" {sequence.end} tokens"
+            f"{names.num_beams} must be at most {rows}, the sequences that run at once. Given: {beams}"
+        )
+    shared = sequence.prompt_length // BLOCK_SIZE
+    if shared + beams * (blocks_for(sequence.max_length) - shared) > blocks:
+        raise InvalidParameter(
+            f"{names.num_beams} is {beams}, but the cache of {blocks * BLOCK_SIZE} tokens does not hold so many"
+            f" sequences of {sequence.max_length} tokens"
         )

@@ -1,111 +1,97 @@
-"""Beam search as transformers does it: which continuations go on, which are finished, and when there is no better."""
+"""Beam search as transformers does it."""
 
 import math
 from collections.abc import Sequence as Items
-from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar
 
 import torch
 
 from lmi_core.engines.hypotheses import Hypotheses
 from lmi_core.generation import FinishReason, GenerationStep, Token
-from lmi_plugins.torch_engine.sampling.raw_logits import joined_logits
-from lmi_plugins.torch_engine.scheduling.block_pool import BlockPool, blocks_for
-from lmi_plugins.torch_engine.sequence import Chunk, Likeliest, Sequence
-from lmi_plugins.torch_engine.token_texts import TokenTexts
+from lmi_plugins.torch_engine.beams.candidates import Candidate, Choice, Hypothesis
+from lmi_plugins.torch_engine.cache.block_pool import BlockPool, blocks_for
+from lmi_plugins.torch_engine.sampling.processing import process
+from lmi_plugins.torch_engine.sampling.raw_logits import joined_logits, take_prompt_logits
+from lmi_plugins.torch_engine.sampling.top_logprobs import TopLogprobs, read_top_logprobs
+from lmi_plugins.torch_engine.sequences.sequence import Sequence
+from lmi_plugins.torch_engine.sequences.sequence_group import SequenceGroup
+from lmi_plugins.torch_engine.sequences.token_texts import TokenTexts
 
 
-class Choice(NamedTuple):
-    """One generated token of a beam."""
+class BeamSearch(SequenceGroup):
+    """The sequence group of one request's beams, which share the blocks of what they have in common."""
 
-    token_id: int
-    log_prob: float  # of the model's own distribution
-    top_tokens: Likeliest | None
-
-
-@dataclass(frozen=True, slots=True)
-class Hypothesis:
-    """A finished beam."""
-
-    choices: list[Choice]
-    reason: FinishReason
-    logits: bytes | None  # of each choice, where they are asked for
-
-
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """A beam with one more token."""
-
-    score: float  # the sum of the log probs, after penalties
-    parent: int
-    choice: Choice
-    reason: FinishReason | None
-
-
-class BeamSearch:
-    """One request's search. Its beams run in the same steps: each is a sequence that shares blocks with the others."""
+    sampled: ClassVar[bool] = False
 
     def __init__(self, root: Sequence, pool: BlockPool, texts: TokenTexts) -> None:
-        parameters = root.parameters
-        self._root = root  # never runs itself
+        """Begin a search from `root`, which has the prompt's tokens and never runs itself."""
+        self._root = root
         self._pool = pool
         self._texts = texts
-        self._width = parameters.num_beams
-        # So many that as many as there are beams remain if all that can end by a token do.
-        ends = len(root.end_ids) + len(parameters.stop_token_sequences)
+        self._width = root.parameters.num_beams
+        # As many as there are beams must remain if every token that can end a beam is among the best.
+        ends = len(root.eos_token_ids) + len(root.parameters.stop_token_sequences)
         self._num_candidates = max(2, 1 + ends) * self._width
-        self.prefill: list[Token] | None = None  # goes out with the first hypothesis, as do the prompt's logits
-        self.prompt_logits: bytes | None = None
-        root.rows = self._width
-        root.search = self
+        self._prefill: list[Token] | None = None  # goes out with the best hypothesis, as do the prompt's logits
+        self._prompt_logits: bytes | None = None
         self.restart()
 
-    def restart(self) -> Sequence:
-        """Begin anew, with the prompt alone: it comes to the same beams."""
-        self.beams = [self._root.fork([])]
-        self._finished = self._no_hypotheses()
+    @property
+    def caches_blocks(self) -> bool:
+        return not self.sequences[0].started  # most beams are soon dropped
+
+    def restart(self) -> None:
+        """Begin anew with the prompt alone: it comes to the same beams."""
+        self.sequences = [self._root.fork([])]
+        self.num_rows = self._width
+        root, parameters = self._root, self._root.parameters
+        self._hypotheses = Hypotheses[Hypothesis](
+            self._width, parameters.length_penalty, parameters.early_stopping, root.max_length - root.prompt_length
+        )
         self._scores = [0.0]
         self._choices: list[list[Choice]] = [[]]  # of each beam
-        return self.beams[0]
 
-    def _no_hypotheses(self) -> Hypotheses[Hypothesis]:
-        root, parameters = self._root, self._root.parameters
-        longest = root.end - root.prompt_length
-        return Hypotheses(self._width, parameters.length_penalty, parameters.early_stopping, longest)
+    def advance(self, logits: torch.Tensor) -> list[GenerationStep]:
+        """Go on with the best continuations by the beams' logits, [beams, vocabulary].
 
-    def steps(self) -> list[GenerationStep]:
-        """What the finished search found, best first, each all at once."""
-        return [self._step(place, hypothesis) for place, hypothesis in enumerate(self._finished.best)]
-
-    def _step(self, place: int, hypothesis: Hypothesis) -> GenerationStep:
-        stream, tokens = self._texts.stream(self._root.prompt_ids, self._root.parameters), list[Token]()
-        for token_id, log_prob, top_tokens in hypothesis.choices:
-            tokens += stream.push(token_id, log_prob, self._texts.top_tokens(top_tokens))
-        step = GenerationStep(tokens + stream.finish(), hypothesis.reason, place, generation_logits=hypothesis.logits)
-        if place == 0:
-            step.prefill, step.prompt_logits = self.prefill, self.prompt_logits
-        return step
-
-    def advance(self, log_probs: torch.Tensor, scores: torch.Tensor, top_tokens: Items[Likeliest] | None) -> bool:
-        """False once the search is over; else the beams are new ones, and those that are dropped hold blocks still.
-
-        log_probs, and scores, which penalties make of them: [beams, vocabulary]; top_tokens: of each beam.
+        Return nothing until the search is over, and then a step for each sequence that it found, best first.
         """
-        candidates = self._candidates(log_probs, scores, top_tokens)
-        length = len(self.beams[0].token_ids) + 1 - self._root.prompt_length
+        self._start()
+        log_probs = logits.float().log_softmax(-1)
+        count = self._root.parameters.num_top_tokens
+        top_logprobs = read_top_logprobs(logits, [count] * len(self.sequences)) if count else None
+        candidates = self._candidates(log_probs, process(log_probs, self.sequences), top_logprobs)
+        length = len(self.sequences[0].token_ids) + 1 - self._root.prompt_length
         for candidate in candidates[: self._width]:
             if candidate.reason is not None:
                 self._finish(candidate, candidate.reason, length)
-        going_on = [candidate for candidate in candidates if candidate.reason is None][: self._width]
-        if not going_on or not self._finished.may_improve(going_on[0].score, length):
-            return False
-        self._go_on(going_on)
-        return True
+        unfinished = [candidate for candidate in candidates if candidate.reason is None][: self._width]
+        if not unfinished or not self._hypotheses.may_improve(unfinished[0].score, length):
+            return [self._step(index, hypothesis) for index, hypothesis in enumerate(self._hypotheses.best)]
+        self._branch(unfinished)
+        return []
+
+    def _start(self) -> None:
+        """Take what the first beam, which has computed the prompt, tells about it."""
+        first = self.sequences[0]
+        if not first.started:
+            self._prefill, self._prompt_logits = self._texts.prefill(first), take_prompt_logits(first)
+            first.started = True
+
+    def _step(self, index: int, hypothesis: Hypothesis) -> GenerationStep:
+        """Return a hypothesis as the only step of the sequence with this index."""
+        stream, tokens = self._texts.stream(self._root.prompt_ids, self._root.parameters), list[Token]()
+        for token_id, log_prob, top_logprobs in hypothesis.choices:
+            tokens += stream.push(token_id, log_prob, self._texts.top_tokens(top_logprobs))
+        step = GenerationStep(tokens + stream.finish(), hypothesis.reason, index, generation_logits=hypothesis.logits)
+        if index == 0:
+            step.prefill, step.prompt_logits = self._prefill, self._prompt_logits
+        return step
 
     def _candidates(
-        self, log_probs: torch.Tensor, scores: torch.Tensor, top_tokens: Items[Likeliest] | None
+        self, log_probs: torch.Tensor, scores: torch.Tensor, top_logprobs: Items[TopLogprobs] | None
     ) -> list[Candidate]:
-        """The best first."""
+        """Return the best continuations of all beams, best first; log_probs, scores: [beams, vocabulary]."""
         vocabulary = scores.shape[1]
         sums = (scores + torch.tensor(self._scores, device=scores.device)[:, None]).flatten()
         best = sums.topk(min(self._num_candidates, len(sums)))
@@ -113,55 +99,48 @@ class BeamSearch:
         if not math.isfinite(best.values[0]):
             raise ValueError("the model gave no numbers")
         candidates = []
-        for score, place, log_prob in zip(best.values.tolist(), best.indices.tolist(), own, strict=True):
-            parent, token_id = divmod(place, vocabulary)
-            choice = Choice(token_id, log_prob, None if top_tokens is None else top_tokens[parent])
-            candidates.append(Candidate(score, parent, choice, self._reason(self.beams[parent], token_id)))
+        for score, index, log_prob in zip(best.values.tolist(), best.indices.tolist(), own, strict=True):
+            parent, token_id = divmod(index, vocabulary)
+            choice = Choice(token_id, log_prob, None if top_logprobs is None else top_logprobs[parent])
+            candidates.append(Candidate(score, parent, choice, self._reason(self.sequences[parent], token_id)))
         return candidates
 
     def _reason(self, beam: Sequence, token_id: int) -> FinishReason | None:
-        """Why a beam ends with this token, if it does."""
+        """Return why a beam ends with this token, if it does."""
         parameters = beam.parameters
-        if token_id in beam.end_ids and not parameters.ignore_end:
+        if token_id in beam.eos_token_ids and not parameters.ignore_end:
             return "eos_token"
         if (parameters.stop_sequences or parameters.stop_token_sequences) and self._stops(beam, token_id):
             return "stop_sequence"
-        return "length" if len(beam.token_ids) + 1 >= beam.end else None
+        return "length" if len(beam.token_ids) + 1 >= beam.max_length else None
 
     def _stops(self, beam: Sequence, token_id: int) -> bool:
+        """Return whether a stop sequence is complete with this token."""
         stream = self._texts.stream(self._root.prompt_ids, beam.parameters)
         for generated in (*beam.token_ids[beam.prompt_length :], token_id):
             stream.push(generated, None)
         return stream.stopped
 
     def _finish(self, candidate: Candidate, reason: FinishReason, length: int) -> None:
+        """Rank a finished beam among the hypotheses."""
         choices = [*self._choices[candidate.parent], candidate.choice]
-        logits = joined_logits(self.beams[candidate.parent].generation_logits)
-        self._finished.add(Hypothesis(choices, reason, logits), candidate.score, length)
+        logits = joined_logits(self.sequences[candidate.parent].generation_logits)
+        self._hypotheses.add(Hypothesis(choices, reason, logits), candidate.score, length)
 
-    def _go_on(self, candidates: list[Candidate]) -> None:
+    def _branch(self, candidates: list[Candidate]) -> None:
+        """Make the candidates the beams; those that none goes on from give up their blocks."""
         beams: list[Sequence] = []
         for candidate in candidates:
-            beam = self.beams[candidate.parent]
+            beam = self.sequences[candidate.parent]
             if beam in beams:
-                beam = beam.fork(self._pool.share(beam.blocks[: blocks_for(beam.computed)]))
+                beam = beam.fork(self._pool.share(beam.block_table[: blocks_for(beam.num_computed_tokens)]))
             beams.append(beam)
         for beam, candidate in zip(beams, candidates, strict=True):
             beam.token_ids.append(candidate.choice.token_id)
-            beam.rows = 1
-        self.beams = beams
+        for beam in self.sequences:
+            if beam not in beams:
+                self._pool.release(beam.block_table)
+        self.sequences = beams
+        self.num_rows = len(beams)
         self._choices = [[*self._choices[each.parent], each.choice] for each in candidates]
         self._scores = [candidate.score for candidate in candidates]
-
-
-def beam_rows(chunks: Items[Chunk]) -> Items[tuple[BeamSearch, list[int]]]:
-    """The searches whose beams are all computed, and where the logits of each beam are among those of all chunks."""
-    if all(chunk.sequence.search is None for chunk in chunks):
-        return []
-    rows: dict[BeamSearch, list[int]] = {}
-    offset = 0
-    for chunk in chunks:
-        offset += chunk.end - chunk.logits_start
-        if chunk.sequence.search is not None and chunk.samples:
-            rows.setdefault(chunk.sequence.search, []).append(offset - 1)
-    return list(rows.items())

@@ -29,10 +29,10 @@ JSON_CHARACTERS = r"[ !#-\[\]-\ud7ff\ue000-\U0010ffff]"
 class GuideCompiler:
     """Works in threads of its own, so that nobody waits for it but the request. xgrammar loads with the first guide."""
 
-    def __init__(self, tokenizer: HuggingFaceTokenizer, vocabulary: int, end_ids: frozenset[int]) -> None:
+    def __init__(self, tokenizer: HuggingFaceTokenizer, vocabulary: int, eos_token_ids: frozenset[int]) -> None:
         own_end = tokenizer.pretrained.eos_token_id
         # A guided text ends with a token, also where the model's own configuration names none.
-        self.end_ids = end_ids or (frozenset() if own_end is None else frozenset([own_end]))
+        self.eos_token_ids = eos_token_ids or (frozenset() if own_end is None else frozenset([own_end]))
         self._tokenizer = tokenizer
         self._vocabulary = vocabulary
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="guide")
@@ -45,7 +45,7 @@ class GuideCompiler:
 
     def compile(self, guide: Guide) -> "CompiledGrammar":
         """Raises InvalidParameter."""
-        if not self.end_ids:
+        if not self.eos_token_ids:
             raise InvalidParameter(f"`guided_{guide.kind}` needs an end-of-sequence token, which this model has not")
         try:
             return self._compile(self._load(), guide)
@@ -73,7 +73,7 @@ class GuideCompiler:
                 from xgrammar import GrammarCompiler, TokenizerInfo
 
                 tokenizer = TokenizerInfo.from_huggingface(
-                    self._tokenizer.pretrained, vocab_size=self._vocabulary, stop_token_ids=sorted(self.end_ids)
+                    self._tokenizer.pretrained, vocab_size=self._vocabulary, stop_token_ids=sorted(self.eos_token_ids)
                 )
                 self._compiler = GrammarCompiler(tokenizer, max_threads=1, cache_limit_bytes=CACHE_BYTES)
             return self._compiler

@@ -5,8 +5,7 @@ from collections.abc import Sequence as Items
 
 import torch
 
-from lmi_plugins.torch_engine.sampling.logits_processor import LogitsProcessor
-from lmi_plugins.torch_engine.sequence import Sequence
+from lmi_plugins.torch_engine.sampling.logits_processor import LogitsProcessor, ProcessedSequence
 from lmi_plugins.torch_engine.worker.messages import SamplingParameters
 
 logger = logging.getLogger(__name__)
@@ -20,7 +19,7 @@ class GrammarMask(LogitsProcessor):
     def applies(self, parameters: SamplingParameters) -> bool:
         return parameters.guide is not None
 
-    def process(self, scores: torch.Tensor, sequences: Items[Sequence]) -> torch.Tensor:
+    def process(self, scores: torch.Tensor, sequences: Items[ProcessedSequence]) -> torch.Tensor:
         numbers = -(-scores.shape[1] // BITS)
         bitmask = torch.full((len(sequences), numbers), -1, dtype=torch.int32)
         for row, sequence in enumerate(sequences):
@@ -30,7 +29,7 @@ class GrammarMask(LogitsProcessor):
         return scores.masked_fill(allowed.flatten(1)[:, : scores.shape[1]] == 0, float("-inf"))
 
 
-def _fill(bitmask: torch.Tensor, row: int, sequence: Sequence) -> None:
+def _fill(bitmask: torch.Tensor, row: int, sequence: ProcessedSequence) -> None:
     assert sequence.state.matcher is not None, "a guide is compiled before its sequence runs"
     try:
         sequence.state.matcher.fill(bitmask, row, sequence.token_ids)

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from lmi_plugins.torch_engine.scheduling.kv_cache import LayerShape
+from lmi_plugins.torch_engine.cache.kv_cache import LayerShape
 
 NAME = "lmi_paged"  # as `attn_implementation`
 

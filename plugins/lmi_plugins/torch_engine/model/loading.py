@@ -25,7 +25,7 @@ UNKNOWN_LENGTH = 2048  # tokens, for models that name no limit
 
 
 def load_model(options: EngineOptions) -> PreTrainedModel:
-    """Ready to run on its device; raises ConfigurationError."""
+    """Return the model, ready to run on its device; raise ConfigurationError if it cannot be loaded."""
     device = choose_device(options.device)
     source = {"revision": options.revision, "trust_remote_code": options.trust_remote_code}
     try:
@@ -45,6 +45,7 @@ def load_model(options: EngineOptions) -> PreTrainedModel:
 
 
 def choose_device(name: str) -> torch.device:
+    """Return the device of that name, or the fastest one for `auto`; raise ConfigurationError if it cannot be used."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
     try:
@@ -56,18 +57,19 @@ def choose_device(name: str) -> torch.device:
     return device
 
 
-def context_length(model: PreTrainedModel, asked_for: int | None) -> int:
-    """Of a prompt and what is generated from it, in tokens."""
+def context_length(model: PreTrainedModel, max_model_len: int | None) -> int:
+    """Return the length of the context: of a prompt and what is generated from it, in tokens."""
     config = model.config.get_text_config()
     limits = [limit for key in LENGTH_KEYS if isinstance(limit := getattr(config, key, None), int) and limit > 0]
     if not limits:
-        return asked_for or UNKNOWN_LENGTH
-    if asked_for is not None and asked_for > limits[0]:
-        raise ConfigurationError(f"max_model_len is {asked_for}, but the model's context holds {limits[0]} tokens")
-    return asked_for or limits[0]
+        return max_model_len or UNKNOWN_LENGTH
+    if max_model_len is not None and max_model_len > limits[0]:
+        raise ConfigurationError(f"max_model_len is {max_model_len}, but the model's context holds {limits[0]} tokens")
+    return max_model_len or limits[0]
 
 
-def end_of_sequence_ids(model: PreTrainedModel) -> frozenset[int]:
+def eos_token_ids(model: PreTrainedModel) -> frozenset[int]:
+    """Return the model's end-of-sequence tokens, of which its configuration may name none."""
     for config in (model.generation_config, model.config.get_text_config()):
         ids: Any = getattr(config, "eos_token_id", None)
         if ids is not None:

@@ -1,17 +1,16 @@
-"""Runs the model over the chunks of a step."""
+"""The interface of what runs the model over a step's batch."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence as Items
 from typing import ClassVar
 
 import torch
 
 from lmi_plugins.torch_engine.adapters.store import AdapterStore
-from lmi_plugins.torch_engine.sequence import Chunk
+from lmi_plugins.torch_engine.sequences.step_batch import StepBatch
 
 
 class ModelRunner(ABC):
-    """Keeps the keys and values of what it ran. Which blocks they take is the scheduler's choice."""
+    """A model and the keys and values of what it ran. Which blocks these take is the scheduler's choice."""
 
     adapters: AdapterStore | None = None  # told before each forward pass which adapters are in it
     paged: ClassVar[bool]  # keys and values lie in the blocks, which sequences can share
@@ -19,19 +18,19 @@ class ModelRunner(ABC):
 
     @abstractmethod
     def allocate(self, blocks: int) -> None:
-        """Make room for so many blocks; called once, before `run`."""
+        """Make room for that number of blocks; called once, before `run`."""
 
     @abstractmethod
     def run_tokens(self, count: int) -> None:
-        """A forward pass over so many tokens that nothing keeps; the last one's logits are wanted."""
+        """Run a forward pass over `count` tokens that nothing keeps, with logits for the last one alone."""
 
     @abstractmethod
     def copy(self, copies: dict[int, int]) -> None:
-        """What the blocks hold that the values number, to those that the keys number; called before `run`."""
+        """Copy block `source` to block `target` for each `target: source`; called before `run`."""
 
     @abstractmethod
-    def run(self, chunks: Items[Chunk], new_blocks: list[int]) -> torch.Tensor:
-        """The logits that the chunks want, one after the other: [positions, vocabulary].
+    def run(self, batch: StepBatch, new_blocks: list[int]) -> torch.Tensor:
+        """Return the logits that the batch's chunks want, [rows, vocabulary], as `batch.logits_rows` has them.
 
         `new_blocks` were handed out since the last run. A sequence that fails by itself has logits that are NaN.
         """

@@ -1,10 +1,9 @@
 """Runs all chunks of a step in one packed forward pass, for models that take an attention function."""
 
-from collections.abc import Sequence as Items
-
 import torch
 from transformers import AttentionInterface, PreTrainedModel
 
+from lmi_plugins.torch_engine.cache.kv_cache import LayerShape, PagedCache
 from lmi_plugins.torch_engine.model import attention
 from lmi_plugins.torch_engine.model.attention import AttentionStep, LayoutProbe, UnsupportedAttention
 from lmi_plugins.torch_engine.model.model_runner import ModelRunner
@@ -12,21 +11,21 @@ from lmi_plugins.torch_engine.model.packed_linear import pack_linears
 from lmi_plugins.torch_engine.model.paged_step import PagedStep
 from lmi_plugins.torch_engine.model.paged_support import check_model, check_windows
 from lmi_plugins.torch_engine.model.soft_prompt import embed
-from lmi_plugins.torch_engine.scheduling.kv_cache import LayerShape, PagedCache
-from lmi_plugins.torch_engine.scheduling.working_copy import WorkingCopy
-from lmi_plugins.torch_engine.sequence import Chunk
+from lmi_plugins.torch_engine.model.transformers_internals import attention_implementation
+from lmi_plugins.torch_engine.model.working_copy import WorkingCopy
+from lmi_plugins.torch_engine.sequences.step_batch import StepBatch
 
 
 class PagedRunner(ModelRunner):
-    """Pads nothing but the attention of sequences that decode."""
+    """Runs a packed batch over a paged cache. Nothing is padded but the attention of sequences that decode."""
 
     paged = True
 
     def __init__(self, model: PreTrainedModel, max_length: int) -> None:
-        """Raises UnsupportedAttention, and then leaves the model as it was."""
+        """Take over the model's attention; raise UnsupportedAttention, and leave the model as it was, if that fails."""
         check_model(model, max_length)
         AttentionInterface.register(attention.NAME, attention.paged_attention)
-        before = model.config._attn_implementation
+        before = attention_implementation(model)
         model.set_attn_implementation(attention.NAME)
         self._model = model
         try:
@@ -45,46 +44,48 @@ class PagedRunner(ModelRunner):
     def copy(self, copies: dict[int, int]) -> None:
         self._cache.copy(copies)
 
-    def run(self, chunks: Items[Chunk], new_blocks: list[int]) -> torch.Tensor:
+    def run(self, batch: StepBatch, new_blocks: list[int]) -> torch.Tensor:
         device = self._model.device
         if new_blocks:
             self._cache.clear(torch.tensor(new_blocks, device=device))
-        ids = [token_id for chunk in chunks for token_id in chunk.token_ids]
-        positions = [position for chunk in chunks for position in range(chunk.start, chunk.end)]
         if self.adapters is not None:
-            self.adapters.begin(chunks)
+            self.adapters.begin(batch.chunks)
         return self._forward(
-            torch.tensor([ids], device=device),
-            torch.tensor([positions], device=device),
-            _wanted(chunks),
-            PagedStep(chunks, self._cache, self._copy, self._model.dtype, device),
-            self._embed(chunks),
+            torch.tensor([batch.token_ids], device=device),
+            torch.tensor([batch.positions], device=device),
+            batch.logits_indices,
+            PagedStep(batch, self._cache, self._copy, self._model.dtype, device),
+            self._embed(batch),
         )
 
     def run_tokens(self, count: int) -> None:
         ids = torch.zeros(1, count, dtype=torch.long, device=self._model.device)
         self._forward(ids, torch.arange(count, device=ids.device)[None], [count - 1], LayoutProbe())
 
-    def _embed(self, chunks: Items[Chunk]) -> torch.Tensor | None:
-        if all(chunk.sequence.soft_prompt is None for chunk in chunks):
-            return None
-        return embed(self._model, [(chunk.token_ids, chunk.sequence.soft_prompt) for chunk in chunks])
+    def _embed(self, batch: StepBatch) -> torch.Tensor | None:
+        """Return the embeddings of a batch with virtual tokens; None for any other."""
+        soft_prompts = [
+            (rows, chunk.sequence.soft_prompt)
+            for chunk, rows in zip(batch.chunks, batch.token_rows, strict=True)
+            if chunk.sequence.soft_prompt is not None
+        ]
+        return embed(self._model, batch.token_ids, soft_prompts) if soft_prompts else None
 
     def _forward(
         self,
         ids: torch.Tensor,
         positions: torch.Tensor,
-        wanted: list[int],
+        logits_indices: list[int],
         step: AttentionStep,
         embeddings: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """ids and positions: [1, tokens]; wanted: indices of tokens; gives [wanted, vocabulary]."""
+        """Return the logits of the tokens with these indices, [indices, vocabulary]; ids and positions: [1, tokens]."""
         output = self._model(
             input_ids=ids if embeddings is None else None,
             inputs_embeds=embeddings,
             position_ids=positions,
             use_cache=False,
-            logits_to_keep=torch.tensor(wanted, dtype=torch.long, device=ids.device),
+            logits_to_keep=torch.tensor(logits_indices, dtype=torch.long, device=ids.device),
             paged_step=step,
         )
         logits: torch.Tensor = output.logits[0]
@@ -92,7 +93,7 @@ class PagedRunner(ModelRunner):
 
     @torch.inference_mode()
     def _probe(self) -> dict[int, LayerShape]:
-        """Have every layer tell what it keeps of a token."""
+        """Return what every layer keeps of a token, as a forward pass shows it."""
         probe = LayoutProbe()
         ids = torch.zeros(1, 2, dtype=torch.long, device=self._model.device)
         positions = torch.arange(2, device=ids.device)
@@ -101,12 +102,3 @@ class PagedRunner(ModelRunner):
             raise UnsupportedAttention("the model does not attend through transformers' attention interface")
         check_windows(self._model, probe.windows)
         return probe.shapes
-
-
-def _wanted(chunks: Items[Chunk]) -> list[int]:
-    """Where the positions with wanted logits are among all the chunks' tokens."""
-    wanted, offset = [], 0
-    for chunk in chunks:
-        wanted += [offset + position - chunk.start for position in range(chunk.logits_start, chunk.end)]
-        offset += len(chunk)
-    return wanted

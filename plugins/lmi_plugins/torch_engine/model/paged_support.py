@@ -1,4 +1,4 @@
-"""Whether a model's layers are of the kind that the paged cache can serve."""
+"""Finds out whether the paged cache can serve a model's layers."""
 
 import inspect
 from typing import Any
@@ -6,6 +6,7 @@ from typing import Any
 from transformers import PreTrainedModel
 
 from lmi_plugins.torch_engine.model.attention import UnsupportedAttention
+from lmi_plugins.torch_engine.model.transformers_internals import is_stateful
 
 LAYER_TYPES = {"full_attention", "sliding_attention"}
 ARGUMENTS = {"position_ids", "logits_to_keep"}
@@ -14,9 +15,10 @@ LENGTH_DEPENDENT_ROPES = {"dynamic", "longrope"}
 
 
 def check_model(model: PreTrainedModel, max_length: int) -> None:
-    """What its class and its configuration tell; raises UnsupportedAttention."""
+    """Raise UnsupportedAttention if the model's class or its configuration rules the paged cache out."""
     config = model.config.get_text_config()
-    if not model._supports_attention_backend or model._is_stateful:
+    takes_functions: bool = model.is_backend_compatible()  # type: ignore[no-untyped-call]
+    if not takes_functions or is_stateful(model):
         raise UnsupportedAttention("it does not take an attention function")
     if missing := ARGUMENTS - inspect.signature(model.forward).parameters.keys():
         raise UnsupportedAttention(f"it does not take {', '.join(sorted(missing))}")
@@ -29,7 +31,7 @@ def check_model(model: PreTrainedModel, max_length: int) -> None:
 
 
 def check_windows(model: PreTrainedModel, windows: dict[int, int | None]) -> None:
-    """That layers with a sliding window told it; otherwise they leave it to a mask, which a packed step has not."""
+    """Raise UnsupportedAttention if a layer with a sliding window leaves it to a mask, which a packed step has not."""
     layer_types = getattr(model.config.get_text_config(), "layer_types", None) or ()
     for layer, layer_type in enumerate(layer_types):
         if layer_type == "sliding_attention" and windows.get(layer) is None:
@@ -37,6 +39,7 @@ def check_windows(model: PreTrainedModel, windows: dict[int, int | None]) -> Non
 
 
 def _rope_depends_on_length(config: Any, max_length: int) -> bool:
+    """Return whether the rotary embedding of a token would depend on the sequences that run beside its own."""
     rope: dict[str, Any] = getattr(config, "rope_parameters", None) or {}
     if rope.get("rope_type") not in LENGTH_DEPENDENT_ROPES:
         return False

@@ -2,16 +2,18 @@
 
 import inspect
 import logging
-from collections.abc import Sequence as Items
 from typing import Any
 
 import torch
 from transformers import Cache, PreTrainedModel
 
+from lmi_plugins.torch_engine.cache.block_pool import BLOCK_SIZE
 from lmi_plugins.torch_engine.model.model_runner import ModelRunner
 from lmi_plugins.torch_engine.model.soft_prompt import embed
-from lmi_plugins.torch_engine.scheduling.block_pool import BLOCK_SIZE
-from lmi_plugins.torch_engine.sequence import Chunk
+from lmi_plugins.torch_engine.model.transformers_internals import is_stateful
+from lmi_plugins.torch_engine.sequences.chunk import Chunk
+from lmi_plugins.torch_engine.sequences.sequence import Sequence
+from lmi_plugins.torch_engine.sequences.step_batch import StepBatch
 
 logger = logging.getLogger(__name__)
 
@@ -19,13 +21,14 @@ CACHE_ARGUMENTS = ("past_key_values", "cache_params", "state")  # of attention, 
 
 
 class RowRunner(ModelRunner):
-    """Each sequence keeps the cache that its last forward pass gave back; the scheduler's blocks only count memory."""
+    """Runs one sequence after the other, each with the cache that its last pass gave back; blocks only count memory."""
 
     paged = False
 
     def __init__(self, model: PreTrainedModel) -> None:
         self._model = model
         self._keeps_cache = True
+        self._is_stateful = is_stateful(model)
         arguments = inspect.signature(model.forward).parameters
         self._cache_argument = next((name for name in CACHE_ARGUMENTS if name in arguments), "past_key_values")
         self._takes_position_ids = "position_ids" in arguments
@@ -33,53 +36,60 @@ class RowRunner(ModelRunner):
         self._vocabulary, self.block_bytes = self._probe()
 
     def allocate(self, blocks: int) -> None:
-        """The caches grow with their sequences."""
+        """Do nothing: caches grow with their sequences."""
 
     def copy(self, copies: dict[int, int]) -> None:
         raise AssertionError("sequences share no blocks here")
 
-    def run(self, chunks: Items[Chunk], new_blocks: list[int]) -> torch.Tensor:
-        return torch.cat([self._run_alone(chunk) for chunk in chunks])
+    def run(self, batch: StepBatch, new_blocks: list[int]) -> torch.Tensor:
+        chunks = zip(batch.chunks, batch.logits_rows, strict=True)
+        return torch.cat([self._run_alone(chunk, rows.stop - rows.start) for chunk, rows in chunks])
 
-    def _run_alone(self, chunk: Chunk) -> torch.Tensor:
-        wanted = chunk.end - chunk.logits_start
+    def _run_alone(self, chunk: Chunk, num_logits: int) -> torch.Tensor:
+        """Return the logits of the chunk's last tokens; NaN where its sequence fails by itself."""
         try:
-            return self._run(chunk, wanted)
+            return self._run(chunk, num_logits)
         except torch.AcceleratorError:  # the device is beyond use
             raise
         except Exception:
             logger.exception("Request %s failed", chunk.sequence.request_id)
-            return torch.full((wanted, self._vocabulary), float("nan"), device=self._model.device)
+            return torch.full((num_logits, self._vocabulary), float("nan"), device=self._model.device)
 
-    def _run(self, chunk: Chunk, wanted: int) -> torch.Tensor:
+    def _run(self, chunk: Chunk, num_logits: int) -> torch.Tensor:
         sequence = chunk.sequence
         start = 0 if sequence.row_cache is None else chunk.start  # from the beginning, for models that keep nothing
         # State-space models take up an earlier state one token at a time only.
-        stride = 1 if self._model._is_stateful and start else chunk.end - start
+        stride = 1 if self._is_stateful and start else chunk.end - start
         if self.adapters is not None:
             self.adapters.begin([chunk])
         logits = []
         for first in range(start, chunk.end, stride):
             ids = sequence.token_ids[first : first + stride]
-            embeddings = embed(self._model, [(ids, sequence.soft_prompt)])
-            part, sequence.row_cache = self._forward(ids, first, sequence.row_cache, wanted, embeddings)
+            part, sequence.row_cache = self._forward(
+                ids, first, sequence.row_cache, num_logits, self._embed(ids, sequence)
+            )
             logits.append(part)
         joined = torch.cat(logits)
-        return joined[joined.shape[0] - wanted :]
+        return joined[joined.shape[0] - num_logits :]
 
     def run_tokens(self, count: int) -> None:
         self._forward([0] * count, 0, None, 1)
 
+    def _embed(self, token_ids: list[int], sequence: Sequence) -> torch.Tensor | None:
+        """Return the embeddings of tokens of which some are virtual ones; None for any other."""
+        table = sequence.soft_prompt
+        return None if table is None else embed(self._model, token_ids, [(slice(None), table)])
+
     def _forward(
-        self, token_ids: list[int], start: int, cache: object, wanted: int, embeddings: torch.Tensor | None = None
+        self, token_ids: list[int], start: int, cache: object, num_logits: int, embeddings: torch.Tensor | None = None
     ) -> tuple[torch.Tensor, object]:
-        """Gives at least the last wanted logits, [positions, vocabulary], and the cache."""
+        """Return the logits of at least the last `num_logits` tokens, [tokens, vocabulary], and the cache."""
         device = self._model.device
         arguments: dict[str, Any] = {self._cache_argument: cache} if cache is not None else {}
         if self._takes_position_ids:
             arguments["position_ids"] = torch.arange(start, start + len(token_ids), device=device)[None]
         if self._takes_logits_to_keep:
-            arguments["logits_to_keep"] = max(wanted, 1)  # 0 would mean all
+            arguments["logits_to_keep"] = max(num_logits, 1)  # 0 would mean all
         if embeddings is None:
             arguments["input_ids"] = torch.tensor([token_ids], device=device)
         else:
@@ -89,7 +99,7 @@ class RowRunner(ModelRunner):
 
     @torch.inference_mode()
     def _probe(self) -> tuple[int, int]:
-        """The vocabulary's size, and what a block of tokens takes in the cache."""
+        """Return the vocabulary's size, and the bytes that a block of tokens takes in the cache."""
         logits, cache = self._forward([0] * BLOCK_SIZE, 0, None, 1)
         if cache is None:
             logger.warning("%s keeps nothing: each token takes a pass over all before it", type(self._model).__name__)

@@ -11,13 +11,19 @@ from lmi_plugins.torch_engine.worker.messages import EngineRequest
 from lmi_plugins.torch_engine.worker.tensors import from_data
 
 
-def read_soft_prompt(request: EngineRequest, model: PreTrainedModel) -> torch.Tensor | None:
-    """[virtual tokens, hidden]; raises InvalidParameter."""
-    if request.soft_prompt is None:
-        return None
+def embedding_weight(model: PreTrainedModel) -> torch.Tensor:
+    """Return the embeddings of the model's vocabulary, [vocabulary, hidden]."""
     weight = model.get_input_embeddings().weight
     assert isinstance(weight, torch.Tensor)
-    table, hidden = from_data(request.soft_prompt, "the soft prompt"), weight.shape[1]
+    return weight
+
+
+def read_soft_prompt(request: EngineRequest, model: PreTrainedModel) -> torch.Tensor | None:
+    """Return the request's soft prompt, [virtual tokens, hidden]; raise InvalidParameter if it does not fit."""
+    if request.soft_prompt is None:
+        return None
+    table, weight = from_data(request.soft_prompt, "the soft prompt"), embedding_weight(model)
+    hidden = weight.shape[1]
     if table.dim() != 2 or table.shape[1] != hidden:
         raise InvalidParameter(
             f"the soft prompt must be of shape [virtual tokens, {hidden}], the model's hidden size."
@@ -29,7 +35,7 @@ def read_soft_prompt(request: EngineRequest, model: PreTrainedModel) -> torch.Te
 
 
 def with_soft_prompt(request: EngineRequest, model: PreTrainedModel) -> tuple[EngineRequest, torch.Tensor | None]:
-    """The request with its virtual tokens in the prompt, all ahead where it has none, and their embeddings."""
+    """Return the request with its virtual tokens in the prompt, ahead of it if it has none, and their embeddings."""
     table = read_soft_prompt(request, model)
     vocabulary = model.config.get_text_config().vocab_size
     if table is None or max(request.prompt_ids, default=0) >= vocabulary:
@@ -38,19 +44,19 @@ def with_soft_prompt(request: EngineRequest, model: PreTrainedModel) -> tuple[En
     return msgspec.structs.replace(request, prompt_ids=prompt_ids), table
 
 
-def embed(model: PreTrainedModel, parts: Items[tuple[list[int], torch.Tensor | None]]) -> torch.Tensor | None:
-    """[1, tokens, hidden] for parts of sequences with their soft prompts; None where no token of theirs is virtual."""
+def embed(
+    model: PreTrainedModel, token_ids: list[int], soft_prompts: Items[tuple[slice, torch.Tensor]]
+) -> torch.Tensor | None:
+    """Return the embeddings, [1, tokens, hidden], of tokens of which some rows belong to soft prompts.
+
+    None tells that no token is a virtual one, so that the model can look the ids up itself.
+    """
     vocabulary = model.config.get_text_config().vocab_size
-    if not any(table is not None and max(token_ids) >= vocabulary for token_ids, table in parts):
+    if not any(max(token_ids[rows]) >= vocabulary for rows, _ in soft_prompts):
         return None
-    embeddings = model.get_input_embeddings()
-    assert isinstance(embeddings.weight, torch.Tensor)
-    ids = torch.tensor([token_id for token_ids, _ in parts for token_id in token_ids], device=embeddings.weight.device)
-    embedded: torch.Tensor = embeddings(torch.where(ids < vocabulary, ids, 0))
-    offset = 0
-    for token_ids, table in parts:
-        part = slice(offset, offset := offset + len(token_ids))
-        if table is not None:
-            virtual = ids[part] >= vocabulary
-            embedded[part][virtual] = table[ids[part][virtual] - vocabulary]
+    ids = torch.tensor(token_ids, device=embedding_weight(model).device)
+    embedded: torch.Tensor = model.get_input_embeddings()(torch.where(ids < vocabulary, ids, 0))
+    for rows, table in soft_prompts:
+        virtual = ids[rows] >= vocabulary
+        embedded[rows][virtual] = table[ids[rows][virtual] - vocabulary]
     return embedded[None]

@@ -6,9 +6,8 @@ from collections.abc import Sequence as Items
 
 import torch
 
-from lmi_plugins.torch_engine.sampling.logits_processor import LogitsProcessor
+from lmi_plugins.torch_engine.sampling.logits_processor import LogitsProcessor, ProcessedSequence
 from lmi_plugins.torch_engine.sampling.token_history import Ngrams
-from lmi_plugins.torch_engine.sequence import Sequence
 from lmi_plugins.torch_engine.worker.messages import SamplingParameters
 
 
@@ -16,10 +15,10 @@ class Exclusion(LogitsProcessor):
     """Its tokens get a logit of minus infinity."""
 
     @abstractmethod
-    def excluded(self, sequence: Sequence) -> Iterable[int]:
+    def excluded(self, sequence: ProcessedSequence) -> Iterable[int]:
         """Ids that cannot be the sequence's next token."""
 
-    def process(self, scores: torch.Tensor, sequences: Items[Sequence]) -> torch.Tensor:
+    def process(self, scores: torch.Tensor, sequences: Items[ProcessedSequence]) -> torch.Tensor:
         pairs = [(row, token_id) for row, sequence in enumerate(sequences) for token_id in self.excluded(sequence)]
         pairs = [pair for pair in pairs if pair[1] < scores.shape[1]]  # ids beyond stand for a soft prompt
         if not pairs:
@@ -34,7 +33,7 @@ class NoRepeatNgram(Exclusion):
     def applies(self, parameters: SamplingParameters) -> bool:
         return parameters.no_repeat_ngram_size > 0
 
-    def excluded(self, sequence: Sequence) -> Iterable[int]:
+    def excluded(self, sequence: ProcessedSequence) -> Iterable[int]:
         state = sequence.state
         if state.ngrams is None:
             state.ngrams = Ngrams(sequence.parameters.no_repeat_ngram_size)
@@ -47,13 +46,13 @@ class BadSequences(Exclusion):
     def applies(self, parameters: SamplingParameters) -> bool:
         return bool(parameters.bad_sequences)
 
-    def excluded(self, sequence: Sequence) -> Iterable[int]:
+    def excluded(self, sequence: ProcessedSequence) -> Iterable[int]:
         ids = sequence.token_ids
         for *before, last in sequence.parameters.bad_sequences:
             if before:
                 if ids[-len(before) :] == before:
                     yield last
-            elif last not in sequence.end_ids:
+            elif last not in sequence.eos_token_ids:
                 yield last
 
 
@@ -63,7 +62,7 @@ class BadTexts(LogitsProcessor):
     def applies(self, parameters: SamplingParameters) -> bool:
         return bool(parameters.bad_texts)
 
-    def process(self, scores: torch.Tensor, sequences: Items[Sequence]) -> torch.Tensor:
+    def process(self, scores: torch.Tensor, sequences: Items[ProcessedSequence]) -> torch.Tensor:
         found = [(row, ids) for row, sequence in enumerate(sequences) for ids in _completing(sequence)]
         if not found:
             return scores
@@ -79,18 +78,18 @@ class MinLength(Exclusion):
     def applies(self, parameters: SamplingParameters) -> bool:
         return parameters.min_length > 0
 
-    def excluded(self, sequence: Sequence) -> Iterable[int]:
+    def excluded(self, sequence: ProcessedSequence) -> Iterable[int]:
         parameters = sequence.parameters
         if len(sequence.token_ids) - sequence.prompt_length >= parameters.min_length:
             return
         if not parameters.ignore_end:
-            yield from sequence.end_ids
+            yield from sequence.eos_token_ids
         for stop in parameters.stop_token_sequences:
             if len(stop) == 1:
                 yield stop[0]
 
 
-def _completing(sequence: Sequence) -> Iterable[torch.Tensor]:
+def _completing(sequence: ProcessedSequence) -> Iterable[torch.Tensor]:
     """The ids of tokens that would complete a bad text, where there are any."""
     ban = sequence.state.text_ban
     assert ban is not None, "the engine makes it with the sequence"

@@ -1,29 +1,39 @@
-"""The seam to a way in which requests change what their next token is chosen by."""
+"""The interface of logits processors: what changes the scores that a sequence's next token is chosen by."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence as Items
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import torch
 
+from lmi_plugins.torch_engine.sampling.processor_state import ProcessorState
 from lmi_plugins.torch_engine.worker.messages import SamplingParameters
 
-if TYPE_CHECKING:  # a sequence holds its processors
-    from lmi_plugins.torch_engine.sequence import Sequence
+
+class ProcessedSequence(Protocol):
+    """The part of a sequence that logits processors read."""
+
+    request_id: str
+    parameters: SamplingParameters
+    token_ids: list[int]  # the prompt's and the generated ones
+    prompt_length: int
+    eos_token_ids: frozenset[int]
+    state: ProcessorState
+    failure: str | None  # set by a processor that cannot go on with the sequence
 
 
 class LogitsProcessor(ABC):
-    """There is one of each; what it remembers of a sequence is the sequence's own."""
+    """One way of changing scores. It is shared by all sequences; what it remembers of one is in `sequence.state`."""
 
     @abstractmethod
     def applies(self, parameters: SamplingParameters) -> bool:
-        """Whether a request asks for it."""
+        """Return whether a request with these parameters asks for this processor."""
 
     @abstractmethod
-    def process(self, scores: torch.Tensor, sequences: "Items[Sequence]") -> torch.Tensor:
-        """scores: [rows, vocabulary], of sequences that ask for it; is left as it is, and gives new ones."""
+    def process(self, scores: torch.Tensor, sequences: Items[ProcessedSequence]) -> torch.Tensor:
+        """Return new scores for sequences that ask for it, given theirs, [rows, vocabulary], which stay unchanged."""
 
 
 def column(values: Items[float], like: torch.Tensor) -> torch.Tensor:
-    """[rows, 1]: a number for each row."""
+    """Return a number for each row as a tensor, [rows, 1], of the type and device of `like`."""
     return torch.tensor(values, dtype=like.dtype, device=like.device)[:, None]

@@ -4,9 +4,8 @@ from collections.abc import Sequence as Items
 
 import torch
 
-from lmi_plugins.torch_engine.sampling.logits_processor import LogitsProcessor, column
+from lmi_plugins.torch_engine.sampling.logits_processor import LogitsProcessor, ProcessedSequence, column
 from lmi_plugins.torch_engine.sampling.token_history import TokenCounts
-from lmi_plugins.torch_engine.sequence import Sequence
 from lmi_plugins.torch_engine.worker.messages import SamplingParameters
 
 
@@ -16,7 +15,7 @@ class Bias(LogitsProcessor):
     def applies(self, parameters: SamplingParameters) -> bool:
         return bool(parameters.logit_bias) or parameters.embedding_bias is not None
 
-    def process(self, scores: torch.Tensor, sequences: Items[Sequence]) -> torch.Tensor:
+    def process(self, scores: torch.Tensor, sequences: Items[ProcessedSequence]) -> torch.Tensor:
         return scores + torch.stack([_bias(sequence, scores) for sequence in sequences])
 
 
@@ -26,7 +25,7 @@ class RepetitionPenalty(LogitsProcessor):
     def applies(self, parameters: SamplingParameters) -> bool:
         return parameters.repetition_penalty != 1
 
-    def process(self, scores: torch.Tensor, sequences: Items[Sequence]) -> torch.Tensor:
+    def process(self, scores: torch.Tensor, sequences: Items[ProcessedSequence]) -> torch.Tensor:
         seen = torch.stack([_token_counts(sequence, scores) for sequence in sequences]) > 0
         penalty = column([sequence.parameters.repetition_penalty for sequence in sequences], scores)
         return torch.where(seen, torch.where(scores < 0, scores * penalty, scores / penalty), scores)
@@ -41,14 +40,14 @@ class FrequencyPenalty(LogitsProcessor):
     def applies(self, parameters: SamplingParameters) -> bool:
         return parameters.frequency_penalty != 0 or parameters.presence_penalty != 0
 
-    def process(self, scores: torch.Tensor, sequences: Items[Sequence]) -> torch.Tensor:
+    def process(self, scores: torch.Tensor, sequences: Items[ProcessedSequence]) -> torch.Tensor:
         counts = torch.stack([_penalized_counts(sequence, scores) for sequence in sequences])
         frequency = column([sequence.parameters.frequency_penalty for sequence in sequences], scores)
         presence = column([sequence.parameters.presence_penalty for sequence in sequences], scores)
         return scores - frequency * counts - presence * (counts > 0)
 
 
-def _bias(sequence: Sequence, scores: torch.Tensor) -> torch.Tensor:
+def _bias(sequence: ProcessedSequence, scores: torch.Tensor) -> torch.Tensor:
     state = sequence.state
     if state.bias is None:
         state.bias = dense_bias(sequence.parameters, scores.shape[1]).to(scores.device)
@@ -65,19 +64,19 @@ def dense_bias(parameters: SamplingParameters, vocabulary: int) -> torch.Tensor:
     return bias
 
 
-def _token_counts(sequence: Sequence, scores: torch.Tensor) -> torch.Tensor:
+def _token_counts(sequence: ProcessedSequence, scores: torch.Tensor) -> torch.Tensor:
     state = sequence.state
     if state.token_counts is None:
         state.token_counts = TokenCounts(0, scores.shape[1], scores.device)
     return state.token_counts.of(sequence.token_ids)
 
 
-def _penalized_counts(sequence: Sequence, scores: torch.Tensor) -> torch.Tensor:
+def _penalized_counts(sequence: ProcessedSequence, scores: torch.Tensor) -> torch.Tensor:
     counts = _token_counts if sequence.parameters.penalize_prompt else _generated_counts
     return counts(sequence, scores)
 
 
-def _generated_counts(sequence: Sequence, scores: torch.Tensor) -> torch.Tensor:
+def _generated_counts(sequence: ProcessedSequence, scores: torch.Tensor) -> torch.Tensor:
     state = sequence.state
     if state.generated_counts is None:
         state.generated_counts = TokenCounts(sequence.prompt_length, scores.shape[1], scores.device)

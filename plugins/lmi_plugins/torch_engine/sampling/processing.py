@@ -10,7 +10,7 @@ from lmi_plugins.torch_engine.sampling.logits_processor import LogitsProcessor
 from lmi_plugins.torch_engine.sampling.penalties import Bias, FrequencyPenalty, RepetitionPenalty
 from lmi_plugins.torch_engine.sampling.selections import AllowedTokens, EndOfReasoning
 from lmi_plugins.torch_engine.sampling.warpers import MinP, Temperature, TopK, TopP, TypicalP
-from lmi_plugins.torch_engine.sequence import Sequence
+from lmi_plugins.torch_engine.sequences.sequence import Sequence
 from lmi_plugins.torch_engine.worker.messages import SamplingParameters
 
 # The order is transformers'; vLLM's differs in that min_p comes before top-k there, and typical_p does not exist.

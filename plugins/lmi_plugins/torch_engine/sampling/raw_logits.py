@@ -4,32 +4,35 @@ from collections.abc import Sequence as Items
 
 import torch
 
-from lmi_plugins.torch_engine.sequence import Chunk, Sequence
+from lmi_plugins.torch_engine.sequences.sequence import Sequence
+from lmi_plugins.torch_engine.sequences.step_batch import StepBatch
 from lmi_plugins.torch_engine.worker.tensors import to_bytes
 
 
-def collect_logits(chunks: Items[Chunk], logits: torch.Tensor) -> None:
-    """logits: [positions, vocabulary], of the positions that the chunks want, one after the other."""
-    offset = 0
-    for chunk in chunks:
-        count = chunk.end - chunk.logits_start
+def collect_logits(batch: StepBatch, logits: torch.Tensor) -> None:
+    """Keep the rows of the logits that requests ask for with their sequences. Verified drafts bring their own."""
+    for chunk, rows in zip(batch.chunks, batch.logits_rows, strict=True):
+        sequence = chunk.sequence
         if chunk.wants_prompt_logits:
-            of_prompt = logits[offset : offset + chunk.sequence.prompt_length - chunk.start][:count]
-            chunk.sequence.prompt_logits.append(of_prompt.float().cpu())
-        if chunk.samples and chunk.draft is None and chunk.sequence.parameters.generation_logits:
-            # A copy, as a view would keep those of the whole batch.
-            chunk.sequence.generation_logits.append(logits[offset + count - 1].float().cpu().clone())
-        offset += count
+            of_prompt = logits[rows][: sequence.prompt_length - chunk.start]
+            sequence.prompt_logits.append(of_prompt.float().cpu())
+        if sequence.parameters.generation_logits and chunk.draft is None and sequence in batch.next_token_rows:
+            keep_generation_logits(sequence, logits[batch.next_token_rows[sequence]])
+
+
+def keep_generation_logits(sequence: Sequence, logits: torch.Tensor) -> None:
+    """Keep a copy of the logits, [vocabulary], that a token is chosen by: a view would keep the whole batch's."""
+    sequence.generation_logits.append(logits.float().cpu().clone())
 
 
 def take_prompt_logits(sequence: Sequence) -> bytes | None:
-    """[prompt tokens, vocabulary], once; None where they were not asked for."""
+    """Return the logits of the prompt once, [prompt tokens, vocabulary]; None where they were not asked for."""
     parts, sequence.prompt_logits = sequence.prompt_logits, []
     return to_bytes(torch.cat(parts)) if parts else None
 
 
 def take_generation_logits(sequence: Sequence, count: int) -> bytes | None:
-    """[count, vocabulary], of the earliest tokens that were not taken yet; None where they were not asked for."""
+    """Return those of the next `count` generated tokens, [count, vocabulary]; None where they were not asked for."""
     if not sequence.parameters.generation_logits:
         return None
     taken, sequence.generation_logits = sequence.generation_logits[:count], sequence.generation_logits[count:]
@@ -37,5 +40,5 @@ def take_generation_logits(sequence: Sequence, count: int) -> bytes | None:
 
 
 def joined_logits(rows: Items[torch.Tensor]) -> bytes | None:
-    """None where there are none."""
+    """Return the bytes of all rows; None where there is no row."""
     return to_bytes(torch.stack(list(rows))) if rows else None

@@ -5,8 +5,7 @@ from collections.abc import Sequence as Items
 import torch
 
 from lmi_core.chats.reasoning.budget import ReasoningBudget, ReasoningCountdown
-from lmi_plugins.torch_engine.sampling.logits_processor import LogitsProcessor
-from lmi_plugins.torch_engine.sequence import Sequence
+from lmi_plugins.torch_engine.sampling.logits_processor import LogitsProcessor, ProcessedSequence
 from lmi_plugins.torch_engine.worker.messages import SamplingParameters
 
 
@@ -16,7 +15,7 @@ class AllowedTokens(LogitsProcessor):
     def applies(self, parameters: SamplingParameters) -> bool:
         return parameters.allowed_ids is not None
 
-    def process(self, scores: torch.Tensor, sequences: Items[Sequence]) -> torch.Tensor:
+    def process(self, scores: torch.Tensor, sequences: Items[ProcessedSequence]) -> torch.Tensor:
         left = torch.full_like(scores, float("-inf"))
         for row, sequence in enumerate(sequences):
             ids = _allowed_ids(sequence, scores.device)
@@ -33,7 +32,7 @@ class EndOfReasoning(LogitsProcessor):
     def applies(self, parameters: SamplingParameters) -> bool:
         return parameters.reasoning_limit is not None
 
-    def process(self, scores: torch.Tensor, sequences: Items[Sequence]) -> torch.Tensor:
+    def process(self, scores: torch.Tensor, sequences: Items[ProcessedSequence]) -> torch.Tensor:
         forced = {row: token_id for row, each in enumerate(sequences) if (token_id := _forced(each)) is not None}
         if not forced:
             return scores
@@ -44,14 +43,14 @@ class EndOfReasoning(LogitsProcessor):
         return scores
 
 
-def _allowed_ids(sequence: Sequence, device: torch.device) -> torch.Tensor:
+def _allowed_ids(sequence: ProcessedSequence, device: torch.device) -> torch.Tensor:
     state = sequence.state
     if state.allowed_ids is None:
         state.allowed_ids = torch.tensor(sequence.parameters.allowed_ids, dtype=torch.long, device=device)
     return state.allowed_ids
 
 
-def _forced(sequence: Sequence) -> int | None:
+def _forced(sequence: ProcessedSequence) -> int | None:
     limit, state = sequence.parameters.reasoning_limit, sequence.state
     assert limit is not None, "its request asks for one"
     if state.reasoning is None:

@@ -4,8 +4,7 @@ from collections.abc import Sequence as Items
 
 import torch
 
-from lmi_plugins.torch_engine.sampling.logits_processor import LogitsProcessor, column
-from lmi_plugins.torch_engine.sequence import Sequence
+from lmi_plugins.torch_engine.sampling.logits_processor import LogitsProcessor, ProcessedSequence, column
 from lmi_plugins.torch_engine.worker.messages import SamplingParameters
 
 OUT = float("-inf")
@@ -16,7 +15,7 @@ class Temperature(LogitsProcessor):
     def applies(self, parameters: SamplingParameters) -> bool:
         return not parameters.greedy and parameters.temperature != 1
 
-    def process(self, scores: torch.Tensor, sequences: Items[Sequence]) -> torch.Tensor:
+    def process(self, scores: torch.Tensor, sequences: Items[ProcessedSequence]) -> torch.Tensor:
         return scores / column([sequence.parameters.temperature for sequence in sequences], scores)
 
 
@@ -24,7 +23,7 @@ class TopK(LogitsProcessor):
     def applies(self, parameters: SamplingParameters) -> bool:
         return not parameters.greedy and parameters.top_k > 0
 
-    def process(self, scores: torch.Tensor, sequences: Items[Sequence]) -> torch.Tensor:
+    def process(self, scores: torch.Tensor, sequences: Items[ProcessedSequence]) -> torch.Tensor:
         top_k = [min(sequence.parameters.top_k, scores.shape[1]) for sequence in sequences]
         best = scores.topk(max(top_k)).values  # [rows, largest k]
         least = best.gather(1, torch.tensor([[k - 1] for k in top_k], device=scores.device))
@@ -35,7 +34,7 @@ class TopP(LogitsProcessor):
     def applies(self, parameters: SamplingParameters) -> bool:
         return not parameters.greedy and parameters.top_p < 1
 
-    def process(self, scores: torch.Tensor, sequences: Items[Sequence]) -> torch.Tensor:
+    def process(self, scores: torch.Tensor, sequences: Items[ProcessedSequence]) -> torch.Tensor:
         # Beginning with the least likely, as transformers does it: what is left out adds up to at most 1 - top_p.
         limit = column([1 - sequence.parameters.top_p for sequence in sequences], scores)
         probabilities = scores.softmax(-1)
@@ -58,7 +57,7 @@ class MinP(LogitsProcessor):
     def applies(self, parameters: SamplingParameters) -> bool:
         return not parameters.greedy and parameters.min_p > 0
 
-    def process(self, scores: torch.Tensor, sequences: Items[Sequence]) -> torch.Tensor:
+    def process(self, scores: torch.Tensor, sequences: Items[ProcessedSequence]) -> torch.Tensor:
         probabilities = scores.softmax(-1)
         least = column([sequence.parameters.min_p for sequence in sequences], scores)
         return scores.masked_fill(probabilities < least * probabilities.amax(-1, keepdim=True), OUT)
@@ -70,7 +69,7 @@ class TypicalP(LogitsProcessor):
     def applies(self, parameters: SamplingParameters) -> bool:
         return not parameters.greedy and parameters.typical_p < 1
 
-    def process(self, scores: torch.Tensor, sequences: Items[Sequence]) -> torch.Tensor:
+    def process(self, scores: torch.Tensor, sequences: Items[ProcessedSequence]) -> torch.Tensor:
         log_probs = scores.log_softmax(-1)
         probabilities = log_probs.exp()
         entropy = -(log_probs * probabilities).nansum(-1, keepdim=True)

@@ -1,4 +1,4 @@
-"""The sequences whose guides are being compiled."""
+"""The sequence groups whose guides are being compiled."""
 
 from collections.abc import Sequence as Items
 from concurrent.futures import FIRST_COMPLETED, Future, wait
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from lmi_core.errors import GenerationFailed, LmiError
 from lmi_plugins.torch_engine.guides.compiling import GuideCompiler
-from lmi_plugins.torch_engine.sequence import Sequence
+from lmi_plugins.torch_engine.sequences.sequence_group import SequenceGroup
 from lmi_plugins.torch_engine.worker.messages import Guide
 
 if TYPE_CHECKING:
@@ -16,12 +16,14 @@ PATIENCE = 0.01  # seconds of waiting after which the engine hears whether there
 
 
 class Waiting(NamedTuple):
+    """A request's groups, and the guide that they wait for."""
+
     future: "Future[CompiledGrammar]"
-    sequences: Items[Sequence]
+    groups: Items[SequenceGroup]
 
 
 class GuideQueue:
-    """They join the batch when that is done; one whose guide is wrong never does."""
+    """Sequence groups that join the batch once their guide is compiled, or never if it is wrong."""
 
     def __init__(self, compiler: GuideCompiler) -> None:
         self._compiler = compiler
@@ -30,37 +32,43 @@ class GuideQueue:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def add(self, guide: Guide, sequences: Items[Sequence]) -> None:
-        """All of one request."""
-        for sequence in sequences:
-            sequence.end_ids = self._compiler.end_ids
-        self._waiting[sequences[0].request_id] = Waiting(self._compiler.submit(guide), sequences)
+    def add(self, guide: Guide, groups: Items[SequenceGroup]) -> None:
+        """Begin to compile the guide of all groups of one request."""
+        for group in groups:
+            for sequence in group.sequences:
+                sequence.eos_token_ids = self._compiler.eos_token_ids
+        self._waiting[groups[0].request_id] = Waiting(self._compiler.submit(guide), groups)
 
     def discard(self, request_id: str) -> bool:
-        """Whether the request was here."""
+        """Drop a request; return whether it was here."""
         waiting = self._waiting.pop(request_id, None)
         if waiting is not None:
             waiting.future.cancel()
         return waiting is not None
 
     def wait(self) -> None:
-        """Until there is something to take, but not for long."""
+        """Wait until there is something to take, but not for long."""
         wait([waiting.future for waiting in self._waiting.values()], PATIENCE, FIRST_COMPLETED)
 
-    def take(self) -> tuple[list[Sequence], list[tuple[str, LmiError]]]:
-        """The sequences that can run now, and the requests that never will."""
-        ready: list[Sequence] = []
+    def take(self) -> tuple[list[SequenceGroup], list[tuple[str, LmiError]]]:
+        """Return the groups that can run now, and the requests that never will."""
+        ready: list[SequenceGroup] = []
         refused: list[tuple[str, LmiError]] = []
         for request_id in [name for name, waiting in self._waiting.items() if waiting.future.done()]:
             waiting = self._waiting.pop(request_id)
             try:
-                for sequence in waiting.sequences:
-                    grammar = waiting.future.result()
-                    sequence.state.matcher = self._compiler.matcher(grammar, sequence.prompt_length)
+                self._set_matchers(waiting)
             except LmiError as error:
                 refused.append((request_id, error))
             except Exception as error:
                 refused.append((request_id, GenerationFailed(f"The guide could not be compiled: {error}")))
             else:
-                ready += waiting.sequences
+                ready += waiting.groups
         return ready, refused
+
+    def _set_matchers(self, waiting: Waiting) -> None:
+        """Give each sequence a matcher of its own; raise what compiling the guide has raised."""
+        grammar = waiting.future.result()
+        for group in waiting.groups:
+            for sequence in group.sequences:
+                sequence.state.matcher = self._compiler.matcher(grammar, sequence.prompt_length)

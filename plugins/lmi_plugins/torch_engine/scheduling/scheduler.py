@@ -1,17 +1,18 @@
 """Chooses what each step computes: who runs, who waits, and whose blocks go to someone else."""
 
 from collections import deque
-from collections.abc import Sequence as Items
 
 from lmi_plugins.torch_engine.adapters.adapter import Adapter
-from lmi_plugins.torch_engine.scheduling.block_pool import BLOCK_SIZE, BlockPool, blocks_for
+from lmi_plugins.torch_engine.cache.block_pool import BLOCK_SIZE, BlockPool, blocks_for
+from lmi_plugins.torch_engine.cache.prefix_cache import PrefixCache
 from lmi_plugins.torch_engine.scheduling.prefill_budget import PrefillBudget
-from lmi_plugins.torch_engine.scheduling.prefix_cache import PrefixCache
-from lmi_plugins.torch_engine.sequence import Chunk, Sequence
+from lmi_plugins.torch_engine.sequences.chunk import Chunk
+from lmi_plugins.torch_engine.sequences.sequence import Sequence
+from lmi_plugins.torch_engine.sequences.sequence_group import SequenceGroup
 
 
 class Scheduler:
-    """Sequences run in the order in which they joined; where blocks run out, the latest to join gives up its own."""
+    """Runs sequence groups in the order of their admission; where blocks run out, the latest one is preempted."""
 
     def __init__(
         self,
@@ -26,128 +27,129 @@ class Scheduler:
         self._max_batch_size = max_batch_size
         self.prefill_budget = PrefillBudget(max_prefill_tokens)
         self._max_loras = max_loras
-        self._waiting: deque[Sequence] = deque()
-        self._running: list[Sequence] = []
+        self._waiting: deque[SequenceGroup] = deque()
+        self._running: list[SequenceGroup] = []
         self.new_blocks: list[int] = []  # handed out for the latest step
-        self.copies: dict[int, int] = {}  # for the latest step: blocks to fill, and those that hold what goes in
+        self.copies: dict[int, int] = {}  # for the latest step: target block to source block
 
     @property
     def has_work(self) -> bool:
         return bool(self._waiting or self._running)
 
-    def add(self, sequence: Sequence) -> None:
-        self._waiting.append(sequence)
+    def add(self, group: SequenceGroup) -> None:
+        self._waiting.append(group)
 
-    def remove(self, sequence: Sequence) -> None:
-        """Take a sequence out, with the beams of its search, and free its blocks at once."""
-        for each in sequence.company:
-            if each in self._running:
-                self._running.remove(each)
-            else:
-                self._waiting.remove(each)
-            self._release(each)
-
-    def replace(self, old: Items[Sequence], new: Items[Sequence]) -> None:
-        """The beams of a search go on as these, some of which may be the same."""
-        place = self._running.index(old[0])
-        self._running[place : place + len(old)] = new
-        for each in old:
-            if each not in new:
-                self._release(each)
+    def remove(self, group: SequenceGroup) -> None:
+        """Take a group out of the running or waiting ones, and free its blocks at once."""
+        if group in self._running:
+            self._running.remove(group)
+        else:
+            self._waiting.remove(group)
+        self._release(group)
 
     def reserve(self, sequence: Sequence, count: int) -> bool:
-        """Room for so many tokens more than it has, if that leaves a block for each that runs."""
+        """Make room for `count` more tokens of a running sequence, if that leaves a block for each one that runs."""
         length = len(sequence.token_ids) + count
-        missing = blocks_for(length) - len(sequence.blocks)
-        if missing > 0 and missing + len(self._running) > self._pool.free:
+        missing = blocks_for(length) - len(sequence.block_table)
+        if missing > 0 and missing + sum(len(group.sequences) for group in self._running) > self._pool.free:
             return False
-        self.new_blocks += self._pool.extend(sequence.blocks, length) or ()
+        self.new_blocks += self._pool.extend(sequence.block_table, length) or ()
         return True
 
     def schedule(self) -> list[Chunk]:
-        """The chunks of the next step, those of a single token first: what decodes never waits for a long prompt."""
+        """Return the chunks of the next step, those of a single token first: decoding never waits for a long prompt."""
         self.new_blocks, self.copies = [], {}
         self._make_room()
         self._admit()
         return sorted(self._cut_chunks(), key=lambda chunk: len(chunk) > 1)
 
     def _make_room(self) -> None:
-        """Find a place for every running sequence's latest token."""
-        place = 0
-        while place < len(self._running):  # the list may lose its end
-            sequence = self._running[place]
-            while not self._reserve(sequence):
-                self._preempt()
-                if place >= len(self._running):
-                    break
-            place += 1
+        """Find a slot for the latest token of every running sequence; preempt the latest groups where none is left."""
+        index = 0
+        while index < len(self._running):  # the list may lose its end
+            for sequence in self._running[index].sequences:
+                while index < len(self._running) and not self._allocate(sequence):
+                    self._preempt()
+            index += 1
 
     def _preempt(self) -> None:
-        company = self._running[-1].company
-        del self._running[-len(company) :]
-        for each in company:
-            self._release(each)
-        latest = company[0]
-        self._waiting.appendleft(latest if latest.search is None else latest.search.restart())
+        group = self._running.pop()
+        self._release(group)
+        group.restart()
+        self._waiting.appendleft(group)
 
     def _admit(self) -> None:
-        while (sequence := self._next()) is not None:
-            rows = sum([each.rows for each in self._running])
-            if rows + sequence.rows > self._max_batch_size:
+        while (group := self._next()) is not None:
+            rows = sum([each.num_rows for each in self._running])
+            if rows + group.num_rows > self._max_batch_size:
                 return
+            (sequence,) = group.sequences
             if self._prefix_cache is not None:
                 self._prefix_cache.restore(sequence)
-            missing = blocks_for(len(sequence.token_ids)) - len(sequence.blocks)
+            missing = blocks_for(len(sequence.token_ids)) - len(sequence.block_table)
             # A block to spare for each that runs, or it would soon have to leave again.
             if self._running and missing + rows > self._pool.free:
-                self._release(sequence)
+                self._release(group)
                 return
             if self._prefix_cache is not None:
                 self._prefix_cache.count(sequence)
-            self._reserve(sequence)
-            self._running.append(sequence)
-            self._waiting.remove(sequence)
+            self._allocate(sequence)
+            self._running.append(group)
+            self._waiting.remove(group)
 
-    def _next(self) -> Sequence | None:
-        """Who is admitted next. One whose adapter has no place is overtaken only by those that need none."""
-        if not self._waiting or self._has_place(self._waiting[0].adapter):
+    def _next(self) -> SequenceGroup | None:
+        """Return who is admitted next. One whose adapter has no slot is overtaken only by those that need none."""
+        if not self._waiting or self._has_slot(_adapter(self._waiting[0])):
             return self._waiting[0] if self._waiting else None
-        return next((sequence for sequence in self._waiting if sequence.adapter is None), None)
+        return next((group for group in self._waiting if _adapter(group) is None), None)
 
-    def _has_place(self, adapter: Adapter | None) -> bool:
-        return adapter is None or len({each.adapter for each in self._running} - {None} | {adapter}) <= self._max_loras
+    def _has_slot(self, adapter: Adapter | None) -> bool:
+        """Return whether the adapter can be on the device with those of all running groups."""
+        if adapter is None:
+            return True
+        return len({_adapter(group) for group in self._running} - {None} | {adapter}) <= self._max_loras
 
-    def _reserve(self, sequence: Sequence) -> bool:
-        new = self._pool.extend(sequence.blocks, len(sequence.token_ids))
+    def _allocate(self, sequence: Sequence) -> bool:
+        """Make the sequence hold blocks for all its tokens, the next one to write unshared; return whether it does."""
+        new = self._pool.extend(sequence.block_table, len(sequence.token_ids))
         if new is None:
             return False
         self.new_blocks += new
-        place = sequence.computed // BLOCK_SIZE  # of the block that is written next
-        shared = sequence.blocks[place]
-        return not self._pool.is_shared(shared) or self._copy(sequence, place)
+        index = sequence.num_computed_tokens // BLOCK_SIZE  # of the block that is written next
+        return not self._pool.is_shared(sequence.block_table[index]) or self._copy_on_write(sequence, index)
 
-    def _copy(self, sequence: Sequence, place: int) -> bool:
-        """A block of its own, in the place of one that others go on from too."""
-        shared = sequence.blocks[place]
-        new = self._pool.replace(sequence.blocks, place)
+    def _copy_on_write(self, sequence: Sequence, index: int) -> bool:
+        """Replace a shared block of the sequence by one of its own, which gets the same contents before the step."""
+        shared = sequence.block_table[index]
+        new = self._pool.replace(sequence.block_table, index)
         if new is None:
             return False
         self.copies[new] = shared
         return True
 
     def _cut_chunks(self) -> list[Chunk]:
+        """Return what each running sequence computes next: all of its new tokens, or what the prefill budget allows."""
+        running = [(group, sequence) for group in self._running for sequence in group.sequences]
+        decoding = [sequence.num_new_tokens for _, sequence in running].count(1)
+        budget = self.prefill_budget.tokens(decoding, len(running) - decoding)
         chunks: list[Chunk] = []
-        decoding = [sequence.pending for sequence in self._running].count(1)
-        budget = self.prefill_budget.tokens(decoding, len(self._running) - decoding)
-        for sequence in self._running:
-            count = sequence.pending
+        for group, sequence in running:
+            count = sequence.num_new_tokens
             if count > 1:
                 count = min(count, budget)
                 budget -= count
             if count:
-                chunks.append(Chunk(sequence, sequence.computed, sequence.computed + count))
+                start = sequence.num_computed_tokens
+                chunks.append(Chunk(group, sequence, start, start + count))
         return chunks
 
-    def _release(self, sequence: Sequence) -> None:
-        self._pool.release(sequence.blocks)
-        sequence.restart()
+    def _release(self, group: SequenceGroup) -> None:
+        """Free the group's blocks, and have its sequences forget what they held."""
+        for sequence in group.sequences:
+            self._pool.release(sequence.block_table)
+            sequence.restart()
+
+
+def _adapter(group: SequenceGroup) -> Adapter | None:
+    """Return the adapter of all sequences of the group."""
+    return group.sequences[0].adapter

@@ -1,6 +1,7 @@
-"""A smaller model that guesses what the engine's model will say."""
+"""A smaller model that drafts what the engine's model is likely to say."""
 
 from collections.abc import Sequence as Items
+from dataclasses import replace
 
 import msgspec
 import torch
@@ -12,16 +13,18 @@ from lmi_plugins.torch_engine.model.loading import context_length, load_model
 from lmi_plugins.torch_engine.model.paged_runner import PagedRunner
 from lmi_plugins.torch_engine.sampling.processing import SAMPLING, process
 from lmi_plugins.torch_engine.sampling.sampler import Sampler
-from lmi_plugins.torch_engine.sequence import Chunk, Sequence
+from lmi_plugins.torch_engine.sequences.chunk import Chunk
+from lmi_plugins.torch_engine.sequences.sequence import Sequence
+from lmi_plugins.torch_engine.sequences.step_batch import StepBatch
 from lmi_plugins.torch_engine.speculation.draft import Draft
 from lmi_plugins.torch_engine.worker.messages import EngineOptions
 
 
 class DraftModel:
-    """Its keys and values lie in a cache of its own, in the same blocks as those of the engine's model."""
+    """A draft model, with a cache of its own that is addressed by the same block tables as the engine's."""
 
     def __init__(self, options: EngineOptions, name: str, model: PreTrainedModel, max_length: int) -> None:
-        """Raises ConfigurationError where the two models do not fit together."""
+        """Load the model `name`; raise ConfigurationError where the two models do not fit together."""
         draft = load_model(msgspec.structs.replace(options, model=name, revision=None))
         sizes = [each.config.get_text_config().vocab_size for each in (model, draft)]
         if sizes[0] != sizes[1]:
@@ -29,10 +32,10 @@ class DraftModel:
                 f"speculative_draft_model: {name} has a vocabulary of {sizes[1]} tokens, the model itself one of"
                 f" {sizes[0]}"
             )
-        longest = context_length(draft, None)
-        if longest < max_length:
+        context = context_length(draft, None)
+        if context < max_length:
             raise ConfigurationError(
-                f"speculative_draft_model: the context of {name} holds {longest} tokens, that of the model itself"
+                f"speculative_draft_model: the context of {name} holds {context} tokens, that of the model itself"
                 f" {max_length}; max_model_len can shorten it"
             )
         try:
@@ -42,30 +45,31 @@ class DraftModel:
         self.block_bytes = self._runner.block_bytes
         self.allocate = self._runner.allocate
 
-    def guess(
+    def draft(
         self, chunks: Items[Chunk], lengths: dict[Sequence, int], new_blocks: list[int], sampler: Sampler
     ) -> dict[Sequence, Draft]:
-        """Read up to the ends of the chunks, and guess so many of the tokens after them.
+        """Read up to the ends of the chunks, and draft `lengths[sequence]` of the tokens after them.
 
-        The guesses are appended to the sequences too.
+        The drafted tokens are appended to the sequences too.
         """
-        behind = [Chunk(chunk.sequence, chunk.sequence.draft_computed, chunk.end) for chunk in chunks]
+        behind = [replace(chunk, start=chunk.sequence.num_draft_computed_tokens) for chunk in chunks]
         logits = self._run(sorted(behind, key=len), new_blocks)
         drafts = {sequence: Draft([]) for sequence in lengths}
-        going_on = list(lengths)
-        while going_on:
-            self._append([logits[sequence] for sequence in going_on], going_on, drafts, sampler)
-            going_on = [sequence for sequence in going_on if len(drafts[sequence]) < lengths[sequence]]
-            last = [Chunk(sequence, sequence.draft_computed, len(sequence.token_ids)) for sequence in going_on]
-            logits = self._run(last, []) if last else {}
+        unfinished = [chunk for chunk in chunks if chunk.sequence in lengths]
+        while unfinished:
+            sequences = [chunk.sequence for chunk in unfinished]
+            self._append([logits[sequence] for sequence in sequences], sequences, drafts, sampler)
+            unfinished = [_rest(chunk) for chunk in unfinished if len(drafts[chunk.sequence]) < lengths[chunk.sequence]]
+            logits = self._run(unfinished, []) if unfinished else {}
         return drafts
 
     def _run(self, chunks: list[Chunk], new_blocks: list[int]) -> dict[Sequence, torch.Tensor]:
-        """The logits [vocabulary] after the end of each sequence that is read to its end."""
-        logits = self._runner.run(chunks, new_blocks)
+        """Return the logits, [vocabulary], of the next token of each sequence that is read to its end."""
+        batch = StepBatch(chunks)
+        logits = self._runner.run(batch, new_blocks)
         for chunk in chunks:
-            chunk.sequence.draft_computed = chunk.end
-        return dict(zip([chunk.sequence for chunk in chunks if chunk.samples], logits, strict=True))
+            chunk.sequence.num_draft_computed_tokens = chunk.end
+        return {sequence: logits[row] for sequence, row in batch.next_token_rows.items()}
 
     @staticmethod
     def _append(
@@ -73,7 +77,7 @@ class DraftModel:
     ) -> None:
         rows = torch.stack(logits).float()
         ids = rows.argmax(-1)
-        # With a seed the likeliest token is guessed: then the text does not depend on the guesses.
+        # With a seed the most likely token is drafted: then the text does not depend on the drafts.
         drawn = [row for row, each in enumerate(sequences) if not each.parameters.greedy and each.generator is None]
         if drawn:
             drawing = [sequences[row] for row in drawn]
@@ -86,8 +90,14 @@ class DraftModel:
             drafts[sequence].token_ids.append(token_id)
 
 
+def _rest(chunk: Chunk) -> Chunk:
+    """Return what the draft model has not read yet of the chunk's sequence."""
+    sequence = chunk.sequence
+    return replace(chunk, start=sequence.num_draft_computed_tokens, end=len(sequence.token_ids))
+
+
 def load_draft_model(options: EngineOptions, model: PreTrainedModel, paged: bool, max_length: int) -> DraftModel | None:
-    """The one that the options name; raises ConfigurationError."""
+    """Load the draft model that the options name; None where they name none. Raise ConfigurationError if it cannot."""
     name = options.speculative_draft_model
     if name is None:
         return None

@@ -1,10 +1,11 @@
-"""Speculative decoding: several tokens are guessed, and checked in one step of the model."""
+"""Speculative decoding: several tokens are drafted, and checked in one step of the model."""
 
 import logging
 
 from lmi_plugins.torch_engine.sampling.sampler import Sampler
 from lmi_plugins.torch_engine.scheduling.scheduler import Scheduler
-from lmi_plugins.torch_engine.sequence import Chunk, Sequence
+from lmi_plugins.torch_engine.sequences.chunk import Chunk
+from lmi_plugins.torch_engine.sequences.sequence import Sequence
 from lmi_plugins.torch_engine.speculation.draft import Acceptance, Draft
 from lmi_plugins.torch_engine.speculation.draft_model import DraftModel
 
@@ -12,7 +13,7 @@ logger = logging.getLogger(__name__)
 
 
 class Speculation:
-    """Guesses come from requests and from a draft model, and are counted."""
+    """Puts the drafts of requests and of a draft model behind chunks, and counts the accepted tokens."""
 
     def __init__(self, draft_model: DraftModel | None, length: int, record_acceptance_rate: bool) -> None:
         self.acceptance = Acceptance()
@@ -20,11 +21,15 @@ class Speculation:
         self._length = length
         self._record = record_acceptance_rate
 
+    @property
+    def has_draft_model(self) -> bool:
+        return self._draft_model is not None
+
     def extend(self, chunks: list[Chunk], scheduler: Scheduler, sampler: Sampler) -> None:
-        """Put drafts behind the chunks; their order changes."""
-        lengths = {chunk.sequence: length for chunk in chunks if (length := self._length_for(chunk, scheduler))}
+        """Put drafts behind the chunks, which changes their order."""
+        lengths = {chunk.sequence: length for chunk in chunks if (length := self._draft_length(chunk, scheduler))}
         if self._draft_model is not None:
-            self._guess(self._draft_model, chunks, lengths, scheduler, sampler)
+            self._draft(self._draft_model, chunks, lengths, scheduler, sampler)
         for chunk in chunks:
             given = chunk.sequence.draft
             if given is not None and chunk.sequence in lengths:
@@ -34,7 +39,7 @@ class Speculation:
         chunks.sort(key=len)
 
     def record(self, sequence: Sequence) -> None:
-        """Log what came of all drafts of a sequence that has ended."""
+        """Log how many draft tokens of an ended sequence were accepted, if the options ask for it."""
         own = sequence.acceptance
         if self._record and own.drafted:
             logger.info(
@@ -46,19 +51,19 @@ class Speculation:
                 100 * self.acceptance.rate,
             )
 
-    def _length_for(self, chunk: Chunk, scheduler: Scheduler) -> int:
-        """How many tokens to guess after the chunk."""
+    def _draft_length(self, chunk: Chunk, scheduler: Scheduler) -> int:
+        """Return how many tokens to draft after the chunk; the cache has room for them then."""
         sequence = chunk.sequence
-        if not chunk.samples or sequence.search is not None or sequence.wants_whole_prompt:
+        if not chunk.samples or not chunk.group.sampled or sequence.wants_whole_prompt:
             return 0
         if sequence.draft is not None:
             wanted = len(sequence.draft)
         else:
             wanted = self._length if self._draft_model is not None and sequence.soft_prompt is None else 0
-        wanted = min(wanted, sequence.end - len(sequence.token_ids) - 1)  # the model adds a token of its own
+        wanted = min(wanted, sequence.max_length - len(sequence.token_ids) - 1)  # the model adds a token of its own
         return wanted if wanted > 0 and scheduler.reserve(sequence, wanted) else 0
 
-    def _guess(
+    def _draft(
         self,
         model: DraftModel,
         chunks: list[Chunk],
@@ -67,17 +72,18 @@ class Speculation:
         sampler: Sampler,
     ) -> None:
         # The draft model cannot read a soft prompt, and beams go on in too many ways.
-        readable = [each for each in chunks if each.sequence.search is None and each.sequence.soft_prompt is None]
-        guessed = {sequence: length for sequence, length in lengths.items() if sequence.draft is None}
-        # All that is read becomes part of the prefix cache: prompts are read even where nothing is guessed.
-        read = [chunk for chunk in readable if len(chunk) > 1 or chunk.sequence in guessed]
+        readable = [each for each in chunks if each.group.sampled and each.sequence.soft_prompt is None]
+        drafted = {sequence: length for sequence, length in lengths.items() if sequence.draft is None}
+        # All that is read becomes part of the prefix cache: prompts are read even where nothing is drafted.
+        read = [chunk for chunk in readable if len(chunk) > 1 or chunk.sequence in drafted]
         if read:
-            drafts = model.guess(read, guessed, scheduler.new_blocks, sampler)
+            drafts = model.draft(read, drafted, scheduler.new_blocks, sampler)
             for chunk in read:
                 if chunk.sequence in drafts:
                     _append(chunk, drafts[chunk.sequence])
 
 
 def _append(chunk: Chunk, draft: Draft) -> None:
+    """Have the chunk end with the draft, whose tokens its sequence ends with too."""
     chunk.draft = draft
     chunk.end += len(draft)

@@ -70,7 +70,7 @@ class SamplingParameters(msgspec.Struct, array_like=True, frozen=True):
     bad_texts: list[str] = []  # that are never generated, however they are split into tokens
     min_length: int = 0  # of generated tokens, before one that ends the generation by itself
     ignore_end: bool = False  # go on after the end-of-sequence token
-    end_ids: list[int] | None = None  # of end-of-sequence tokens; None: the model's own
+    eos_token_ids: list[int] | None = None  # None: the model's own
     stop_token_sequences: list[list[int]] = []
     include_stop: bool = False  # in the text
     skip_special_tokens: bool = True  # in the text

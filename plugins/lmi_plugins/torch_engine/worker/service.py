@@ -44,7 +44,7 @@ def run(channel: Channel) -> None:
         channel.send(encode(LoadFailed(error.message)))
         return
     loader = AdapterLoader(engine)
-    channel.send(encode(Loaded(engine.max_length, list(first.options.adapters))))
+    channel.send(encode(Loaded(engine.limits.max_length, list(first.options.adapters))))
     while True:
         serve_once(engine, loader, channel)
 
@@ -52,7 +52,7 @@ def run(channel: Channel) -> None:
 def load(options: EngineOptions) -> Engine:
     logger.info("loading %s", options.model)
     tokenizer = HuggingFaceTokenizer.load(options.model, options.revision, options.trust_remote_code)
-    return Engine(options, tokenizer)
+    return Engine.load(options, tokenizer)
 
 
 def serve_once(engine: Engine, loader: AdapterLoader, channel: Channel) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from lmi_core.errors import LmiError
 from lmi_core.generation import GenerationStep
+from lmi_plugins.torch_engine.results import extend_step
 
 
 class StepQueue:
@@ -22,7 +23,7 @@ class StepQueue:
         if earlier is None:
             self._steps[step.sequence_index] = step
         else:
-            _add(earlier, step)
+            extend_step(earlier, step)
         if step.finish_reason is not None:
             self._unfinished -= 1
             if not self._unfinished:
@@ -48,11 +49,3 @@ class StepQueue:
             self._ready.clear()
             await self._ready.wait()
         return self._steps.pop(next(iter(self._steps)))
-
-
-def _add(earlier: GenerationStep, step: GenerationStep) -> None:
-    """The first step of a sequence alone has something of the prompt."""
-    earlier.tokens += step.tokens
-    earlier.finish_reason = step.finish_reason
-    if step.generation_logits is not None:
-        earlier.generation_logits = (earlier.generation_logits or b"") + step.generation_logits

@@ -3,13 +3,14 @@
 from typing import Literal
 
 from lmi_core.tensors import Tensor
+from lmi_plugins.torch_engine.requests.parameter_names import ParameterNames
 from lmi_plugins.torch_engine.worker.messages import EngineRequest, SamplingParameters, TensorData, TensorType
 from lmi_plugins.trtllm.requests.inference_request import InferenceRequest
 from lmi_plugins.trtllm.requests.word_lists import read_words
 
 NO_END = -1
 TENSOR_TYPES: dict[str, TensorType] = {"FP32": "float32", "FP16": "float16", "BF16": "bfloat16"}
-TENSOR_NAMES = {"`num_beams`": "`beam_width`", "draft tokens": "`draft_input_ids`"}  # by what the engine calls them
+TENSOR_NAMES = ParameterNames(num_beams="`beam_width`", draft_ids="`draft_input_ids`")
 EARLY_STOPPING: dict[int, bool] = {0: False, 1: True}  # any other: only once nothing can get better
 
 
@@ -24,13 +25,6 @@ def engine_request(request: InferenceRequest, adapter: str | None) -> EngineRequ
         draft_ids=request.ids("draft_input_ids"),
         draft_logits=None if logits is None else tensor_data(logits, list(logits.shape)),
     )
-
-
-def by_tensor_names(message: str) -> str:
-    """The engine's own, in the words of who asked."""
-    for name, tensor in TENSOR_NAMES.items():
-        message = message.replace(name, tensor)
-    return message
 
 
 def tensor_data(tensor: Tensor, shape: list[int]) -> TensorData:
@@ -58,7 +52,7 @@ def _parameters(request: InferenceRequest) -> SamplingParameters:
         bad_sequences=bad_words,
         bad_texts=request.bad_texts,
         min_length=int(number("min_length", 0)),
-        end_ids=_end_ids(int(number("end_id", NO_END)), bad_words),
+        eos_token_ids=_eos_token_ids(int(number("end_id", NO_END)), bad_words),
         stop_token_sequences=_words(request, "stop_words_list"),
         include_stop=True,
         num_beams=request.beam_width,
@@ -73,7 +67,7 @@ def _temperature(request: InferenceRequest) -> float:
     return request.number("temperature", 1) if samples and request.beam_width == 1 else 0.0
 
 
-def _end_ids(end_id: int, bad_words: list[list[int]]) -> list[int]:
+def _eos_token_ids(end_id: int, bad_words: list[list[int]]) -> list[int]:
     # The engine lets an end of sequence pass where it is bad: as one that is none, it never comes.
     return [] if end_id == NO_END or [end_id] in bad_words else [end_id]
 

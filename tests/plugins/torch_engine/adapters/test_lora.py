@@ -10,8 +10,9 @@ import pytest
 import torch
 
 from lmi_core.errors import AdapterNotFound, GenerationFailed, InvalidAdapter
-from lmi_plugins.torch_engine.engine import Engine, Result
+from lmi_plugins.torch_engine.engine import Engine
 from lmi_plugins.torch_engine.model.paged_runner import PagedRunner
+from lmi_plugins.torch_engine.results import Result
 from lmi_plugins.torch_engine.worker.messages import AdapterTensors, EngineRequest, SamplingParameters
 from lmi_plugins.torch_engine.worker.tensors import to_data
 from tests.plugins.torch_engine.adapters.lora_adapters import adapter_tensors, merged_model, save_adapter
@@ -142,7 +143,7 @@ def test_no_more_adapters_run_at_once_than_max_loras(
     engine = make_engine(
         model_directory("llama"), adapters={name: str(adapter(name)) for name in NAMES}, max_loras=1, max_batch_size=8
     )
-    assert isinstance(engine._runner, PagedRunner)
+    assert isinstance(engine.parts.runner, PagedRunner)
     seen: list[list[str | None]] = []
     begin = engine.adapters.begin
 
@@ -274,7 +275,7 @@ def test_preempted_sequences_keep_their_adapters(
 ) -> None:
     directories = {name: str(adapter(name)) for name in NAMES}
     roomy = make_engine(model_directory("llama"))
-    memory = 9 * roomy.cache_bytes // roomy.pool.size
+    memory = 9 * roomy.limits.cache_bytes // roomy.pool.size
     engine = make_engine(model_directory("llama"), adapters=directories, max_loras=2, kv_cache_memory=memory)
     requests = [adapted(str(i), [*NAMES, None][i % 4], PROMPT * 4, max_new_tokens=40) for i in range(6)]
     results = run(engine, *requests)
@@ -323,7 +324,7 @@ def test_what_does_not_fit_is_refused_and_nothing_changes(
 def test_without_adapters_nothing_is_hooked(model_directory: ModelDirectory) -> None:
     engine = make_engine(model_directory("llama"))
     run(engine, request("a", PROMPT))
-    assert not any(module._forward_hooks for module in engine._model.modules())
+    assert not any(module._forward_hooks for module in engine.parts.model.modules())
 
 
 def test_with_beams_and_drafts(

@@ -12,9 +12,9 @@ from lmi_core.errors import GenerationFailed, InvalidParameter
 from lmi_core.generation import GenerationStep
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
 from lmi_plugins.torch_engine.beams.search import BeamSearch
-from lmi_plugins.torch_engine.engine import Engine, Result
-from lmi_plugins.torch_engine.scheduling.block_pool import BLOCK_SIZE
-from lmi_plugins.torch_engine.sequence import Sequence
+from lmi_plugins.torch_engine.cache.block_pool import BLOCK_SIZE
+from lmi_plugins.torch_engine.engine import Engine
+from lmi_plugins.torch_engine.results import Result
 from lmi_plugins.torch_engine.worker.messages import EngineRequest
 from tests.plugins.torch_engine.conftest import ModelDirectory, ReferenceModel
 from tests.plugins.torch_engine.test_engine_greedy import make_prompts
@@ -192,14 +192,14 @@ def test_preempted_searches_begin_anew(
 ) -> None:
     begun, restart = list[BeamSearch](), BeamSearch.restart
 
-    def counted(search: BeamSearch) -> Sequence:
+    def counted(search: BeamSearch) -> None:
         begun.append(search)
-        return restart(search)
+        restart(search)
 
     monkeypatch.setattr(BeamSearch, "restart", counted)
     directory = model_directory(architecture)
     roomy = make_engine(directory)
-    memory = 14 * roomy.cache_bytes // roomy.pool.size
+    memory = 14 * roomy.limits.cache_bytes // roomy.pool.size
     engine = make_engine(directory, kv_cache_memory=memory, enable_prefix_caching=enable_prefix_caching)
     searches = [request(f"b{i}", ids, max_new_tokens=30, num_beams=3) for i, ids in enumerate(make_prompts([20, 35]))]
     searches += [request("prefill", [5, 6], max_new_tokens=30, num_beams=3, prompt_log_probs=True)]
@@ -226,7 +226,9 @@ def mixed_request(name: str, numbers: random.Random) -> EngineRequest:
 def test_hundreds_of_mixed_requests_leave_nothing_behind(model_directory: ModelDirectory) -> None:
     directory = model_directory("llama")
     roomy = make_engine(directory)
-    engine = make_engine(directory, max_prefill_tokens=32, kv_cache_memory=24 * roomy.cache_bytes // roomy.pool.size)
+    engine = make_engine(
+        directory, max_prefill_tokens=32, kv_cache_memory=24 * roomy.limits.cache_bytes // roomy.pool.size
+    )
     numbers = random.Random(0)
     alive: dict[str, EngineRequest] = {}
     ended: list[tuple[EngineRequest, list[int]]] = []
@@ -245,8 +247,8 @@ def test_hundreds_of_mixed_requests_leave_nothing_behind(model_directory: ModelD
         collect(engine, alive, gained, ended)
     assert not alive
     assert engine.pool.free == engine.pool.size
-    assert engine.prefix_cache is not None
-    assert engine.prefix_cache.cached_tokens > 0
+    assert engine.parts.prefix_cache is not None
+    assert engine.parts.prefix_cache.cached_tokens > 0
     for each, generated in ended[::40]:
         assert ids(run(roomy, each)[each.request_id]) == generated
 
@@ -309,7 +311,7 @@ def test_refuses_what_beams_cannot_do(engine: Engine, model_directory: ModelDire
     ):
         with pytest.raises(InvalidParameter, match=message):
             engine.add(request("a", PROMPT, **{"num_beams": 2, **parameters}))
-    small = make_engine(model_directory("llama"), kv_cache_memory=4 * engine.cache_bytes // engine.pool.size)
+    small = make_engine(model_directory("llama"), kv_cache_memory=4 * engine.limits.cache_bytes // engine.pool.size)
     with pytest.raises(InvalidParameter, match="the cache of 64 tokens"):
         small.add(request("a", PROMPT, num_beams=5, max_new_tokens=10))
     with pytest.raises(InvalidParameter, match="runs each sequence by itself"):

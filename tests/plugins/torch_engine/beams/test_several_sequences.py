@@ -8,8 +8,9 @@ import torch
 
 from lmi_core.errors import GenerationFailed, InvalidParameter
 from lmi_core.generation import GenerationStep, Token
-from lmi_plugins.torch_engine.engine import Engine, Result
-from lmi_plugins.torch_engine.sequence import Sequence
+from lmi_plugins.torch_engine.engine import Engine
+from lmi_plugins.torch_engine.results import Result
+from lmi_plugins.torch_engine.sequences.sequence import Sequence
 from tests.plugins.torch_engine.conftest import ModelDirectory
 from tests.plugins.torch_engine.tiny_models import BY_ROW, ids, make_engine, request, run
 
@@ -89,7 +90,7 @@ def test_one_that_fails_fails_the_request_once(
     model_directory: ModelDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = make_engine(model_directory("llama"))
-    sample = engine._sampler.sample
+    sample = engine.parts.sampler.sample
 
     def fail(logits: torch.Tensor, sequences: list[Sequence], *further: Any) -> tuple[torch.Tensor, torch.Tensor]:
         ids, log_probs = sample(logits, sequences, *further)
@@ -98,7 +99,7 @@ def test_one_that_fails_fails_the_request_once(
                 log_probs[row] = math.nan
         return ids, log_probs
 
-    monkeypatch.setattr(engine._sampler, "sample", fail)
+    monkeypatch.setattr(engine.parts.sampler, "sample", fail)
     results = run(
         engine,
         request("bad", PROMPT, max_new_tokens=5, temperature=1.0, num_samples=4),

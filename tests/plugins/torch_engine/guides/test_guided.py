@@ -217,8 +217,8 @@ class SlowCompiler(GuideCompiler):
 @pytest.fixture
 def slow(model_directory: ModelDirectory) -> tuple[Engine, SlowCompiler]:
     engine = make_engine(model_directory("llama"))
-    compiler = SlowCompiler(engine._guided._compiler)
-    engine._guided._compiler = compiler
+    compiler = SlowCompiler(engine.parts.guides._compiler)
+    engine.parts.guides._compiler = compiler
     return engine, compiler
 
 
@@ -247,7 +247,7 @@ def test_a_request_can_be_aborted_before_its_guide_is_there(slow: tuple[Engine, 
 
 
 def test_compiled_guides_are_kept(engine: Engine) -> None:
-    compiler = engine._guided._compiler
+    compiler = engine.parts.guides._compiler
     compiler.compile(Guide("regex", "[a-z]{1,20}kept"))
     loaded = compiler._load()
     before = loaded.get_cache_size_bytes()

@@ -122,5 +122,5 @@ def test_a_model_without_an_end_cannot_be_guided(tokenizer: HuggingFaceTokenizer
 
 
 def test_the_tokenizers_end_serves_where_the_model_names_none(tokenizer: HuggingFaceTokenizer) -> None:
-    assert GuideCompiler(tokenizer, VOCABULARY, frozenset()).end_ids == {tokenizer.pretrained.eos_token_id}
-    assert GuideCompiler(tokenizer, VOCABULARY, frozenset([7, 9])).end_ids == {7, 9}
+    assert GuideCompiler(tokenizer, VOCABULARY, frozenset()).eos_token_ids == {tokenizer.pretrained.eos_token_id}
+    assert GuideCompiler(tokenizer, VOCABULARY, frozenset([7, 9])).eos_token_ids == {7, 9}

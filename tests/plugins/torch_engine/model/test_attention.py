@@ -4,8 +4,8 @@ from typing import Any
 import pytest
 import torch
 
+from lmi_plugins.torch_engine.cache.kv_cache import LayerShape
 from lmi_plugins.torch_engine.model.attention import LayoutProbe, UnsupportedAttention, paged_attention
-from lmi_plugins.torch_engine.scheduling.kv_cache import LayerShape
 
 
 def call(probe: LayoutProbe, layer: int = 0, causal: bool = True, **arguments: Any) -> torch.Tensor:

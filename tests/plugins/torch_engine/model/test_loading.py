@@ -10,7 +10,7 @@ from lmi_core.errors import ConfigurationError
 from lmi_plugins.torch_engine.model.loading import (
     choose_device,
     context_length,
-    end_of_sequence_ids,
+    eos_token_ids,
     load_model,
 )
 from lmi_plugins.torch_engine.worker.messages import EngineOptions
@@ -55,10 +55,10 @@ def test_context_length(reference: ReferenceModel) -> None:
     ("generation", "config", "expected"),
     [(None, None, set()), (None, 3, {3}), (4, 3, {4}), ([4, 5], 3, {4, 5}), (None, [6], {6})],
 )
-def test_end_of_sequence_ids(generation: Any, config: Any, expected: set[int]) -> None:
+def test_eos_token_ids(generation: Any, config: Any, expected: set[int]) -> None:
     text_config = SimpleNamespace(eos_token_id=config)
     model: Any = SimpleNamespace(
         generation_config=SimpleNamespace(eos_token_id=generation),
         config=SimpleNamespace(get_text_config=lambda: text_config),
     )
-    assert end_of_sequence_ids(model) == expected
+    assert eos_token_ids(model) == expected

@@ -2,13 +2,16 @@ import pytest
 import torch
 
 from lmi_core.texts.token_stream import TokenStream
+from lmi_plugins.torch_engine.cache.block_pool import BlockPool
+from lmi_plugins.torch_engine.cache.kv_cache import LayerShape, PagedCache
 from lmi_plugins.torch_engine.model.attention import AttentionOptions
 from lmi_plugins.torch_engine.model.paged_step import PagedStep
-from lmi_plugins.torch_engine.scheduling.block_pool import BlockPool
-from lmi_plugins.torch_engine.scheduling.kv_cache import LayerShape, PagedCache
-from lmi_plugins.torch_engine.scheduling.working_copy import WorkingCopy
-from lmi_plugins.torch_engine.sequence import Chunk, Sequence
-from tests.plugins.torch_engine.sequences import NoText
+from lmi_plugins.torch_engine.model.working_copy import WorkingCopy
+from lmi_plugins.torch_engine.sequences.chunk import Chunk
+from lmi_plugins.torch_engine.sequences.sequence import Sequence
+from lmi_plugins.torch_engine.sequences.sequence_group import SequenceGroup
+from lmi_plugins.torch_engine.sequences.step_batch import StepBatch
+from tests.plugins.torch_engine.bare_sequences import NoText
 from tests.plugins.torch_engine.tiny_models import request
 
 HEADS, KEY_HEADS, SIZE, VALUE_SIZE = 4, 2, 8, 6
@@ -62,14 +65,14 @@ def test_chunks_attend_as_whole_sequences_do(
     copy = WorkingCopy(cache, most_copied, CPU)
     sequences = [Sequence.of(request("a", [2] * length), 1000, TokenStream(NoText())) for length in LENGTHS]
     for sequence in sequences:
-        cache.clear(torch.tensor(pool.extend(sequence.blocks, len(sequence.token_ids))))
+        cache.clear(torch.tensor(pool.extend(sequence.block_table, len(sequence.token_ids))))
     queries, keys, values = (
         [torch.randn(length, heads, size) for length in LENGTHS]
         for heads, size in ((HEADS, SIZE), (KEY_HEADS, SIZE), (KEY_HEADS, VALUE_SIZE))
     )
     whole = [expected(*states, options) for states in zip(queries, keys, values, strict=True)]
     for step in STEPS:
-        chunks = [Chunk(sequences[place], start, end) for place, start, end, _ in step]
+        chunks = [Chunk(SequenceGroup(sequences[place]), sequences[place], start, end) for place, start, end, _ in step]
         query, key, value, wanted = (
             torch.cat([states[place][start:end] for place, start, end, _ in step])
             for states in (queries, keys, values, whole)
@@ -77,6 +80,8 @@ def test_chunks_attend_as_whole_sequences_do(
         kept = torch.cat([torch.arange(end - start) < end - start - taken for _, start, end, taken in step])
         key[~kept], value[~kept] = 9.0, 9.0
         packed = [states.transpose(0, 1)[None] for states in (query, key, value)]
-        output = PagedStep(chunks, cache, copy, torch.float32, CPU).attend(5, packed[0], packed[1], packed[2], options)
+        output = PagedStep(StepBatch(chunks), cache, copy, torch.float32, CPU).attend(
+            5, packed[0], packed[1], packed[2], options
+        )
         assert output.shape == (1, *wanted.shape)
         assert torch.allclose(output[0][kept], wanted[kept], atol=1e-5)

@@ -75,7 +75,7 @@ def test_blocks_are_shared_only_by_prompts_with_the_same_table(
 
 def test_preempted_sequences_go_on(model_directory: ModelDirectory, reference: ReferenceModel) -> None:
     roomy = make_engine(model_directory("llama"))
-    engine = make_engine(model_directory("llama"), kv_cache_memory=6 * roomy.cache_bytes // roomy.pool.size)
+    engine = make_engine(model_directory("llama"), kv_cache_memory=6 * roomy.limits.cache_bytes // roomy.pool.size)
     results = run(engine, *[prompted(str(seed), make_table(seed), PROMPT * 5) for seed in range(5)])
     for seed in range(5):
         prompt = AHEAD[:VIRTUAL] + PROMPT * 5

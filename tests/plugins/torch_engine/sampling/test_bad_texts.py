@@ -7,7 +7,8 @@ import pytest
 from lmi_core.errors import GenerationFailed
 from lmi_core.generation import GenerationStep
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
-from lmi_plugins.torch_engine.engine import Engine, Result
+from lmi_plugins.torch_engine.engine import Engine
+from lmi_plugins.torch_engine.results import Result
 from lmi_plugins.torch_engine.sampling.exclusions import BadTexts
 from lmi_plugins.torch_engine.sampling.processing import processors_of
 from lmi_plugins.torch_engine.worker.messages import EngineRequest, Guide, SamplingParameters
@@ -142,4 +143,4 @@ def test_costs_nothing_where_nothing_is_bad(model_directory: ModelDirectory) -> 
     assert [type(each) for each in processors_of(SamplingParameters(bad_texts=["a"]))] == [BadTexts]
     fresh = make_engine(model_directory("llama"))
     run(fresh, request("a", PROMPT))
-    assert fresh._token_indexes._indexes == {}, "no index of the vocabulary is made"
+    assert fresh.parts.inputs.token_indexes._indexes == {}, "no index of the vocabulary is made"

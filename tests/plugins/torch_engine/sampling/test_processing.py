@@ -18,7 +18,7 @@ from transformers import (
 )
 
 from lmi_plugins.torch_engine.sampling.processing import process
-from tests.plugins.torch_engine.sequences import PROMPT, VOCABULARY, logits, sequence
+from tests.plugins.torch_engine.bare_sequences import PROMPT, VOCABULARY, logits, sequence
 
 END_ID = 7
 GENERATED = (20, 4, 21, 20)  # after a prompt of 3, 4, 4, 9
@@ -81,7 +81,7 @@ def expected_scores(row: torch.Tensor, parameters: dict[str, Any]) -> torch.Tens
 
 def asked(parameters: dict[str, Any]) -> Any:
     asked = sequence(GENERATED, **parameters)
-    asked.end_ids = frozenset([END_ID])
+    asked.eos_token_ids = frozenset([END_ID])
     return asked
 
 

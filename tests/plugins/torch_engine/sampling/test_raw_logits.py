@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from lmi_core.generation import GenerationStep
-from lmi_plugins.torch_engine.engine import Engine, Result
+from lmi_plugins.torch_engine.engine import Engine
+from lmi_plugins.torch_engine.results import Result
 from lmi_plugins.torch_engine.worker.messages import EngineRequest, SamplingParameters
 from tests.plugins.torch_engine.conftest import ModelDirectory, ReferenceModel
 from tests.plugins.torch_engine.tiny_models import VOCABULARY, ids, make_engine, request, run
@@ -68,7 +69,7 @@ def test_either_alone(engine: Engine, prompt_logits: bool, generation_logits: bo
 
 def test_with_preemption(model_directory: ModelDirectory, reference: ReferenceModel) -> None:
     roomy = make_engine(model_directory("llama"))
-    memory = 6 * roomy.cache_bytes // roomy.pool.size
+    memory = 6 * roomy.limits.cache_bytes // roomy.pool.size
     engine = make_engine(model_directory("llama"), kv_cache_memory=memory, max_prefill_tokens=16)
     requests = [
         request(str(place), [place + 2, *PROMPT], max_new_tokens=40, prompt_logits=True, generation_logits=True)

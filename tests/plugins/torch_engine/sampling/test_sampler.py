@@ -5,8 +5,8 @@ import torch
 
 from lmi_plugins.torch_engine.sampling.processing import process
 from lmi_plugins.torch_engine.sampling.sampler import Sampler
-from lmi_plugins.torch_engine.sequence import Sequence
-from tests.plugins.torch_engine.sequences import VOCABULARY, logits, sequence
+from lmi_plugins.torch_engine.sequences.sequence import Sequence
+from tests.plugins.torch_engine.bare_sequences import VOCABULARY, logits, sequence
 
 
 def test_greedy_rows_take_the_best_whatever_the_others_do() -> None:

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from lmi_plugins.torch_engine.scheduling.prefill_budget import FIRST, LEAST, PrefillBudget
+from lmi_plugins.torch_engine.scheduling.prefill_budget import INITIAL_TOKENS, MIN_TOKENS, PrefillBudget
 
 MOST = 512
 
@@ -32,13 +32,13 @@ def test_all_at_once_where_nobody_waits() -> None:
 
 
 def test_cautious_while_nothing_is_known() -> None:
-    assert PrefillBudget(MOST).tokens(4, 1) == FIRST
+    assert PrefillBudget(MOST).tokens(4, 1) == INITIAL_TOKENS
     assert PrefillBudget(10).tokens(4, 1) == 10
 
 
 @pytest.mark.parametrize(
     ("decode_seconds", "token_seconds", "tokens"),
-    [(0.010, 0.0001, 100), (0.010, 0.00001, MOST), (0.010, 0.01, LEAST), (0.100, 0.001, 100)],
+    [(0.010, 0.0001, 100), (0.010, 0.00001, MOST), (0.010, 0.01, MIN_TOKENS), (0.100, 0.001, 100)],
 )
 def test_a_step_takes_about_twice_as_long(decode_seconds: float, token_seconds: float, tokens: int) -> None:
     budget = PrefillBudget(MOST)
@@ -62,7 +62,7 @@ def test_follows_what_changes() -> None:
 
 def test_many_prompts_that_wait_for_few_streams_get_more() -> None:
     budget = PrefillBudget(MOST)
-    assert budget.tokens(1, 3) == 3 * FIRST
+    assert budget.tokens(1, 3) == 3 * INITIAL_TOKENS
     for _ in range(60):
         record(budget, 0.010, 1)
         record(budget, 0.020, 1, 100)

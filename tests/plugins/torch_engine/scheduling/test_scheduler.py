@@ -1,8 +1,9 @@
 from lmi_core.texts.token_stream import TokenStream
 from lmi_core.tokenizer import Detokenizer
-from lmi_plugins.torch_engine.scheduling.block_pool import BLOCK_SIZE, BlockPool
+from lmi_plugins.torch_engine.cache.block_pool import BLOCK_SIZE, BlockPool
 from lmi_plugins.torch_engine.scheduling.scheduler import Scheduler
-from lmi_plugins.torch_engine.sequence import Sequence
+from lmi_plugins.torch_engine.sequences.sequence import Sequence
+from lmi_plugins.torch_engine.sequences.sequence_group import SequenceGroup
 from tests.plugins.torch_engine.tiny_models import request
 
 
@@ -11,30 +12,31 @@ class NoText(Detokenizer):
         return ""
 
 
-def sequence(name: str, length: int) -> Sequence:
-    return Sequence.of(request(name, [5] * length, max_new_tokens=1000), 10_000, TokenStream(NoText()))
+def group(name: str, length: int) -> SequenceGroup:
+    asked = request(name, [5] * length, max_new_tokens=1000)
+    return SequenceGroup(Sequence.of(asked, 10_000, TokenStream(NoText())))
 
 
 def step(scheduler: Scheduler) -> list[tuple[str, int, int]]:
     """What was scheduled; then every sequence that is computed to its end gets a token."""
     chunks = scheduler.schedule()
     for chunk in chunks:
-        chunk.sequence.computed = chunk.end
+        chunk.sequence.num_computed_tokens = chunk.end
         if chunk.samples:
             chunk.sequence.token_ids.append(5)
     return [(chunk.sequence.request_id, chunk.start, chunk.end) for chunk in chunks]
 
 
-def make(*sequences: Sequence, blocks: int = 100, rows: int = 8, prefill: int = 64) -> tuple[Scheduler, BlockPool]:
+def make(*groups: SequenceGroup, blocks: int = 100, rows: int = 8, prefill: int = 64) -> tuple[Scheduler, BlockPool]:
     pool = BlockPool(blocks)
     scheduler = Scheduler(pool, rows, prefill)
-    for each in sequences:
+    for each in groups:
         scheduler.add(each)
     return scheduler, pool
 
 
 def test_prompts_are_cut_to_the_budget_and_decoding_comes_first() -> None:
-    scheduler, _ = make(sequence("a", 5), sequence("b", 30), sequence("c", 1), prefill=16)
+    scheduler, _ = make(group("a", 5), group("b", 30), group("c", 1), prefill=16)
     assert step(scheduler) == [("c", 0, 1), ("a", 0, 5), ("b", 0, 11)]
     assert step(scheduler) == [("a", 5, 6), ("c", 1, 2), ("b", 11, 27)]
     assert step(scheduler) == [("a", 6, 7), ("c", 2, 3), ("b", 27, 30)]
@@ -42,12 +44,12 @@ def test_prompts_are_cut_to_the_budget_and_decoding_comes_first() -> None:
 
 
 def test_a_chunk_of_one_token_comes_with_those_that_decode() -> None:
-    scheduler, _ = make(sequence("a", 15), sequence("b", 9), prefill=16)
+    scheduler, _ = make(group("a", 15), group("b", 9), prefill=16)
     assert step(scheduler) == [("b", 0, 1), ("a", 0, 15)]
 
 
 def test_waiting_ones_are_admitted_in_order_when_a_row_is_free() -> None:
-    first, second, third = sequence("a", 3), sequence("b", 3), sequence("c", 3)
+    first, second, third = group("a", 3), group("b", 3), group("c", 3)
     scheduler, _ = make(first, second, third, rows=2)
     assert [name for name, *_ in step(scheduler)] == ["a", "b"]
     scheduler.remove(first)
@@ -55,35 +57,41 @@ def test_waiting_ones_are_admitted_in_order_when_a_row_is_free() -> None:
 
 
 def test_a_large_prompt_is_not_overtaken() -> None:
-    scheduler, _ = make(sequence("a", BLOCK_SIZE), sequence("b", 4 * BLOCK_SIZE), sequence("c", 1), blocks=4)
+    scheduler, _ = make(group("a", BLOCK_SIZE), group("b", 4 * BLOCK_SIZE), group("c", 1), blocks=4)
     assert [name for name, *_ in step(scheduler)] == ["a"]
     assert [name for name, *_ in step(scheduler)] == ["a"]
 
 
 def test_the_latest_to_join_gives_up_its_blocks() -> None:
-    first, second = sequence("a", BLOCK_SIZE - 1), sequence("b", BLOCK_SIZE)
+    first, second = group("a", BLOCK_SIZE - 1), group("b", BLOCK_SIZE)
     scheduler, pool = make(first, second, blocks=3)
+    (a,), (b,) = first.sequences, second.sequences
     assert step(scheduler) == [("a", 0, 15), ("b", 0, 16)]
     assert step(scheduler) == [("a", 15, 16), ("b", 16, 17)]
-    assert (pool.free, first.pending, second.pending) == (0, 1, 1)
+    assert (pool.free, a.num_new_tokens, b.num_new_tokens) == (0, 1, 1)
     assert step(scheduler) == [("a", 16, 17)]
-    assert (second.computed, second.blocks, second.pending) == (0, [], 18)
+    assert (
+        b.num_computed_tokens,
+        b.block_table,
+        b.num_new_tokens,
+    ) == (0, [], 18)
     scheduler.remove(first)
     assert step(scheduler) == [("b", 0, 18)]
     assert step(scheduler) == [("b", 18, 19)]
 
 
 def test_the_latest_to_join_gives_up_its_own_where_it_is_short_itself() -> None:
-    first, second = sequence("a", 1), sequence("b", BLOCK_SIZE)
+    first, second = group("a", 1), group("b", BLOCK_SIZE)
     scheduler, pool = make(first, second, blocks=3)
+    (b,) = second.sequences
     step(scheduler)
     pool.extend([], BLOCK_SIZE)
     assert step(scheduler) == [("a", 1, 2)]
-    assert second.blocks == []
+    assert b.block_table == []
 
 
 def test_new_blocks_are_told_once() -> None:
-    scheduler, _ = make(sequence("a", BLOCK_SIZE))
+    scheduler, _ = make(group("a", BLOCK_SIZE))
     step(scheduler)
     assert scheduler.new_blocks == [1]
     step(scheduler)
@@ -93,7 +101,7 @@ def test_new_blocks_are_told_once() -> None:
 
 
 def test_removing_frees_blocks_and_rows() -> None:
-    running, waiting = sequence("a", 40), sequence("b", 40)
+    running, waiting = group("a", 40), group("b", 40)
     scheduler, pool = make(running, waiting, rows=1)
     step(scheduler)
     assert pool.free == 97
@@ -104,26 +112,29 @@ def test_removing_frees_blocks_and_rows() -> None:
 
 
 def test_what_is_shared_is_copied_before_it_is_written() -> None:
-    first = sequence("a", 3 * BLOCK_SIZE // 2)
-    scheduler, pool = make(first, blocks=10)
+    beams = group("a", 3 * BLOCK_SIZE // 2)
+    scheduler, pool = make(beams, blocks=10)
     step(scheduler)
-    other = first.fork(pool.share(first.blocks))
-    scheduler.replace([first], [first, other])
+    (first,) = beams.sequences
+    other = first.fork(pool.share(first.block_table))
+    beams.sequences = [first, other]
     assert step(scheduler) == [("a", 24, 25), ("a", 24, 25)]
-    assert (first.blocks, other.blocks, scheduler.copies) == ([1, 3], [1, 2], {3: 2})
+    assert (first.block_table, other.block_table, scheduler.copies) == ([1, 3], [1, 2], {3: 2})
     step(scheduler)
     assert scheduler.copies == {}
-    scheduler.replace([first, other], [other])
+    pool.release(first.block_table)
+    beams.sequences = [other]
     assert pool.free == 8
-    scheduler.remove(other)
+    scheduler.remove(beams)
     assert pool.free == 10
 
 
 def test_drafts_leave_a_block_for_each_that_runs() -> None:
-    first, second = sequence("a", BLOCK_SIZE - 1), sequence("b", 1)
+    first, second = group("a", BLOCK_SIZE - 1), group("b", 1)
     scheduler, _ = make(first, second, blocks=5)
+    (a,), (b,) = first.sequences, second.sequences
     step(scheduler)
-    assert scheduler.reserve(first, 1)
-    assert first.blocks == [1, 3]
-    assert not scheduler.reserve(second, BLOCK_SIZE)
-    assert second.blocks == [2]
+    assert scheduler.reserve(a, 1)
+    assert a.block_table == [1, 3]
+    assert not scheduler.reserve(b, BLOCK_SIZE)
+    assert b.block_table == [2]

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 
 import torch
 
-from lmi_plugins.torch_engine.scheduling.block_pool import BLOCK_SIZE
+from lmi_plugins.torch_engine.cache.block_pool import BLOCK_SIZE
 
 
 @dataclass(frozen=True, slots=True)
 class LayerShape:
-    """What one attention layer keeps of a token."""
+    """The sizes of what one attention layer keeps of a token."""
 
     heads: int
     key_size: int
@@ -18,11 +18,12 @@ class LayerShape:
 
     @property
     def widths(self) -> tuple[int, int]:
+        """The numbers that a token's keys and its values take."""
         return self.heads * self.key_size, self.heads * self.value_size
 
 
 class PagedCache:
-    """The cache's memory. All of it is touched at once: what a server takes is seen at its start, and never grows."""
+    """The memory of the cache. All of it is touched at once, so that what a server takes is seen at its start."""
 
     def __init__(self, shapes: dict[int, LayerShape], blocks: int, dtype: torch.dtype, device: torch.device) -> None:
         self._shapes = shapes
@@ -43,28 +44,32 @@ class PagedCache:
 
     @staticmethod
     def block_bytes(shapes: dict[int, LayerShape], dtype: torch.dtype) -> int:
+        """Return the bytes that one block takes over all layers."""
         return BLOCK_SIZE * dtype.itemsize * sum(sum(shape.widths) for shape in shapes.values())
 
     def clear(self, blocks: torch.Tensor) -> None:
-        """Masked positions are multiplied by zero, which would not silence a NaN that an earlier sequence left."""
+        """Fill blocks with zeros: masked positions are multiplied by zero, which would not silence a NaN left there."""
         for storage in self._storage.values():
             storage.index_fill_(1, blocks, 0)
 
     def copy(self, copies: dict[int, int]) -> None:
-        """What the blocks hold that the values number, to those that the keys number."""
+        """Copy block `source` to block `target` for each `target: source`."""
         device = next(iter(self._storage.values())).device
         targets, sources = (torch.tensor(list(blocks), device=device) for blocks in (copies.keys(), copies.values()))
         for storage in self._storage.values():
             storage.index_copy_(1, targets, storage.index_select(1, sources))
 
     def write(self, layer: int, slots: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> None:
-        """slots: [tokens], block * BLOCK_SIZE + place in it; keys and values: [tokens, heads, size]."""
+        """Store keys and values, [tokens, heads, size], at slots, [tokens], of block * BLOCK_SIZE + offset."""
         key_slots, value_slots = self._slots[layer]
         key_slots.index_copy_(0, slots, keys.flatten(1))
         value_slots.index_copy_(0, slots, values.flatten(1))
 
     def read(self, layer: int, tables: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """tables: [rows, blocks]; keys and values: [rows, heads, blocks * BLOCK_SIZE, size], until the next read."""
+        """Return keys and values, [rows, heads, blocks * BLOCK_SIZE, size], by block tables, [rows, blocks].
+
+        They are valid until the next read.
+        """
         shape, rows, blocks = self._shapes[layer], tables.shape[0], tables.view(-1)
         keys = self._gather(0, layer, blocks).view(rows, -1, shape.heads, shape.key_size)
         values = self._gather(1, layer, blocks).view(rows, -1, shape.heads, shape.value_size)

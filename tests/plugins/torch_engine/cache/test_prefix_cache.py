@@ -5,17 +5,17 @@ from typing import Any
 
 import pytest
 
+from lmi_plugins.torch_engine.cache.block_pool import BLOCK_SIZE
+from lmi_plugins.torch_engine.cache.prefix_cache import PrefixCache
 from lmi_plugins.torch_engine.engine import Engine
-from lmi_plugins.torch_engine.scheduling.block_pool import BLOCK_SIZE
-from lmi_plugins.torch_engine.scheduling.prefix_cache import PrefixCache
 from tests.plugins.torch_engine.conftest import ModelDirectory, ReferenceModel
 from tests.plugins.torch_engine.test_engine_greedy import make_prompts
 from tests.plugins.torch_engine.tiny_models import PAGED, ids, make_engine, reference_ids, request, run, tokens
 
 
 def cache_of(engine: Engine) -> PrefixCache:
-    assert engine.prefix_cache is not None
-    return engine.prefix_cache
+    assert engine.parts.prefix_cache is not None
+    return engine.parts.prefix_cache
 
 
 def test_only_what_follows_the_head_is_computed(model_directory: ModelDirectory) -> None:
@@ -70,7 +70,7 @@ def test_what_is_told_of_the_prompt_is_computed(parameters: dict[str, Any], mode
 def test_a_preempted_sequence_finds_its_own_blocks(model_directory: ModelDirectory, reference: ReferenceModel) -> None:
     directory = model_directory("llama")
     roomy = make_engine(directory)
-    engine = make_engine(directory, kv_cache_memory=6 * roomy.cache_bytes // roomy.pool.size)
+    engine = make_engine(directory, kv_cache_memory=6 * roomy.limits.cache_bytes // roomy.pool.size)
     requests = [request(str(i), ids, max_new_tokens=40) for i, ids in enumerate(make_prompts([20, 36]))]
     results = run(engine, *requests)
     for each in requests:
@@ -82,7 +82,7 @@ def test_a_preempted_sequence_finds_its_own_blocks(model_directory: ModelDirecto
 def test_heads_go_when_others_need_the_room(model_directory: ModelDirectory, reference: ReferenceModel) -> None:
     directory = model_directory("llama")
     roomy = make_engine(directory)
-    engine = make_engine(directory, kv_cache_memory=8 * roomy.cache_bytes // roomy.pool.size)
+    engine = make_engine(directory, kv_cache_memory=8 * roomy.limits.cache_bytes // roomy.pool.size)
     numbers = random.Random(2)
     prompts = make_prompts([50, 60, 70], seed=2)
     for number in range(30):
@@ -96,9 +96,9 @@ def test_heads_go_when_others_need_the_room(model_directory: ModelDirectory, ref
 def test_can_be_switched_off(model_directory: ModelDirectory) -> None:
     engine = make_engine(model_directory("llama"), enable_prefix_caching=False)
     results = [run(engine, request("a", [7] * 40, max_new_tokens=5))["a"] for _ in range(2)]
-    assert engine.prefix_cache is None
+    assert engine.parts.prefix_cache is None
     assert tokens(results[0]) == tokens(results[1])
 
 
 def test_models_that_run_row_by_row_have_none(model_directory: ModelDirectory) -> None:
-    assert make_engine(model_directory("gptj")).prefix_cache is None
+    assert make_engine(model_directory("gptj")).parts.prefix_cache is None

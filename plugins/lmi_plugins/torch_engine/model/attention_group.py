@@ -1,27 +1,27 @@
-"""The attention of chunks that are attended to in one call."""
+"""The attention of chunks that one call computes."""
 
-from collections.abc import Sequence as Items
 from functools import cached_property
 
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
+from lmi_plugins.torch_engine.cache.block_pool import BLOCK_SIZE, blocks_for
 from lmi_plugins.torch_engine.model.attention import AttentionOptions
-from lmi_plugins.torch_engine.scheduling.block_pool import BLOCK_SIZE, blocks_for
-from lmi_plugins.torch_engine.sequence import Chunk
+from lmi_plugins.torch_engine.sequences.step_batch import StepBatch
 
-MOST_TOGETHER = 16  # tokens of a chunk, for several to be attended to in one call
+MAX_SHARED_LENGTH = 16  # tokens of a chunk, for several chunks to be in one call
 
 
-class ChunkGroup:
-    """Chunks of one length, attended to in one call: all that decode, or one prefill."""
+class AttentionGroup:
+    """Successive chunks of a batch that have one length, and one call of attention: all that decode, or one prefill."""
 
-    def __init__(self, chunks: Items[Chunk], dtype: torch.dtype, device: torch.device) -> None:
-        self.chunks = chunks
-        self.length = len(chunks[0])
-        self.tokens = len(chunks) * self.length
-        self.width = max(blocks_for(chunk.end) for chunk in chunks)  # blocks of the longest context
-        starts = torch.tensor([chunk.start for chunk in chunks], device=device)
+    def __init__(self, batch: StepBatch, part: slice, dtype: torch.dtype, device: torch.device) -> None:
+        self.chunks = batch.chunks[part]
+        rows = batch.token_rows[part]
+        self.rows = slice(rows[0].start, rows[-1].stop)  # of the batch's tokens
+        self.length = len(self.chunks[0])
+        self.width = max(blocks_for(chunk.end) for chunk in self.chunks)  # blocks of the longest context
+        starts = torch.tensor([chunk.start for chunk in self.chunks], device=device)
         self._positions = starts[:, None]  # [rows, tokens of a chunk]
         if self.length > 1:
             self._positions = self._positions + torch.arange(self.length, device=device)
@@ -29,26 +29,33 @@ class ChunkGroup:
         self._masks: dict[tuple[int | None, int], torch.Tensor] = {}
 
     @cached_property
-    def tables(self) -> torch.Tensor:
-        """[rows, blocks]; where the context ends earlier, block 0."""
-        used = [chunk.sequence.blocks[: blocks_for(chunk.end)] for chunk in self.chunks]
+    def block_tables(self) -> torch.Tensor:
+        """The block table of each chunk's context, [chunks, blocks], padded with block 0."""
+        used = [chunk.sequence.block_table[: blocks_for(chunk.end)] for chunk in self.chunks]
         tables = [blocks + [0] * (self.width - len(blocks)) for blocks in used]
         return torch.tensor(tables, device=self._positions.device)
 
     @property
     def decodes(self) -> bool:
-        return self.length <= MOST_TOGETHER and all(chunk.start for chunk in self.chunks)
+        """Whether it has only chunks in decode, with as many drafted tokens each."""
+        return self.length <= MAX_SHARED_LENGTH and all(chunk.start for chunk in self.chunks)
+
+    def token_indices(self) -> tuple[torch.Tensor, ...]:
+        """Return two indices of each token: that of its chunk in the group, and its position in the sequence."""
+        indices = [index for index in range(len(self.chunks)) for _ in range(self.length)]
+        positions = [position for chunk in self.chunks for position in range(chunk.start, chunk.end)]
+        return torch.tensor([indices, positions], device=self._positions.device).unbind()
 
     def sees_only_itself(self, options: AttentionOptions) -> bool:
-        """Whether causal attention without a mask and without the cache does."""
-        whole = options.window is None or options.window >= self.tokens
+        """Return whether causal attention without a mask and without the cache does for it."""
+        whole = options.window is None or options.window >= self.length
         is_fresh = len(self.chunks) == 1 and self.chunks[0].start == 0
         return is_fresh and whole and options.softcap is None and options.sinks is None
 
     def attend(
         self, query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, options: AttentionOptions
     ) -> torch.Tensor:
-        """query: [tokens, heads, size]; keys, values: [rows, key heads, context, size].
+        """Return the output, as `query` is: [tokens, heads, size]; keys, values: [chunks, key heads, context, size].
 
         The query heads that share a key head count as further tokens of it, so that no key is ever repeated.
         """
@@ -69,7 +76,7 @@ class ChunkGroup:
         return output.reshape(rows * length, heads, -1)
 
     def _mask(self, window: int | None, sharing: int) -> torch.Tensor:
-        """What to add to the attention's logits: [rows, 1, sharing * tokens of a chunk, context]."""
+        """Return what to add to the attention's logits: [chunks, 1, sharing * tokens of a chunk, context]."""
         mask = self._masks.get((window, sharing))
         if mask is None:
             context = torch.arange(self.width * BLOCK_SIZE, device=self._positions.device)
@@ -83,19 +90,18 @@ class ChunkGroup:
         return mask
 
 
-def cut_groups(chunks: Items[Chunk]) -> list[list[Chunk]]:
-    """Those that decode, with as many drafted tokens, together; prompts, whose contexts differ more, each alone."""
-    groups: list[list[Chunk]] = []
-    for chunk in chunks:
-        if groups and len(chunk) == len(groups[-1][0]) <= MOST_TOGETHER:
-            groups[-1].append(chunk)
-        else:
-            groups.append([chunk])
-    return groups
+def cut_groups(batch: StepBatch, dtype: torch.dtype, device: torch.device) -> list[AttentionGroup]:
+    """Group the chunks in decode with as many drafted tokens; prompts, whose contexts differ more, stay alone."""
+    starts: list[int] = []
+    for index, chunk in enumerate(batch.chunks):
+        if not starts or not len(chunk) == len(batch.chunks[starts[-1]]) <= MAX_SHARED_LENGTH:
+            starts.append(index)
+    ends = [*starts[1:], len(batch.chunks)]
+    return [AttentionGroup(batch, slice(*part), dtype, device) for part in zip(starts, ends, strict=True)]
 
 
 def attend_to_itself(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float | None) -> torch.Tensor:
-    """A prompt's first chunk sees nothing but itself. All: [tokens, heads, size]."""
+    """Return causal attention for a prompt's first chunk, which sees nothing but itself. All: [tokens, heads, size]."""
     query, key, value = (states.transpose(0, 1)[None] for states in (query, key, value))
     sharing = query.shape[1] != key.shape[1]
     output = scaled_dot_product_attention(query, key, value, is_causal=True, scale=scale, enable_gqa=sharing)
@@ -105,7 +111,7 @@ def attend_to_itself(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
 def _attend_step_by_step(
     query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor, options: AttentionOptions
 ) -> torch.Tensor:
-    """Also with what `scaled_dot_product_attention` has no argument for: a soft cap on the logits, and sinks."""
+    """Compute also what `scaled_dot_product_attention` has no argument for: a soft cap on the logits, and sinks."""
     scale = query.shape[-1] ** -0.5 if options.scale is None else options.scale
     logits = query * scale @ keys.transpose(2, 3)  # [rows, key heads, sharing * length, context]
     if options.softcap is not None:

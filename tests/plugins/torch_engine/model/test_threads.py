@@ -3,8 +3,8 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from lmi_plugins.torch_engine.worker import threads
-from lmi_plugins.torch_engine.worker.threads import FEW_TOKENS, Threads
+from lmi_plugins.torch_engine.model import threads
+from lmi_plugins.torch_engine.model.threads import FEW_TOKENS, Threads
 from tests.plugins.torch_engine.conftest import ReferenceModel
 
 

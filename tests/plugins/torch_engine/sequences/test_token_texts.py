@@ -160,7 +160,7 @@ def test_top_tokens_are_the_likeliest_of_a_full_forward_pass(
         ({"bad_sequences": [[3], [-1, 4]]}, "`bad_sequences` must hold token ids from 0 to 319. Given: -1"),
         ({"bad_sequences": [[]]}, "`bad_sequences` must hold at least one token id each"),
         ({"stop_token_sequences": [[VOCABULARY]]}, "`stop_token_ids` must hold token ids"),
-        ({"end_ids": [VOCABULARY]}, "the end-of-sequence tokens must hold token ids from 0 to 319. Given: 320"),
+        ({"eos_token_ids": [VOCABULARY]}, "the end-of-sequence tokens must hold token ids from 0 to 319. Given: 320"),
         ({"embedding_bias": b"\0" * 8}, "the embedding bias must have 320 numbers, one for each token. Given: 2"),
         ({"num_prompt_top_tokens": 2}, "come only with its log probabilities"),
     ],

@@ -1,11 +1,11 @@
-"""How much memory the cache gets."""
+"""Works out how much memory the cache gets."""
 
 import logging
 import os
 
 import torch
 
-from lmi_plugins.torch_engine.scheduling.block_pool import blocks_for
+from lmi_plugins.torch_engine.cache.block_pool import blocks_for
 from lmi_plugins.torch_engine.worker.messages import EngineOptions
 
 logger = logging.getLogger(__name__)
@@ -15,7 +15,7 @@ CUDA_SHARE = 0.9  # of what is free once the model is loaded
 
 
 def count_blocks(options: EngineOptions, block_bytes: int, max_length: int, device: torch.device) -> int:
-    """As many as all rows could need at full length, if memory has room for them."""
+    """Return as many blocks as all rows could need at full length, or as many as the memory has room for."""
     needed = options.max_batch_size * blocks_for(max_length)
     memory = options.kv_cache_memory
     if memory is None and options.gpu_memory_utilization is not None:
@@ -26,7 +26,7 @@ def count_blocks(options: EngineOptions, block_bytes: int, max_length: int, devi
 
 
 def memory_within(utilization: float, device: torch.device) -> int | None:
-    """In bytes, for the cache, so that this share of the GPU's memory is taken, the weights included."""
+    """Return the bytes that the cache may take of this share of the GPU's memory, which the weights are in too."""
     if device.type != "cuda":
         logger.warning("option.gpu_memory_utilization has no effect: the model runs on %s", device.type)
         return None
@@ -35,7 +35,7 @@ def memory_within(utilization: float, device: torch.device) -> int | None:
 
 
 def available_memory(device: torch.device, share: float | None = None) -> int:
-    """In bytes, for the cache."""
+    """Return the bytes that the cache may take of the memory that is free now."""
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         return int(free * (share or CUDA_SHARE))

@@ -6,7 +6,7 @@ import torch
 
 from lmi_core.texts.token_stream import TokenStream
 from lmi_core.tokenizer import Detokenizer
-from lmi_plugins.torch_engine.sequence import Sequence
+from lmi_plugins.torch_engine.sequences.sequence import Sequence
 from tests.plugins.torch_engine.tiny_models import request
 
 VOCABULARY = 50

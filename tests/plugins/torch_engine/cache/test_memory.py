@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from lmi_plugins.torch_engine.scheduling.block_pool import BLOCK_SIZE
-from lmi_plugins.torch_engine.scheduling.memory import available_memory, count_blocks, memory_within
+from lmi_plugins.torch_engine.cache.block_pool import BLOCK_SIZE
+from lmi_plugins.torch_engine.cache.memory import available_memory, count_blocks, memory_within
 from lmi_plugins.torch_engine.worker.messages import EngineOptions
 
 CPU = torch.device("cpu")

@@ -1,7 +1,7 @@
 import torch
 
-from lmi_plugins.torch_engine.scheduling.block_pool import BLOCK_SIZE
-from lmi_plugins.torch_engine.scheduling.kv_cache import LayerShape, PagedCache
+from lmi_plugins.torch_engine.cache.block_pool import BLOCK_SIZE
+from lmi_plugins.torch_engine.cache.kv_cache import LayerShape, PagedCache
 
 
 def make_cache(shapes: dict[int, LayerShape], blocks: int) -> PagedCache:

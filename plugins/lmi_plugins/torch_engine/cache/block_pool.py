@@ -6,15 +6,15 @@ BLOCK_SIZE = 16  # tokens
 
 
 def blocks_for(length: int) -> int:
-    """How many blocks hold so many tokens."""
+    """Return how many blocks hold `length` tokens."""
     return -(-length // BLOCK_SIZE)
 
 
 class BlockPool:
-    """Hands out blocks by number, low ones first. Block 0 is never handed out: it pads the block tables.
+    """The blocks of the cache, handed out by number, low ones first. Block 0 is never handed out: it pads block tables.
 
-    A block may have several holders. One that was kept under a key can be found again until it is needed otherwise:
-    of those that nobody holds, the one that was released first goes first.
+    A block may have several holders. One that was kept under a key can be found again until its memory is needed; of
+    those without a holder, the one that was released first is reused first.
     """
 
     def __init__(self, size: int) -> None:
@@ -27,30 +27,31 @@ class BlockPool:
 
     @property
     def free(self) -> int:
-        """How many blocks can be handed out."""
+        """The number of blocks that can be handed out."""
         return len(self._free) + len(self._idle)
 
-    def extend(self, blocks: list[int], length: int) -> list[int] | None:
-        """Make the blocks hold so many tokens; gives the new ones, or None (and takes none) where too few are free."""
-        missing = blocks_for(length) - len(blocks)
+    def extend(self, block_table: list[int], length: int) -> list[int] | None:
+        """Make a block table hold `length` tokens; return its new blocks, or take none and return None."""
+        missing = blocks_for(length) - len(block_table)
         if missing > self.free:
             return None
         new = [self._take() for _ in range(missing)]
-        blocks.extend(new)
+        block_table.extend(new)
         return new
 
-    def release(self, blocks: list[int]) -> None:
-        for block in reversed(blocks):  # the end of a prompt is of less use to others than its beginning
+    def release(self, block_table: list[int]) -> None:
+        """Give up all blocks of a block table, which is empty then."""
+        for block in reversed(block_table):  # the end of a prompt is of less use to others than its beginning
             self._holders[block] -= 1
             if not self._holders[block]:
                 if block in self._keys:
                     self._idle[block] = None
                 else:
                     self._free.append(block)
-        blocks.clear()
+        block_table.clear()
 
     def share(self, blocks: Iterable[int]) -> list[int]:
-        """The same blocks, for one more holder."""
+        """Return a block table of the same blocks, for one more holder."""
         shared = list(blocks)
         for block in shared:
             self._holders[block] += 1
@@ -59,23 +60,23 @@ class BlockPool:
     def is_shared(self, block: int) -> bool:
         return self._holders[block] > 1
 
-    def replace(self, blocks: list[int], place: int) -> int | None:
-        """Put a new block in the place of one that others hold too; None where none is free."""
+    def replace(self, block_table: list[int], index: int) -> int | None:
+        """Put a new block in the place of a shared one, and return it; None where none is free."""
         if not self.free:
             return None
         new = self._take()
-        self._holders[blocks[place]] -= 1
-        blocks[place] = new
+        self._holders[block_table[index]] -= 1
+        block_table[index] = new
         return new
 
     def keep(self, block: int, key: bytes) -> None:
-        """The first block with a key is the one that is found."""
+        """Make a block findable by a key, unless another block is already."""
         if key not in self._kept and block not in self._keys:
             self._kept[key] = block
             self._keys[block] = key
 
     def find(self, keys: Iterable[bytes]) -> list[int]:
-        """The blocks of as many of the first keys as are kept, held for the caller."""
+        """Return the blocks of the longest run of first keys that are kept, held for the caller."""
         found = []
         for key in keys:
             block = self._kept.get(key)

@@ -1,20 +1,23 @@
-"""Writes the tokens of sequences, in the way that their requests ask for."""
+"""Writes the tokens of sequences as text."""
 
 from lmi_core.generation import Token
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
 from lmi_core.texts.token_stream import TokenStream
 from lmi_core.texts.token_writer import TokenWriter
-from lmi_plugins.torch_engine.sequence import Likeliest, Sequence
+from lmi_plugins.torch_engine.sampling.top_logprobs import TopLogprobs
+from lmi_plugins.torch_engine.sequences.sequence import Sequence
 from lmi_plugins.torch_engine.worker.messages import SamplingParameters
 
 
 class TokenTexts(TokenWriter):
-    def __init__(self, tokenizer: HuggingFaceTokenizer, end_ids: frozenset[int], vocabulary: int) -> None:
-        super().__init__(tokenizer, end_ids)
+    """The texts of the engine's tokens, written in the way that requests ask for."""
+
+    def __init__(self, tokenizer: HuggingFaceTokenizer, eos_token_ids: frozenset[int], vocabulary: int) -> None:
+        super().__init__(tokenizer, eos_token_ids)
         self._vocabulary = vocabulary  # ids beyond it stand for a soft prompt, and have no text
 
     def stream(self, prompt_ids: list[int], parameters: SamplingParameters) -> TokenStream:
-        """For what a request generates."""
+        """Return a stream for the tokens of one sequence, which goes on from the prompt."""
         return self.sequence(
             [i for i in prompt_ids if i < self._vocabulary],
             stop_sequences=parameters.stop_sequences,
@@ -27,10 +30,10 @@ class TokenTexts(TokenWriter):
         )
 
     def prefill(self, sequence: Sequence) -> list[Token] | None:
-        """The prompt's tokens, with the first step, if they were asked for."""
+        """Return the prompt's tokens for the first step, if they were asked for."""
         if sequence.started or not sequence.parameters.prompt_log_probs:
             return None
         log_probs = [None, *sequence.prompt_log_probs]
-        likeliest: list[Likeliest | None] = [None, *sequence.prompt_top_tokens]
-        likeliest += [None] * (len(log_probs) - len(likeliest))  # where none were asked for
-        return self.prompt(sequence.prompt_ids, log_probs, likeliest, [None, *sequence.prompt_ranks])
+        top_logprobs: list[TopLogprobs | None] = [None, *sequence.prompt_top_logprobs]
+        top_logprobs += [None] * (len(log_probs) - len(top_logprobs))  # where none were asked for
+        return self.prompt(sequence.prompt_ids, log_probs, top_logprobs, [None, *sequence.prompt_ranks])

@@ -1,4 +1,4 @@
-"""Parameters that a model's vocabulary has to know."""
+"""Checks parameters against a model's vocabulary."""
 
 from collections.abc import Iterable
 
@@ -9,7 +9,7 @@ FLOAT32 = 4  # bytes
 
 
 def check_parameters(parameters: SamplingParameters, vocabulary: int) -> None:
-    """Raises InvalidParameter."""
+    """Raise InvalidParameter for values that do not fit the vocabulary, or each other."""
     _check_ids("`logit_bias`", parameters.logit_bias, vocabulary)
     for name, sequences in (
         ("`bad_sequences`", parameters.bad_sequences),
@@ -18,7 +18,7 @@ def check_parameters(parameters: SamplingParameters, vocabulary: int) -> None:
         if not all(sequences):
             raise InvalidParameter(f"{name} must hold at least one token id each")
         _check_ids(name, (token_id for sequence in sequences for token_id in sequence), vocabulary)
-    _check_ids("the end-of-sequence tokens", parameters.end_ids or (), vocabulary)
+    _check_ids("the end-of-sequence tokens", parameters.eos_token_ids or (), vocabulary)
     _check_ids("`allowed_token_ids`", parameters.allowed_ids or (), vocabulary)
     _check_ids("`logprob_token_ids`", parameters.top_ids, vocabulary)
     if parameters.reasoning_limit is not None:

@@ -5,12 +5,12 @@ from hashlib import sha256
 import torch
 
 from lmi_plugins.torch_engine.adapters.adapter import Adapter
-from lmi_plugins.torch_engine.sequence import Sequence
+from lmi_plugins.torch_engine.sequences.sequence import Sequence
 from lmi_plugins.torch_engine.worker.tensors import to_bytes
 
 
 def condition(sequence: Sequence, adapter: Adapter | None, soft_prompt: torch.Tensor | None) -> None:
-    """Sequences that differ in either share no blocks."""
+    """Set a sequence's adapter and soft prompt; it shares blocks only with sequences that have the same ones."""
     sequence.adapter = adapter
     sequence.soft_prompt = soft_prompt
     if adapter is not None:

@@ -4,12 +4,15 @@ import pytest
 import torch
 
 from lmi_core.texts.token_stream import TokenStream
-from lmi_plugins.torch_engine.model.chunk_group import ChunkGroup
-from lmi_plugins.torch_engine.scheduling.block_pool import BLOCK_SIZE, BlockPool
-from lmi_plugins.torch_engine.scheduling.kv_cache import LayerShape, PagedCache
-from lmi_plugins.torch_engine.scheduling.working_copy import WorkingCopy
-from lmi_plugins.torch_engine.sequence import Chunk, Sequence
-from tests.plugins.torch_engine.sequences import NoText
+from lmi_plugins.torch_engine.cache.block_pool import BLOCK_SIZE, BlockPool
+from lmi_plugins.torch_engine.cache.kv_cache import LayerShape, PagedCache
+from lmi_plugins.torch_engine.model.attention_group import AttentionGroup
+from lmi_plugins.torch_engine.model.working_copy import WorkingCopy
+from lmi_plugins.torch_engine.sequences.chunk import Chunk
+from lmi_plugins.torch_engine.sequences.sequence import Sequence
+from lmi_plugins.torch_engine.sequences.sequence_group import SequenceGroup
+from lmi_plugins.torch_engine.sequences.step_batch import StepBatch
+from tests.plugins.torch_engine.bare_sequences import NoText
 from tests.plugins.torch_engine.tiny_models import request
 
 CPU = torch.device("cpu")
@@ -37,12 +40,13 @@ def sequences() -> list[Sequence]:
     pool = BlockPool(20)
     made = [Sequence.of(request("a", [2] * 40), 1000, TokenStream(NoText())) for _ in range(3)]
     for sequence in made:
-        pool.extend(sequence.blocks, 40)
+        pool.extend(sequence.block_table, 40)
     return made
 
 
-def group(sequences: list[Sequence], start: int, length: int = 1) -> ChunkGroup:
-    return ChunkGroup([Chunk(sequence, start, start + length) for sequence in sequences], torch.float32, CPU)
+def group(sequences: list[Sequence], start: int, length: int = 1) -> AttentionGroup:
+    chunks = [Chunk(SequenceGroup(sequence), sequence, start, start + length) for sequence in sequences]
+    return AttentionGroup(StepBatch(chunks), slice(len(chunks)), torch.float32, CPU)
 
 
 def step(copy: WorkingCopy, sequences: list[Sequence], start: int) -> None:

@@ -1,6 +1,6 @@
 import pytest
 
-from lmi_plugins.torch_engine.scheduling.block_pool import BLOCK_SIZE, BlockPool, blocks_for
+from lmi_plugins.torch_engine.cache.block_pool import BLOCK_SIZE, BlockPool, blocks_for
 
 
 @pytest.mark.parametrize(("length", "blocks"), [(0, 0), (1, 1), (BLOCK_SIZE, 1), (BLOCK_SIZE + 1, 2)])

@@ -1,0 +1,55 @@
+"""Computes prompts that begin alike once: full blocks are found again by the tokens up to their end."""
+
+from array import array
+from hashlib import sha256
+
+from lmi_plugins.torch_engine.cache.block_pool import BLOCK_SIZE, BlockPool
+from lmi_plugins.torch_engine.sequences.sequence import Sequence
+
+
+class PrefixCache:
+    """Full blocks by a key that is chained from block to block, so that equal keys mean equal prefixes."""
+
+    def __init__(self, pool: BlockPool, for_draft_model: bool = False) -> None:
+        self.prompt_tokens = 0  # of sequences that were looked up
+        self.cached_tokens = 0  # of those, not computed again
+        self._pool = pool
+        self._for_draft_model = for_draft_model  # which has computed what is kept, too
+
+    def restore(self, sequence: Sequence) -> None:
+        """Give a sequence without blocks those of its prefix. Its last token is always left to compute."""
+        if sequence.wants_whole_prompt:
+            return
+        limit = (len(sequence.token_ids) - 1) // BLOCK_SIZE
+        self._extend_keys(sequence, limit)
+        sequence.block_table = self._pool.find(sequence.block_keys[:limit])
+        sequence.num_cached_blocks = len(sequence.block_table)
+        sequence.num_computed_tokens = sequence.num_draft_computed_tokens = sequence.num_cached_blocks * BLOCK_SIZE
+
+    def count(self, sequence: Sequence) -> None:
+        """Add a sequence that runs with what was restored to the statistics."""
+        self.prompt_tokens += len(sequence.token_ids)
+        self.cached_tokens += sequence.num_computed_tokens
+
+    def keep(self, sequence: Sequence) -> None:
+        """Make the sequence's full and computed blocks findable."""
+        computed = sequence.num_computed_tokens
+        if self._for_draft_model:
+            computed = min(computed, sequence.num_draft_computed_tokens)
+        full = computed // BLOCK_SIZE
+        if full == sequence.num_cached_blocks:
+            return
+        self._extend_keys(sequence, full)
+        for index in range(sequence.num_cached_blocks, full):
+            self._pool.keep(sequence.block_table[index], sequence.block_keys[index])
+        sequence.num_cached_blocks = full
+
+    @staticmethod
+    def _extend_keys(sequence: Sequence, count: int) -> None:
+        """Work out the keys of the sequence's first `count` blocks."""
+        keys = sequence.block_keys
+        key = keys[-1] if keys else sha256(repr(sequence.variant).encode()).digest()
+        for start in range(len(keys) * BLOCK_SIZE, count * BLOCK_SIZE, BLOCK_SIZE):
+            tokens = array("q", sequence.token_ids[start : start + BLOCK_SIZE])
+            key = sha256(key + tokens.tobytes()).digest()
+            keys.append(key)

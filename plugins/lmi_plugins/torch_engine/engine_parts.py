@@ -1,0 +1,126 @@
+"""The parts of an engine, and how they are made."""
+
+import logging
+from dataclasses import dataclass
+
+import torch
+from transformers import PreTrainedModel
+
+from lmi_core.texts.bad_texts.token_indexes import TokenIndexes
+from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
+from lmi_plugins.torch_engine.adapters.store import AdapterStore, open_store
+from lmi_plugins.torch_engine.cache.block_pool import BLOCK_SIZE, BlockPool
+from lmi_plugins.torch_engine.cache.memory import count_blocks
+from lmi_plugins.torch_engine.cache.prefix_cache import PrefixCache
+from lmi_plugins.torch_engine.engine_limits import EngineLimits
+from lmi_plugins.torch_engine.guides.compiling import GuideCompiler
+from lmi_plugins.torch_engine.model.attention import UnsupportedAttention
+from lmi_plugins.torch_engine.model.loading import context_length, eos_token_ids, load_model
+from lmi_plugins.torch_engine.model.model_runner import ModelRunner
+from lmi_plugins.torch_engine.model.paged_runner import PagedRunner
+from lmi_plugins.torch_engine.model.row_runner import RowRunner
+from lmi_plugins.torch_engine.model.threads import Threads
+from lmi_plugins.torch_engine.output_processor import OutputProcessor
+from lmi_plugins.torch_engine.requests.active_requests import ActiveRequests
+from lmi_plugins.torch_engine.requests.input_processor import InputProcessor
+from lmi_plugins.torch_engine.sampling.sampler import Sampler
+from lmi_plugins.torch_engine.scheduling.guide_queue import GuideQueue
+from lmi_plugins.torch_engine.scheduling.scheduler import Scheduler
+from lmi_plugins.torch_engine.sequences.token_texts import TokenTexts
+from lmi_plugins.torch_engine.speculation.draft_model import DraftModel, load_draft_model
+from lmi_plugins.torch_engine.speculation.speculation import Speculation
+from lmi_plugins.torch_engine.worker.messages import EngineOptions
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class EngineParts:
+    """What an engine is put together from."""
+
+    model: PreTrainedModel
+    limits: EngineLimits
+    threads: Threads
+    runner: ModelRunner
+    adapters: AdapterStore | None  # None without `enable_lora`
+    pool: BlockPool
+    prefix_cache: PrefixCache | None
+    scheduler: Scheduler
+    guides: GuideQueue
+    requests: ActiveRequests
+    inputs: InputProcessor
+    sampler: Sampler
+    speculation: Speculation
+    outputs: OutputProcessor
+
+
+def load_parts(options: EngineOptions, tokenizer: HuggingFaceTokenizer) -> EngineParts:
+    """Load the model and make everything around it; raise ConfigurationError if the options and it do not fit."""
+    model = load_model(options)
+    threads = Threads(model, options.threads)
+    length = context_length(model, options.max_model_len)
+    runner = choose_runner(model, length)
+    draft_model = load_draft_model(options, model, runner.paged, length)
+    pool, cache_bytes = allocate_cache(options, runner, draft_model, length, model.device)
+    adapters = runner.adapters = open_store(options, model, runner.run_tokens) if options.enable_lora else None
+    limits = read_limits(options, model, min(length, pool.size * BLOCK_SIZE), cache_bytes)
+    texts = TokenTexts(tokenizer, limits.eos_token_ids, limits.vocabulary)
+    token_indexes = TokenIndexes(tokenizer, limits.vocabulary, limits.eos_token_ids)
+    guides = GuideQueue(GuideCompiler(tokenizer, limits.vocabulary, limits.eos_token_ids))
+    caches_prefixes = options.enable_prefix_caching and runner.paged
+    prefix_cache = PrefixCache(pool, draft_model is not None) if caches_prefixes else None
+    scheduler = Scheduler(pool, options.max_batch_size, options.max_prefill_tokens, options.max_loras, prefix_cache)
+    requests = ActiveRequests(scheduler, guides)
+    inputs = InputProcessor(model, limits, runner.paged, adapters, pool, texts, token_indexes)
+    sampler = Sampler()
+    speculation = Speculation(draft_model, options.speculative_length, options.record_acceptance_rate)
+    outputs = OutputProcessor(requests, texts, sampler, speculation, prefix_cache)
+    return EngineParts(
+        model,
+        limits,
+        threads,
+        runner,
+        adapters,
+        pool,
+        prefix_cache,
+        scheduler,
+        guides,
+        requests,
+        inputs,
+        sampler,
+        speculation,
+        outputs,
+    )
+
+
+def choose_runner(model: PreTrainedModel, max_length: int) -> ModelRunner:
+    """Return the runner that is the fastest of those that can run the model."""
+    try:
+        return PagedRunner(model, max_length)
+    except UnsupportedAttention as reason:
+        name = type(model).__name__
+        logger.warning("%s runs each sequence by itself, which is slower with many: %s", name, reason)
+        return RowRunner(model)
+
+
+def allocate_cache(
+    options: EngineOptions, runner: ModelRunner, draft_model: DraftModel | None, length: int, device: torch.device
+) -> tuple[BlockPool, int]:
+    """Take the memory of keys and values; return the blocks that it holds, and its bytes."""
+    block_bytes = runner.block_bytes + (0 if draft_model is None else draft_model.block_bytes)
+    blocks = count_blocks(options, block_bytes, length, device)
+    runner.allocate(blocks)
+    if draft_model is not None:
+        draft_model.allocate(blocks)
+    return BlockPool(blocks), blocks * block_bytes
+
+
+def read_limits(options: EngineOptions, model: PreTrainedModel, max_length: int, cache_bytes: int) -> EngineLimits:
+    """Return what the loaded model and its cache can take."""
+    return EngineLimits(
+        max_length=max_length,
+        max_batch_size=options.max_batch_size,
+        vocabulary=model.config.get_text_config().vocab_size,
+        cache_bytes=cache_bytes,
+        eos_token_ids=eos_token_ids(model),
+    )

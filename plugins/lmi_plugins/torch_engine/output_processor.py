@@ -1,0 +1,134 @@
+"""Turns what a step has computed into the steps that requests get."""
+
+import logging
+import math
+from collections.abc import Sequence as Items
+
+import torch
+
+from lmi_core.generation import FinishReason, GenerationStep
+from lmi_plugins.torch_engine.beams.search import BeamSearch
+from lmi_plugins.torch_engine.cache.prefix_cache import PrefixCache
+from lmi_plugins.torch_engine.requests.active_requests import ActiveRequests
+from lmi_plugins.torch_engine.results import Result, Results, merge_steps
+from lmi_plugins.torch_engine.sampling.outcome import Outcome
+from lmi_plugins.torch_engine.sampling.raw_logits import take_generation_logits, take_prompt_logits
+from lmi_plugins.torch_engine.sampling.sampler import Sampler
+from lmi_plugins.torch_engine.sequences.chunk import Chunk
+from lmi_plugins.torch_engine.sequences.sequence import Sequence
+from lmi_plugins.torch_engine.sequences.token_texts import TokenTexts
+from lmi_plugins.torch_engine.speculation.speculation import Speculation
+from lmi_plugins.torch_engine.speculation.verification import Check, verify
+from lmi_plugins.torch_engine.step_output import StepOutput
+
+logger = logging.getLogger(__name__)
+
+NO_TOKEN = "the model gave no numbers, or the request's parameters leave no token to choose"
+
+
+class OutputProcessor:
+    """Adds chosen tokens to their sequences, and ends the sequences that they finish."""
+
+    def __init__(
+        self,
+        requests: ActiveRequests,
+        texts: TokenTexts,
+        sampler: Sampler,
+        speculation: Speculation,
+        prefix_cache: PrefixCache | None,
+    ) -> None:
+        self._requests = requests
+        self._texts = texts
+        self._sampler = sampler
+        self._speculation = speculation
+        self._prefix_cache = prefix_cache
+
+    def results(self, output: StepOutput) -> Results:
+        """Return what became final by a step, by request."""
+        pairs = zip(output.batch.chunks, output.outcomes, strict=True)
+        results = [result for chunk, outcome in pairs if (result := self._advance(chunk, outcome)) is not None]
+        if output.checks:
+            results += self._verify(output.checks)
+        for search, rows in output.searches:
+            results += self._search(search, output.logits[rows])
+        return results
+
+    def _advance(self, chunk: Chunk, outcome: Outcome) -> tuple[str, Result] | None:
+        """Note that a chunk is computed, and add the token that was chosen after it, if one was."""
+        sequence = chunk.sequence
+        if sequence.request_id not in self._requests:
+            return None  # another sequence of the request has failed in this step
+        sequence.num_computed_tokens = chunk.end - chunk.num_draft_tokens
+        if self._prefix_cache is not None and chunk.group.caches_blocks:
+            self._prefix_cache.keep(sequence)
+        sequence.prompt_log_probs += outcome.prompt_log_probs
+        sequence.prompt_ranks += outcome.prompt_ranks
+        sequence.prompt_top_logprobs += outcome.prompt_top_logprobs
+        return None if outcome.token_id is None else self._take(chunk, outcome)
+
+    def _take(self, chunk: Chunk, outcome: Outcome) -> tuple[str, Result] | None:
+        """Add the chosen token to the chunk's sequence; return what became final by it."""
+        assert outcome.token_id is not None
+        sequence = chunk.sequence
+        if sequence.request_id not in self._requests:
+            return None  # another sequence of the request has failed in this step
+        if sequence.failure is not None or not math.isfinite(outcome.log_prob):
+            return self._requests.fail(sequence.request_id, sequence.failure or NO_TOKEN)
+        try:
+            step = self._extend(chunk, outcome.token_id, outcome)
+        except Exception as error:
+            logger.exception("Request %s failed", sequence.request_id)
+            return self._requests.fail(sequence.request_id, str(error))
+        return None if step is None else (sequence.request_id, step)
+
+    def _extend(self, chunk: Chunk, token_id: int, outcome: Outcome) -> GenerationStep | None:
+        """Return the step that a sequence's next token makes; None where no text is final with it."""
+        sequence = chunk.sequence
+        sequence.token_ids.append(token_id)
+        tokens = sequence.stream.push(token_id, outcome.log_prob, self._texts.top_tokens(outcome.top_logprobs))
+        reason = _finish_reason(sequence)
+        prefill = self._texts.prefill(sequence)
+        prompt_logits = take_prompt_logits(sequence)
+        sequence.started = True
+        if reason is not None:
+            tokens += sequence.stream.finish()
+            self._requests.end(chunk.group)
+            self._speculation.record(sequence)
+        if not tokens and reason is None and prefill is None and prompt_logits is None:
+            return None
+        generation_logits = take_generation_logits(sequence, len(tokens))
+        return GenerationStep(tokens, reason, sequence.index, prefill, prompt_logits, generation_logits)
+
+    def _verify(self, checks: Items[Check]) -> Results:
+        """Add the accepted tokens of drafts, and those that the model chose after them."""
+        failed: Results = []
+        try:
+            verify(checks, self._sampler, self._take)
+        except Exception as error:
+            logger.exception("Checking the drafts of %d requests failed", len(checks))
+            failed = self._requests.fail_all([check.sequence.request_id for check in checks], str(error))
+        return [result for check in checks for result in merge_steps(check.results)] + failed
+
+    def _search(self, search: BeamSearch, logits: torch.Tensor) -> Results:
+        """Advance a beam search by its beams' logits, [beams, vocabulary]; return its sequences once it is over."""
+        request_id = search.request_id
+        try:
+            steps = search.advance(logits)
+        except Exception as error:
+            logger.exception("Request %s failed", request_id)
+            return [self._requests.fail(request_id, str(error))]
+        if steps:
+            self._requests.end(search)
+        return [(request_id, step) for step in steps]
+
+
+def _finish_reason(sequence: Sequence) -> FinishReason | None:
+    """Return why a sequence ends with its latest token, if it does."""
+    parameters = sequence.parameters
+    # A guided text is whole at its end, and has nothing to go on with.
+    ignore_end = parameters.ignore_end and parameters.guide is None
+    if sequence.token_ids[-1] in sequence.eos_token_ids and not ignore_end:
+        return "eos_token"
+    if sequence.stream.stopped:
+        return "stop_sequence"
+    return "length" if len(sequence.token_ids) >= sequence.max_length else None

@@ -1,0 +1,29 @@
+"""What requests get from a step of the engine."""
+
+from collections.abc import Iterable
+
+from lmi_core.errors import LmiError
+from lmi_core.generation import GenerationStep
+
+Result = GenerationStep | LmiError  # an error ends its request; a finish reason ends one of its sequences
+Results = list[tuple[str, Result]]  # by request id
+
+
+def merge_steps(results: Iterable[tuple[str, Result]]) -> Results:
+    """Make one step of those of one sequence that follow each other; an error stays by itself."""
+    merged: Results = []
+    for request_id, result in results:
+        before = merged[-1][1] if merged else None
+        if isinstance(result, GenerationStep) and isinstance(before, GenerationStep):
+            extend_step(before, result)
+        else:
+            merged.append((request_id, result))
+    return merged
+
+
+def extend_step(step: GenerationStep, later: GenerationStep) -> None:
+    """Add a later step of the same sequence. What belongs to the prompt is in a sequence's first step alone."""
+    step.tokens += later.tokens
+    step.finish_reason = later.finish_reason
+    if later.generation_logits is not None:
+        step.generation_logits = (step.generation_logits or b"") + later.generation_logits

@@ -1,0 +1,44 @@
+"""What one step of the model computes, and whose rows are whose in its tensors."""
+
+from collections.abc import Sequence as Items
+
+from lmi_plugins.torch_engine.sequences.chunk import Chunk
+from lmi_plugins.torch_engine.sequences.sequence import Sequence
+
+
+class StepBatch:
+    """The chunks of one forward pass, packed one after the other.
+
+    `token_rows` tells which rows of [tokens, ...] tensors are a chunk's, `logits_rows` which rows of the logits, and
+    `next_token_rows` the row of the logits that a sequence's next token is chosen by. All are fixed when the batch is
+    made; what happens to the sequences later does not change them.
+    """
+
+    def __init__(self, chunks: Items[Chunk]) -> None:
+        self.chunks = chunks
+        self.token_rows: list[slice] = []
+        self.logits_rows: list[slice] = []
+        self.logits_indices: list[int] = []  # of the tokens whose logits are wanted, among all tokens
+        self.next_token_rows: dict[Sequence, int] = {}  # of sequences that are computed to their end
+        tokens = 0
+        for chunk in chunks:
+            end = tokens + chunk.end - chunk.start
+            first = len(self.logits_indices)
+            self.logits_indices.extend(range(tokens + chunk.logits_start - chunk.start, end))
+            last = len(self.logits_indices)
+            self.token_rows.append(slice(tokens, end))
+            self.logits_rows.append(slice(first, last))
+            if chunk.samples:
+                self.next_token_rows[chunk.sequence] = last - 1
+            tokens = end
+        self.num_tokens = tokens
+
+    @property
+    def token_ids(self) -> list[int]:
+        """The token of each row."""
+        return [token_id for chunk in self.chunks for token_id in chunk.token_ids]
+
+    @property
+    def positions(self) -> list[int]:
+        """The position in its sequence of each row's token."""
+        return [position for chunk in self.chunks for position in range(chunk.start, chunk.end)]
