@@ -1,4 +1,4 @@
-"""Compiles what the texts of requests must be into grammars over the model's tokens, with xgrammar."""
+"""Compiles guides, which say what texts must be, into grammars over the model's tokens, with xgrammar."""
 
 import json
 import threading
@@ -19,15 +19,11 @@ if TYPE_CHECKING:
 
 THREADS = 2
 CACHE_BYTES = 64 * 2**20  # of compiled grammars
-MOST_BLANKS = 2  # in a row, between the parts of JSON: without a bound some models write nothing else
-# The characters of texts whose length is bounded: xgrammar lets in control characters, which JSON has not, and halves
-# of surrogate pairs, which no text has.
-CHARACTERS = r"[^\"\\\r\n]"
-JSON_CHARACTERS = r"[ !#-\[\]-\ud7ff\ue000-\U0010ffff]"
+MAX_BLANKS = 2  # in a row, between the parts of JSON: without a bound some models write nothing else
 
 
 class GuideCompiler:
-    """Works in threads of its own, so that nobody waits for it but the request. xgrammar loads with the first guide."""
+    """A compiler with threads of its own, so that only the request waits. xgrammar is imported with the first guide."""
 
     def __init__(self, tokenizer: HuggingFaceTokenizer, vocabulary: int, eos_token_ids: frozenset[int]) -> None:
         own_end = tokenizer.pretrained.eos_token_id
@@ -40,11 +36,11 @@ class GuideCompiler:
         self._compiler: GrammarCompiler | None = None
 
     def submit(self, guide: Guide) -> "Future[CompiledGrammar]":
-        """Its exception is InvalidParameter. Compiled grammars are kept."""
+        """Begin to compile a guide; the future's exception is InvalidParameter. Compiled grammars are kept."""
         return self._threads.submit(self.compile, guide)
 
     def compile(self, guide: Guide) -> "CompiledGrammar":
-        """Raises InvalidParameter."""
+        """Return the guide's grammar; raise InvalidParameter if it has none."""
         if not self.eos_token_ids:
             raise InvalidParameter(f"`guided_{guide.kind}` needs an end-of-sequence token, which this model has not")
         try:
@@ -53,7 +49,7 @@ class GuideCompiler:
             raise InvalidParameter(f"`guided_{guide.kind}` cannot be used: {grammar_mistake(error)}") from None
 
     def matcher(self, grammar: "CompiledGrammar", start: int) -> Matcher:
-        """For a sequence whose prompt is so long."""
+        """Return a matcher for a sequence that is generated from its token `start` on."""
         from xgrammar import GrammarMatcher
 
         return Matcher(GrammarMatcher(grammar), start)
@@ -80,9 +76,9 @@ class GuideCompiler:
 
 
 def _as_format(guide: Guide) -> Format:
-    """Of xgrammar's structural tags. Raises InvalidParameter."""
+    """Return the guide as a format of xgrammar's structural tags; raise InvalidParameter, ValueError or RuntimeError."""
     if guide.kind == "structural_tag":
-        form: Format = with_json_grammars(json.loads(str(guide.content))["format"], json_grammar)
+        form: Format = with_json_grammars(json.loads(str(guide.content))["format"], _json_grammar)
         return form
     if guide.kind == "regex":
         return {"type": "regex", "pattern": guide.content}
@@ -90,24 +86,22 @@ def _as_format(guide: Guide) -> Format:
 
 
 def _grammar(guide: Guide) -> str:
-    """Of any guide but a regular expression or a structural tag. Raises InvalidParameter."""
+    """Return a guide that is no regular expression or structural tag as EBNF; raise ValueError or RuntimeError."""
     content = guide.content
     if isinstance(content, list):
         return choice_grammar(content)
     if guide.kind == "json":
         check_schema(json.loads(content))
-        return json_grammar(content)
+        return _json_grammar(content)
     return content
 
 
+def _json_grammar(schema: str) -> str:
+    from lmi_plugins.torch_engine.guides.xgrammar_text import json_grammar
+
+    return json_grammar(schema, MAX_BLANKS)
+
+
 def choice_grammar(texts: list[str]) -> str:
-    """In xgrammar's EBNF, whose strings are written as JSON's are."""
+    """Return a grammar of these texts as xgrammar's EBNF, whose strings are written as JSON's are."""
     return "root ::= " + " | ".join(json.dumps(text, ensure_ascii=False) for text in texts)
-
-
-def json_grammar(schema: str) -> str:
-    """In xgrammar's EBNF. Raises RuntimeError."""
-    from xgrammar import Grammar
-
-    grammar = str(Grammar.from_json_schema(schema, max_whitespace_cnt=MOST_BLANKS))
-    return grammar.replace(CHARACTERS, JSON_CHARACTERS)

@@ -14,7 +14,7 @@ BITS = 32  # of the vocabulary, in each number of a mask
 
 
 class GrammarMask(LogitsProcessor):
-    """Leaves each sequence the tokens that its guide allows."""
+    """Excludes the tokens that a sequence's guide does not allow."""
 
     def applies(self, parameters: SamplingParameters) -> bool:
         return parameters.guide is not None
@@ -30,6 +30,7 @@ class GrammarMask(LogitsProcessor):
 
 
 def _fill(bitmask: torch.Tensor, row: int, sequence: ProcessedSequence) -> None:
+    """Set the bits of a sequence's row; one that does not follow its guide fails by itself."""
     assert sequence.state.matcher is not None, "a guide is compiled before its sequence runs"
     try:
         sequence.state.matcher.fill(bitmask, row, sequence.token_ids)

@@ -9,10 +9,10 @@ if TYPE_CHECKING:
 
 
 class Matcher:
-    """Brought up to date when it is looked at."""
+    """The place of one sequence in its grammar, brought up to date when it is looked at."""
 
     def __init__(self, matcher: "GrammarMatcher", start: int) -> None:
-        """`start`: the length of the prompt."""
+        """Follow a sequence from its token `start` on, which is the length of its prompt."""
         self._matcher = matcher
         self._length = start
 
@@ -22,10 +22,11 @@ class Matcher:
         self._matcher.fill_next_token_bitmask(bitmask, row)
 
     def fork(self) -> "Matcher":
-        """For a sequence that goes on from the same tokens."""
+        """Return a matcher for a sequence that goes on from the same tokens."""
         return Matcher(self._matcher.fork(), self._length)
 
     def _follow(self, token_ids: list[int]) -> None:
+        """Accept the tokens that are new, after a rollback of those that were taken back."""
         if len(token_ids) < self._length:  # tokens were taken back
             self._matcher.rollback(self._length - len(token_ids))
             self._length = len(token_ids)

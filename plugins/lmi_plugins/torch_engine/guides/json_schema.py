@@ -1,4 +1,4 @@
-"""Finds what xgrammar would pass over in a JSON schema: a text that is only almost of it is worse than none."""
+"""Refuses JSON schemas with keywords that xgrammar ignores: what is nearly of a schema is worse than an error."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -30,7 +30,7 @@ MAPS = ("properties", "patternProperties", "$defs", "definitions", "dependentSch
 
 
 def check_schema(schema: Any) -> None:
-    """Raises ValueError, which names the keyword."""
+    """Raise ValueError, which names the keyword, for a schema of which xgrammar would ignore a part."""
     if not isinstance(schema, dict):
         return
     for problem in _problems(schema):
@@ -40,6 +40,7 @@ def check_schema(schema: Any) -> None:
 
 
 def _problems(schema: dict[str, Any]) -> Iterator[str]:
+    """Yield a message for each keyword of this level that would be ignored."""
     for keyword in sorted(UNKNOWN & schema.keys()):
         if schema[keyword] is not False:
             yield f"`{keyword}` in a JSON schema is not supported"
@@ -58,6 +59,7 @@ def _problems(schema: dict[str, Any]) -> Iterator[str]:
 
 
 def _inner(schema: dict[str, Any]) -> Iterator[Any]:
+    """Yield the schemas within a schema."""
     yield from (schema[keyword] for keyword in SCHEMAS if keyword in schema)
     for keyword in LISTS:
         yield from schema.get(keyword, ())

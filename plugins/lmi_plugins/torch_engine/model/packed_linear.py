@@ -1,4 +1,4 @@
-"""Linear modules on the CPU whose weights lie as oneDNN's products read them fastest."""
+"""Linear modules on the CPU with weights in the order that oneDNN's products read the fastest."""
 
 from collections.abc import Callable
 from collections.abc import Sequence as Items
@@ -7,18 +7,19 @@ import torch
 from torch.nn import Linear, Module, Parameter
 from torch.nn.functional import pad
 
+from lmi_plugins.torch_engine.model import onednn
+
 ROWS = 512  # that the order of the weights is chosen for; it is no worse with fewer
-FEW_ROWS = 64  # products of as many are compiled at once, as streams that run would wait for them
-DTYPES = (torch.float32, torch.bfloat16)
+MAX_COMPILED_ROWS = 64  # up to which products are compiled at the start, as running streams would wait for them
 
 
 class PackedProduct:
-    """Of linear modules that are called with one input after the other: they are computed as one, at the first call."""
+    """The product of linear modules that are called with the same input: the first call computes all of them."""
 
     def __init__(self, linears: Items[Linear]) -> None:
         self._sizes = [linear.out_features for linear in linears]
         weights = [linear.weight.detach() for linear in linears]
-        self._weight = torch.ops.mkldnn._reorder_linear_weight(torch.cat(weights), ROWS)
+        self._weight = onednn.pack_weight(torch.cat(weights), ROWS)
         biases = [linear.bias.detach() for linear in linears if linear.bias is not None]
         self._bias = torch.cat(biases) if biases else None
         self._input: torch.Tensor | None = None  # that the outputs are of
@@ -26,59 +27,59 @@ class PackedProduct:
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """What products that oneDNN compiles only once have in common."""
         return (*self._weight.shape, self._bias is not None)
 
     def compile(self) -> None:
-        """For each number of rows, up to few, that it is computed for. Products of one shape share what comes of it."""
-        for rows in {_made_for(rows) for rows in range(1, FEW_ROWS + 1)}:
+        """Have oneDNN compile the product for small numbers of rows; products of one shape share what it compiles."""
+        for rows in {_padded_rows(rows) for rows in range(1, MAX_COMPILED_ROWS + 1)}:
             self._multiply(torch.zeros(rows, self._weight.shape[1], dtype=self._weight.dtype))
 
-    def output(self, place: int, input: torch.Tensor) -> torch.Tensor:
-        """[..., out] of the module in this place."""
+    def output(self, index: int, input: torch.Tensor) -> torch.Tensor:
+        """Return the output, [..., out], of the module with this index."""
         if len(self._sizes) == 1:
             return self._compute(input)
         if input is not self._input:
             self._input, self._outputs = input, torch.split(self._compute(input), self._sizes, -1)
-        output = self._outputs[place]
-        if place == len(self._sizes) - 1:
+        output = self._outputs[index]
+        if index == len(self._sizes) - 1:
             self._input, self._outputs = None, ()
         return output
 
     def _compute(self, input: torch.Tensor) -> torch.Tensor:
         rows = input.shape[:-1].numel()
-        if (missing := _made_for(rows) - rows) == 0:
+        if (missing := _padded_rows(rows) - rows) == 0:
             return self._multiply(input)
         padded = pad(input.reshape(rows, -1), (0, 0, 0, missing))
         return self._multiply(padded)[:rows].view(*input.shape[:-1], -1)
 
     def _multiply(self, input: torch.Tensor) -> torch.Tensor:
-        output: torch.Tensor = torch.ops.mkldnn._linear_pointwise(input, self._weight, self._bias, "none", [], "")
-        return output
+        return onednn.linear(input, self._weight, self._bias)
 
 
-def _made_for(rows: int) -> int:
-    """As many, or a few more: oneDNN compiles a product for each number of rows, which takes time, and keeps it."""
+def _padded_rows(rows: int) -> int:
+    """Return a number of rows to compute, the same for many: oneDNN compiles a product for each, which takes time."""
     step = 1 << max(rows.bit_length() - 2, 0)
     return -(-rows // step) * step
 
 
 class PackedLinear(Linear):
-    """Shows a weight that has the shape, but no numbers: those are the product's alone."""
+    """A Linear whose weights are in a packed product; its `weight` shows their shape, but no numbers."""
 
-    def __init__(self, linear: Linear, product: PackedProduct, place: int) -> None:
+    def __init__(self, linear: Linear, product: PackedProduct, index: int) -> None:
         Module.__init__(self)
         self.in_features, self.out_features = linear.in_features, linear.out_features
         self.weight = Parameter(linear.weight.new_full((1, 1), torch.nan).expand(linear.weight.shape), False)
         self.bias = linear.bias
-        self._product, self._place = product, place
+        self._product, self._index = product, index
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
-        return self._product.output(self._place, input)
+        return self._product.output(self._index, input)
 
 
 @torch.inference_mode()
 def pack_linears(model: Module, run: Callable[[], object]) -> None:
-    """In place of those that `run`, a forward pass, calls once.
+    """Replace each Linear that `run`, a forward pass, calls exactly once.
 
     Those of experts, which are called with any number of tokens, stay as they are: each number takes some time and
     memory of its own.
@@ -87,15 +88,15 @@ def pack_linears(model: Module, run: Callable[[], object]) -> None:
     for names in _groups(model, run):
         linears = [linear for name in names if isinstance(linear := model.get_submodule(name), Linear)]
         product = PackedProduct(linears)
-        for place, (name, linear) in enumerate(zip(names, linears, strict=True)):
-            model.set_submodule(name, PackedLinear(linear, product, place))
+        for index, (name, linear) in enumerate(zip(names, linears, strict=True)):
+            model.set_submodule(name, PackedLinear(linear, product, index))
         products[product.shape] = product
     for product in products.values():
         product.compile()
 
 
 def _groups(model: Module, run: Callable[[], object]) -> list[list[str]]:
-    """The names of the modules, those together that are called one after the other with the same input."""
+    """Return the names of the modules to pack; those that are called in a row with the same input are together."""
     calls = _calls(model, run)
     names = [name for name, _ in calls]
     groups: list[list[str]] = []
@@ -113,7 +114,7 @@ def _groups(model: Module, run: Callable[[], object]) -> list[list[str]]:
 
 
 def _calls(model: Module, run: Callable[[], object]) -> list[tuple[str, torch.Tensor]]:
-    """Of the modules that can be packed, in order, with their inputs."""
+    """Return the calls of modules that can be packed, in order, with their inputs."""
     calls: list[tuple[str, torch.Tensor]] = []
 
     def noting(name: str) -> Callable[..., None]:
@@ -130,9 +131,6 @@ def _calls(model: Module, run: Callable[[], object]) -> list[tuple[str, torch.Te
 
 
 def _can_be_packed(module: Module) -> bool:
-    if type(module) is not Linear or not torch._C._has_mkldnn:
+    if type(module) is not Linear:
         return False
-    weight = module.weight
-    if weight.device.type != "cpu" or weight.dtype not in DTYPES:
-        return False
-    return weight.dtype != torch.bfloat16 or bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    return module.weight.device.type == "cpu" and onednn.multiplies(module.weight.dtype)

@@ -1,4 +1,4 @@
-"""Logits processors that rule tokens out."""
+"""Logits processors that exclude tokens."""
 
 from abc import abstractmethod
 from collections.abc import Iterable
@@ -12,11 +12,11 @@ from lmi_plugins.torch_engine.worker.messages import SamplingParameters
 
 
 class Exclusion(LogitsProcessor):
-    """Its tokens get a logit of minus infinity."""
+    """A processor that gives certain tokens a score of minus infinity."""
 
     @abstractmethod
     def excluded(self, sequence: ProcessedSequence) -> Iterable[int]:
-        """Ids that cannot be the sequence's next token."""
+        """Return ids that cannot be the sequence's next token."""
 
     def process(self, scores: torch.Tensor, sequences: Items[ProcessedSequence]) -> torch.Tensor:
         pairs = [(row, token_id) for row, sequence in enumerate(sequences) for token_id in self.excluded(sequence)]
@@ -28,7 +28,7 @@ class Exclusion(LogitsProcessor):
 
 
 class NoRepeatNgram(Exclusion):
-    """Counts the prompt's tokens too, as transformers has it."""
+    """Excludes tokens that would complete an n-gram for the second time; the prompt's count too, as in transformers."""
 
     def applies(self, parameters: SamplingParameters) -> bool:
         return parameters.no_repeat_ngram_size > 0
@@ -41,7 +41,10 @@ class NoRepeatNgram(Exclusion):
 
 
 class BadSequences(Exclusion):
-    """A bad sequence may begin in the prompt; the end-of-sequence token is never bad, as transformers has it."""
+    """Excludes tokens that would complete a bad sequence of token ids, which may begin in the prompt.
+
+    The end-of-sequence token alone is never bad, as in transformers.
+    """
 
     def applies(self, parameters: SamplingParameters) -> bool:
         return bool(parameters.bad_sequences)
@@ -57,7 +60,7 @@ class BadSequences(Exclusion):
 
 
 class BadTexts(LogitsProcessor):
-    """Leaves out the tokens that would complete a bad text; many of them, where it is a short one."""
+    """Excludes tokens that would complete a bad text, of which there are many where the text is short."""
 
     def applies(self, parameters: SamplingParameters) -> bool:
         return bool(parameters.bad_texts)
@@ -73,7 +76,7 @@ class BadTexts(LogitsProcessor):
 
 
 class MinLength(Exclusion):
-    """Too early for the end-of-sequence token, and for a stop token."""
+    """Excludes end-of-sequence and stop tokens while fewer than `min_length` tokens are generated."""
 
     def applies(self, parameters: SamplingParameters) -> bool:
         return parameters.min_length > 0
@@ -90,7 +93,7 @@ class MinLength(Exclusion):
 
 
 def _completing(sequence: ProcessedSequence) -> Iterable[torch.Tensor]:
-    """The ids of tokens that would complete a bad text, where there are any."""
+    """Return the ids of tokens that would complete a bad text, in arrays of which none is empty."""
     ban = sequence.state.text_ban
     assert ban is not None, "the engine makes it with the sequence"
     for ids in (ban.always, ban.completing(sequence.token_ids, sequence.prompt_length)):

@@ -10,7 +10,7 @@ from lmi_plugins.torch_engine.worker.messages import SamplingParameters
 
 
 class Bias(LogitsProcessor):
-    """What the request adds to the logits of tokens."""
+    """Adds the numbers that the request has for tokens to their scores."""
 
     def applies(self, parameters: SamplingParameters) -> bool:
         return bool(parameters.logit_bias) or parameters.embedding_bias is not None
@@ -20,7 +20,7 @@ class Bias(LogitsProcessor):
 
 
 class RepetitionPenalty(LogitsProcessor):
-    """Of the tokens that are there, the prompt's among them, as transformers has it."""
+    """Divides the scores of tokens that have occurred, in the prompt too, as in transformers; negative ones multiply."""
 
     def applies(self, parameters: SamplingParameters) -> bool:
         return parameters.repetition_penalty != 1
@@ -32,9 +32,9 @@ class RepetitionPenalty(LogitsProcessor):
 
 
 class FrequencyPenalty(LogitsProcessor):
-    """Of the tokens that were generated: once, and each time that they were, as OpenAI and vLLM have it.
+    """Lowers the scores of tokens that were generated: once for presence, and each time for frequency, as in OpenAI.
 
-    TensorRT-LLM counts those of the prompt too.
+    Where `penalize_prompt` is set, as TensorRT-LLM has it, the tokens of the prompt count too.
     """
 
     def applies(self, parameters: SamplingParameters) -> bool:
@@ -48,6 +48,7 @@ class FrequencyPenalty(LogitsProcessor):
 
 
 def _bias(sequence: ProcessedSequence, scores: torch.Tensor) -> torch.Tensor:
+    """Return the sequence's biases, [vocabulary], which are made once."""
     state = sequence.state
     if state.bias is None:
         state.bias = dense_bias(sequence.parameters, scores.shape[1]).to(scores.device)
@@ -55,7 +56,7 @@ def _bias(sequence: ProcessedSequence, scores: torch.Tensor) -> torch.Tensor:
 
 
 def dense_bias(parameters: SamplingParameters, vocabulary: int) -> torch.Tensor:
-    """[vocabulary], float32."""
+    """Return the biases of a request for the whole vocabulary, [vocabulary], float32."""
     bias = torch.zeros(vocabulary)
     if parameters.embedding_bias is not None:
         bias += torch.frombuffer(bytearray(parameters.embedding_bias), dtype=torch.float32)
@@ -65,6 +66,7 @@ def dense_bias(parameters: SamplingParameters, vocabulary: int) -> torch.Tensor:
 
 
 def _token_counts(sequence: ProcessedSequence, scores: torch.Tensor) -> torch.Tensor:
+    """Return how often each token has occurred, in the prompt too, [vocabulary]."""
     state = sequence.state
     if state.token_counts is None:
         state.token_counts = TokenCounts(0, scores.shape[1], scores.device)
@@ -72,11 +74,13 @@ def _token_counts(sequence: ProcessedSequence, scores: torch.Tensor) -> torch.Te
 
 
 def _penalized_counts(sequence: ProcessedSequence, scores: torch.Tensor) -> torch.Tensor:
+    """Return the counts that presence and frequency penalties go by, [vocabulary]."""
     counts = _token_counts if sequence.parameters.penalize_prompt else _generated_counts
     return counts(sequence, scores)
 
 
 def _generated_counts(sequence: ProcessedSequence, scores: torch.Tensor) -> torch.Tensor:
+    """Return how often each token was generated, [vocabulary]."""
     state = sequence.state
     if state.generated_counts is None:
         state.generated_counts = TokenCounts(sequence.prompt_length, scores.shape[1], scores.device)

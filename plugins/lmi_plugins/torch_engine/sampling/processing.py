@@ -1,4 +1,4 @@
-"""From the model's logits to the scores that the next tokens are chosen by."""
+"""Makes the scores that next tokens are chosen by of the model's logits."""
 
 from collections.abc import Sequence as Items
 
@@ -32,11 +32,11 @@ SAMPLING = (Temperature(), TopK(), TopP(), MinP(), TypicalP())
 def process(
     logits: torch.Tensor, sequences: Items[Sequence], order: Items[LogitsProcessor] = CHOICE + SAMPLING
 ) -> torch.Tensor:
-    """logits: [rows, vocabulary], float32. Each row passes what its request asks for of these, in this order:
+    """Return the scores of logits, [rows, vocabulary], float32. A batch that asks for nothing comes back as it is.
 
-    bias, repetition penalty, frequency and presence penalty, no_repeat_ngram_size, bad sequences and texts, allowed
-    tokens, min_length, guide, end of the reasoning; then, where it is sampled: temperature, top-k, top-p, min_p,
-    typical_p. A batch that asks for nothing comes back as it is.
+    Each row passes what its request asks for of these, in this order: bias, repetition penalty, frequency and presence
+    penalty, no_repeat_ngram_size, bad sequences and texts, allowed tokens, min_length, guide, end of the reasoning; then,
+    where it is sampled: temperature, top-k, top-p, min_p, typical_p.
     """
     rows: dict[LogitsProcessor, list[int]] = {}
     for row, sequence in enumerate(sequences):
@@ -51,6 +51,7 @@ def process(
 def _apply(
     processor: LogitsProcessor, scores: torch.Tensor, sequences: Items[Sequence], rows: list[int]
 ) -> torch.Tensor:
+    """Return the scores after one processor, which only these rows pass."""
     if len(rows) == len(sequences):
         return processor.process(scores, sequences)
     index = torch.tensor(rows, device=scores.device)
@@ -58,11 +59,12 @@ def _apply(
 
 
 def _processors(sequence: Sequence) -> tuple[LogitsProcessor, ...]:
+    """Return the processors of a sequence, which are looked up once."""
     if sequence.processors is None:
         sequence.processors = processors_of(sequence.parameters)
     return sequence.processors
 
 
 def processors_of(parameters: SamplingParameters) -> tuple[LogitsProcessor, ...]:
-    """What a request asks for, in order."""
+    """Return the processors that a request asks for, in order."""
     return tuple(processor for processor in CHOICE + SAMPLING if processor.applies(parameters))

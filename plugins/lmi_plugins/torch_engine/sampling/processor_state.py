@@ -1,4 +1,4 @@
-"""What the logits processors remember of one sequence. Each makes its own part when it first looks."""
+"""What logits processors remember of one sequence."""
 
 from copy import deepcopy
 from dataclasses import dataclass, replace
@@ -13,6 +13,8 @@ from lmi_plugins.torch_engine.sampling.token_history import Ngrams, TokenCounts
 
 @dataclass(slots=True)
 class ProcessorState:
+    """One part for each processor, which makes it when it first needs it."""
+
     bias: torch.Tensor | None = None  # [vocabulary]
     token_counts: TokenCounts | None = None  # of the prompt's and the generated tokens
     generated_counts: TokenCounts | None = None
@@ -23,7 +25,7 @@ class ProcessorState:
     reasoning: ReasoningCountdown | None = None
 
     def fork(self) -> "ProcessorState":
-        """For a sequence that goes on from the same tokens."""
+        """Return the state of a sequence that goes on from the same tokens."""
         return replace(
             self,
             token_counts=deepcopy(self.token_counts),

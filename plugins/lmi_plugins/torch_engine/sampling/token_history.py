@@ -1,17 +1,17 @@
-"""What a sequence's tokens were so far, in the forms that logits processors look them up."""
+"""The tokens of a sequence so far, in the forms in which logits processors look them up."""
 
 import torch
 
 
 class TokenCounts:
-    """How often each token came, from some place of the sequence on. Brought up to date when it is looked at."""
+    """How often each token occurs from an index of the sequence on, brought up to date when it is looked at."""
 
     def __init__(self, start: int, vocabulary: int, device: torch.device) -> None:
         self._start = self._length = start
         self._counts = torch.zeros(vocabulary, device=device)
 
     def of(self, token_ids: list[int]) -> torch.Tensor:
-        """[vocabulary], float32."""
+        """Return the counts in these tokens, [vocabulary], float32."""
         if len(token_ids) < self._length:  # tokens were taken back
             self._counts.zero_()
             self._length = self._start
@@ -25,7 +25,7 @@ class TokenCounts:
 
 
 class Ngrams:
-    """Which tokens came after each run of `size - 1` tokens. Brought up to date when it is looked at."""
+    """The tokens that followed each run of `size - 1` tokens, brought up to date when they are looked at."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -33,12 +33,12 @@ class Ngrams:
         self._followers: dict[tuple[int, ...], set[int]] = {}
 
     def completions(self, token_ids: list[int]) -> set[int]:
-        """The tokens that would make the end of the sequence a run that was there before."""
+        """Return the tokens with which the end of the sequence would be an n-gram that has occurred before."""
         if len(token_ids) < self._length:  # tokens were taken back
             self._followers.clear()
             self._length = 0
-        for place in range(max(self._length, self._size - 1), len(token_ids)):
-            before = tuple(token_ids[place - self._size + 1 : place])
-            self._followers.setdefault(before, set()).add(token_ids[place])
+        for index in range(max(self._length, self._size - 1), len(token_ids)):
+            before = tuple(token_ids[index - self._size + 1 : index])
+            self._followers.setdefault(before, set()).add(token_ids[index])
         self._length = len(token_ids)
         return self._followers.get(tuple(token_ids[len(token_ids) - self._size + 1 :]), set())

@@ -1,4 +1,4 @@
-"""Logits processors that only sequences have that are sampled."""
+"""Logits processors that only sampled sequences have, not greedy ones."""
 
 from collections.abc import Sequence as Items
 
@@ -7,11 +7,13 @@ import torch
 from lmi_plugins.torch_engine.sampling.logits_processor import LogitsProcessor, ProcessedSequence, column
 from lmi_plugins.torch_engine.worker.messages import SamplingParameters
 
-OUT = float("-inf")
-FIRST_TRY = 256  # tokens
+EXCLUDED = float("-inf")
+FIRST_CANDIDATES = 256  # tokens
 
 
 class Temperature(LogitsProcessor):
+    """Divides scores by the temperature."""
+
     def applies(self, parameters: SamplingParameters) -> bool:
         return not parameters.greedy and parameters.temperature != 1
 
@@ -20,6 +22,8 @@ class Temperature(LogitsProcessor):
 
 
 class TopK(LogitsProcessor):
+    """Keeps the k most likely tokens."""
+
     def applies(self, parameters: SamplingParameters) -> bool:
         return not parameters.greedy and parameters.top_k > 0
 
@@ -27,26 +31,28 @@ class TopK(LogitsProcessor):
         top_k = [min(sequence.parameters.top_k, scores.shape[1]) for sequence in sequences]
         best = scores.topk(max(top_k)).values  # [rows, largest k]
         least = best.gather(1, torch.tensor([[k - 1] for k in top_k], device=scores.device))
-        return scores.masked_fill(scores < least, OUT)
+        return scores.masked_fill(scores < least, EXCLUDED)
 
 
 class TopP(LogitsProcessor):
+    """Keeps the most likely tokens that make up the probability p."""
+
     def applies(self, parameters: SamplingParameters) -> bool:
         return not parameters.greedy and parameters.top_p < 1
 
     def process(self, scores: torch.Tensor, sequences: Items[ProcessedSequence]) -> torch.Tensor:
-        # Beginning with the least likely, as transformers does it: what is left out adds up to at most 1 - top_p.
+        # Beginning with the least likely, as in transformers: excluded tokens add up to at most 1 - top_p.
         limit = column([1 - sequence.parameters.top_p for sequence in sequences], scores)
         probabilities = scores.softmax(-1)
         ordered, order = probabilities.topk(_possible(probabilities, limit))
         rest = (probabilities.sum(-1, keepdim=True) - ordered.sum(-1, keepdim=True)).clamp(min=0)
-        left_out = ordered.flip(1).cumsum(-1).add(rest).flip(1) <= limit
-        left_out[:, 0] = False
-        return scores.masked_fill(torch.ones_like(scores, dtype=torch.bool).scatter(1, order, left_out), OUT)
+        excluded = ordered.flip(1).cumsum(-1).add(rest).flip(1) <= limit
+        excluded[:, 0] = False
+        return scores.masked_fill(torch.ones_like(scores, dtype=torch.bool).scatter(1, order, excluded), EXCLUDED)
 
 
 def _possible(probabilities: torch.Tensor, limit: torch.Tensor) -> int:
-    """How many tokens may be kept: all those of less than an equal share of the limit are left out together."""
+    """Return how many tokens may be kept: those below an equal share of the limit are excluded together."""
     vocabulary = probabilities.shape[1]
     if probabilities.device.type != "cpu":  # sorting them all costs less there than waiting for the count
         return vocabulary
@@ -54,17 +60,19 @@ def _possible(probabilities: torch.Tensor, limit: torch.Tensor) -> int:
 
 
 class MinP(LogitsProcessor):
+    """Keeps tokens that are at least `min_p` times as likely as the most likely one."""
+
     def applies(self, parameters: SamplingParameters) -> bool:
         return not parameters.greedy and parameters.min_p > 0
 
     def process(self, scores: torch.Tensor, sequences: Items[ProcessedSequence]) -> torch.Tensor:
         probabilities = scores.softmax(-1)
         least = column([sequence.parameters.min_p for sequence in sequences], scores)
-        return scores.masked_fill(probabilities < least * probabilities.amax(-1, keepdim=True), OUT)
+        return scores.masked_fill(probabilities < least * probabilities.amax(-1, keepdim=True), EXCLUDED)
 
 
 class TypicalP(LogitsProcessor):
-    """Keeps the tokens whose surprise is the nearest to the expected one, until they make up the probability."""
+    """Keeps the tokens whose surprise is the nearest to the expected one and that make up the probability."""
 
     def applies(self, parameters: SamplingParameters) -> bool:
         return not parameters.greedy and parameters.typical_p < 1
@@ -75,14 +83,14 @@ class TypicalP(LogitsProcessor):
         entropy = -(log_probs * probabilities).nansum(-1, keepdim=True)
         distances = (-log_probs - entropy).abs()
         limit = column([sequence.parameters.typical_p for sequence in sequences], scores)
-        return scores.masked_fill(distances > _farthest(distances, probabilities, limit), OUT)
+        return scores.masked_fill(distances > _farthest(distances, probabilities, limit), EXCLUDED)
 
 
 def _farthest(distances: torch.Tensor, probabilities: torch.Tensor, limit: torch.Tensor) -> torch.Tensor:
-    """[rows, 1]: the distance at which the nearest tokens make up the probability."""
+    """Return the distance at which the nearest tokens make up the probability, [rows, 1]."""
     vocabulary = distances.shape[1]
     # A few of them are mostly enough; off the CPU, sorting them all costs less than waiting to know.
-    count = min(FIRST_TRY, vocabulary) if distances.device.type == "cpu" else vocabulary
+    count = min(FIRST_CANDIDATES, vocabulary) if distances.device.type == "cpu" else vocabulary
     while True:
         nearest, order = distances.topk(count, largest=False)
         mass = probabilities.gather(1, order).cumsum(-1)

@@ -5,15 +5,15 @@ import pytest
 
 from lmi_plugins.torch_engine.scheduling.prefill_budget import INITIAL_TOKENS, MIN_TOKENS, PrefillBudget
 
-MOST = 512
+MAX_TOKENS = 512
 
 
 @dataclass
 class Tokens:
-    """In place of a chunk of so many."""
+    """What the budget reads of a chunk."""
 
     count: int
-    draft: None = None
+    num_draft_tokens: int = 0
 
     def __len__(self) -> int:
         return self.count
@@ -25,23 +25,23 @@ def record(budget: PrefillBudget, seconds: float, *counts: int) -> None:
 
 
 def test_all_at_once_where_nobody_waits() -> None:
-    budget = PrefillBudget(MOST)
+    budget = PrefillBudget(MAX_TOKENS)
     record(budget, 0.01, 1)
     record(budget, 1.0, 1, 100)
-    assert budget.tokens(0, 3) == MOST
+    assert budget.tokens(0, 3) == MAX_TOKENS
 
 
 def test_cautious_while_nothing_is_known() -> None:
-    assert PrefillBudget(MOST).tokens(4, 1) == INITIAL_TOKENS
+    assert PrefillBudget(MAX_TOKENS).tokens(4, 1) == INITIAL_TOKENS
     assert PrefillBudget(10).tokens(4, 1) == 10
 
 
 @pytest.mark.parametrize(
     ("decode_seconds", "token_seconds", "tokens"),
-    [(0.010, 0.0001, 100), (0.010, 0.00001, MOST), (0.010, 0.01, MIN_TOKENS), (0.100, 0.001, 100)],
+    [(0.010, 0.0001, 100), (0.010, 0.00001, MAX_TOKENS), (0.010, 0.01, MIN_TOKENS), (0.100, 0.001, 100)],
 )
 def test_a_step_takes_about_twice_as_long(decode_seconds: float, token_seconds: float, tokens: int) -> None:
-    budget = PrefillBudget(MOST)
+    budget = PrefillBudget(MAX_TOKENS)
     for _ in range(60):
         record(budget, decode_seconds, 1, 1, 1)
         record(budget, decode_seconds + 50 * token_seconds, 1, 1, 50)
@@ -50,7 +50,7 @@ def test_a_step_takes_about_twice_as_long(decode_seconds: float, token_seconds: 
 
 
 def test_follows_what_changes() -> None:
-    budget = PrefillBudget(MOST)
+    budget = PrefillBudget(MAX_TOKENS)
     for _ in range(60):
         record(budget, 0.010, 1)
         record(budget, 0.020, 1, 100)
@@ -61,11 +61,11 @@ def test_follows_what_changes() -> None:
 
 
 def test_many_prompts_that_wait_for_few_streams_get_more() -> None:
-    budget = PrefillBudget(MOST)
+    budget = PrefillBudget(MAX_TOKENS)
     assert budget.tokens(1, 3) == 3 * INITIAL_TOKENS
     for _ in range(60):
         record(budget, 0.010, 1)
         record(budget, 0.020, 1, 100)
     assert budget.tokens(5, 5) == pytest.approx(100, abs=1)
     assert budget.tokens(5, 15) == pytest.approx(300, abs=3)
-    assert budget.tokens(1, 15) == MOST
+    assert budget.tokens(1, 15) == MAX_TOKENS

@@ -1,0 +1,26 @@
+"""oneDNN's linear products on the CPU, by the operators that torch.compile calls.
+
+torch has no public function that packs a weight for them and no public test for bfloat16. The operators are declared in
+https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native/mkldnn/RegisterMkldnnOpContextClass.cpp
+"""
+
+import torch
+
+
+def multiplies(dtype: torch.dtype) -> bool:
+    """Return whether this build of torch and this CPU have products of that type."""
+    if not torch.backends.mkldnn.is_available():
+        return False
+    return dtype == torch.float32 or (dtype == torch.bfloat16 and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported()))
+
+
+def pack_weight(weight: torch.Tensor, rows: int) -> torch.Tensor:
+    """Return a weight, [out, in], in the order that is the fastest for inputs of that number of rows."""
+    packed: torch.Tensor = torch.ops.mkldnn._reorder_linear_weight(weight, rows)
+    return packed
+
+
+def linear(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+    """Return what `torch.nn.functional.linear` would, for a packed weight."""
+    output: torch.Tensor = torch.ops.mkldnn._linear_pointwise(input, weight, bias, "none", [], "")
+    return output

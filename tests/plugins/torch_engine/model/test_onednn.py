@@ -1,0 +1,31 @@
+"""These fail when torch no longer has the operators that `onednn` calls, or they do something else."""
+
+import pytest
+import torch
+from torch.nn.functional import linear
+
+from lmi_plugins.torch_engine.model import onednn
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("rows", [1, 16, 600])
+@pytest.mark.parametrize("with_bias", [False, True])
+def test_a_packed_weight_gives_the_same_product(rows: int, with_bias: bool) -> None:
+    torch.manual_seed(0)
+    input, weight = torch.randn(rows, 24), torch.randn(40, 24)
+    bias = torch.randn(40) if with_bias else None
+    packed = onednn.pack_weight(weight, 512)
+    assert packed.is_mkldnn
+    assert packed.shape == weight.shape
+    assert torch.allclose(onednn.linear(input, packed, bias), linear(input, weight, bias), atol=1e-5)
+
+
+def test_tells_which_types_it_multiplies() -> None:
+    assert onednn.multiplies(torch.float32) == torch.backends.mkldnn.is_available()
+    assert not onednn.multiplies(torch.float64)
+
+
+def test_without_onednn_nothing_is_asked_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
+    assert not onednn.multiplies(torch.float32)
+    assert not onednn.multiplies(torch.bfloat16)
