@@ -55,7 +55,7 @@ class TrtllmBackend(Backend[TrtllmProperties], TensorBackend):
             await self.stop()
             raise
         self.tokenizer, self.max_length = tokenizer, self.manager.loaded.max_length
-        self._writer = TokenWriter(tokenizer, frozenset(self.manager.loaded.end_ids))
+        self._writer = TokenWriter(tokenizer, frozenset(self.manager.loaded.eos_token_ids))
 
     async def stop(self) -> None:
         await self.manager.worker.stop()
@@ -80,13 +80,13 @@ class TrtllmBackend(Backend[TrtllmProperties], TensorBackend):
             for index in range(request.parameters.num_sequences):
                 yield GenerationStep([], "abort", index)
             return
-        end_ids, own_id = self.manager.loaded.end_ids, self.manager.new_id()
+        eos_token_ids, own_id = self.manager.loaded.eos_token_ids, self.manager.new_id()
         running = self._running.setdefault(request.request_id, set())
         running.add(own_id)
         bad_texts = request.parameters.bad_sequences or ()
-        responses = self.manager.infer(own_id, request_tensors(request, end_ids), bad_texts)
+        responses = self.manager.infer(own_id, request_tensors(request, eos_token_ids), bad_texts)
         try:
-            async with aclosing(generation_steps(responses, request, self._writer, end_ids)) as steps:
+            async with aclosing(generation_steps(responses, request, self._writer, eos_token_ids)) as steps:
                 async for step in steps:
                     yield step
         finally:

@@ -48,7 +48,7 @@ class ManagerClient:
     async def infer(
         self, request_id: int, tensors: Mapping[str, Tensor], bad_texts: Sequence[str] = ()
     ) -> AsyncGenerator[Mapping[str, Tensor], None]:
-        """Responses until the last; raises LmiError. Closing it stops the request."""
+        """Yield responses until the last; raise LmiError if the request fails. Closing it stops the request."""
         self.worker.send(encode(Infer(request_id, dict(tensors), list(bad_texts))))
         responses = self._streams[request_id] = asyncio.Queue()
         try:
@@ -69,7 +69,7 @@ class ManagerClient:
                     self.worker.send(encode(Stop(request_id)))
 
     def stop(self, request_id: int) -> None:
-        """Whoever waits for its responses gets RequestAborted."""
+        """Stop a request; whoever waits for its responses gets RequestAborted."""
         stream = self._streams.pop(request_id, None)
         if stream is not None:
             stream.put_nowait(RequestAborted("the request was stopped"))
@@ -91,7 +91,7 @@ class ManagerClient:
         self.worker.restarts.worked()
         for response in message.responses:
             stream = self._streams.get(response.request_id)
-            if stream is not None:  # else it was stopped meanwhile
+            if stream is not None:  # otherwise it was stopped meanwhile
                 stream.put_nowait(response)
 
     def _fail_all(self, why: str) -> None:

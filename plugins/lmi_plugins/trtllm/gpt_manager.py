@@ -26,14 +26,14 @@ logger = logging.getLogger(__name__)
 IDLE_SECONDS = 0.01  # between two looks for requests while there are none, unless somebody wakes the manager
 
 Tensors = Mapping[str, "numpy.ndarray[Any, Any]"]
-GetInferenceRequests = Callable[[int], Iterable[InferenceRequest]]  # at most so many
+GetInferenceRequests = Callable[[int], Iterable[InferenceRequest]]  # at most that number
 SendResponse = Callable[[int, Tensors, bool, str], None]  # request id, tensors, whether it is the last, error
 PollStopSignals = Callable[[], Iterable[int]]  # request ids
 ReturnStatistics = Callable[[str], None]  # a JSON object
 
 
 class ErrorMessage(str):
-    """Empty where all is well."""
+    """The message of an error, and its kind; empty if there is none."""
 
     kind: str
 
@@ -48,7 +48,7 @@ NO_ERROR = ErrorMessage()
 
 
 class GptManager:
-    """Owns a model and a thread, which calls every callback.
+    """A batch manager that owns a model, and a thread that calls every callback.
 
     The model is in this process, so that the tensors need not travel; the backend has the manager in a worker process.
     """
@@ -62,7 +62,7 @@ class GptManager:
         return_statistics: ReturnStatistics | None = None,
         limits: RequestLimits = NO_LIMITS,
     ) -> None:
-        """Loads the model; raises ConfigurationError. `model`: a directory, an id on the hub, or one with options."""
+        """Load a model: a directory, an id on the hub, or one with options. Raise ConfigurationError on failure."""
         options = model if isinstance(model, EngineOptions) else EngineOptions(str(model))
         tokenizer = HuggingFaceTokenizer.load(options.model, options.revision, options.trust_remote_code)
         self.engine = Engine.load(options, tokenizer)
@@ -89,18 +89,18 @@ class GptManager:
         self.shutdown()
 
     def wake(self) -> None:
-        """There are requests: have them fetched at once. Without it that takes a few milliseconds."""
+        """Have new requests fetched at once, which otherwise takes a few milliseconds."""
         self._woken.set()
 
     def shutdown(self) -> None:
-        """Ends the thread; requests in flight get an error. Raises what a callback or the device has ended it with."""
+        """End the thread; requests in flight get an error. Raise what a callback or the device has ended it with."""
         self._shut_down.set()
         self.wake()
         if threading.current_thread() is not self._thread:
             self.join()
 
     def join(self) -> None:
-        """Until the thread has ended; raises as `shutdown` does."""
+        """Wait until the thread has ended; raise what a callback or the device has ended it with."""
         self._thread.join()
         failure, self._failure = self._failure, None
         if failure is not None:
@@ -168,7 +168,7 @@ class GptManager:
         self._send_response(request_id, {}, True, ErrorMessage.of(error))
 
     def _stop(self, request_ids: Iterable[int]) -> None:
-        """Each is answered once more, with what it had not sent yet."""
+        """Stop requests, and answer each once more, with what it had not sent yet."""
         for request_id in request_ids:
             if request_id in self._active:
                 self.engine.abort(str(request_id))

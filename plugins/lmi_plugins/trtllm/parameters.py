@@ -13,7 +13,7 @@ SAMPLING_DEFAULTS: Mapping[str, Any] = {"temperature": 1.0, "top_k": 5, "top_p":
 
 
 class TrtllmParameters(GenerationParameters):
-    """TensorRT-LLM has no `do_sample`: it samples where `top_k` or `top_p` is above 0."""
+    """Generation parameters for TensorRT-LLM, which samples wherever `top_k` or `top_p` is above 0."""
 
     do_sample: bool = Field(
         False, description="Which defaults temperature, top_k and top_p have; given as false, decoding is greedy."

@@ -1,4 +1,4 @@
-"""What the trtllm backend and its worker say to each other."""
+"""The messages between the trtllm backend and its worker."""
 
 import msgspec
 
@@ -9,39 +9,47 @@ from lmi_plugins.trtllm.requests.limits import RequestLimits
 
 
 class Load(msgspec.Struct, tag=True):
-    """To the worker, first and once."""
+    """The first message to the worker: what to load."""
 
     options: EngineOptions
     limits: RequestLimits
 
 
 class Infer(msgspec.Struct, tag=True):
+    """A request to begin."""
+
     request_id: int
     tensors: dict[str, Tensor]
     bad_texts: list[str] = []  # of requests for text
 
 
 class Stop(msgspec.Struct, tag=True):
+    """A request to stop."""
+
     request_id: int
 
 
 class Started(msgspec.Struct, tag=True):
-    """From the worker: its process runs and reads."""
+    """The first message of the worker: its process runs and reads."""
 
 
 class Loaded(msgspec.Struct, tag=True):
+    """The end of a start: the manager takes requests."""
+
     max_length: int  # of a prompt and what is generated from it
     vocabulary: int
-    end_ids: list[int]  # the model's own end-of-sequence tokens
+    eos_token_ids: list[int]  # the model's own
 
 
 class LoadFailed(msgspec.Struct, tag=True):
-    """The model directory is at fault; the worker ends."""
+    """The end of a worker that could not load its model, by a fault of the model's directory."""
 
     message: str
 
 
 class ResponseMessage(msgspec.Struct, array_like=True):
+    """A response to one request, or its failure."""
+
     request_id: int
     tensors: dict[str, Tensor]
     is_final: bool
@@ -49,7 +57,7 @@ class ResponseMessage(msgspec.Struct, array_like=True):
 
 
 class Responses(msgspec.Struct, tag=True):
-    """All that one iteration gave."""
+    """The responses of one iteration."""
 
     responses: list[ResponseMessage]
 

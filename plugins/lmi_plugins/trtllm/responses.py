@@ -1,4 +1,4 @@
-"""What a request has generated, as TensorRT-LLM's response tensors."""
+"""Makes TensorRT-LLM's response tensors of what a request has generated."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,13 +16,15 @@ FLOAT = numpy.dtype("<f4")
 
 
 class Response(NamedTuple):
+    """One response to a request."""
+
     tensors: Mapping[str, Array]
     is_final: bool
 
 
 @dataclass(slots=True)
 class GeneratedTokens:
-    """Of one sequence: all, or those of one streamed response."""
+    """Tokens of one sequence: all of them, or those of one streamed response."""
 
     ids: list[int] = field(default_factory=list)
     log_probs: list[float] = field(default_factory=list)
@@ -30,7 +32,7 @@ class GeneratedTokens:
 
 
 class Answer:
-    """One request's. A streamed response has one token; else there is one response, with everything."""
+    """The answer to one request: a response for each token if it is streamed, otherwise one with everything."""
 
     def __init__(self, request: InferenceRequest, vocabulary: int) -> None:
         self._vocabulary = vocabulary
@@ -45,7 +47,7 @@ class Answer:
         self._unfinished = request.beam_width
 
     def add(self, step: GenerationStep) -> list[Response]:
-        """What can be sent now."""
+        """Add a step; return the responses that can be sent now."""
         if step.prompt_logits is not None:
             self._context_logits = step.prompt_logits
         gained = GeneratedTokens(
@@ -62,7 +64,7 @@ class Answer:
         return [Response(self._tensors(self._sequences, self._cumulated), True)] if finished else []
 
     def stop(self) -> Response:
-        """The last one of a request that was stopped: what was not sent yet."""
+        """Return the last response of a stopped request, with what was not sent yet."""
         nothing = [GeneratedTokens()]
         return Response(self._tensors(nothing if self._streaming else self._sequences, self._cumulated), True)
 
@@ -70,36 +72,36 @@ class Answer:
         tokens = list(_one_by_one(gained, self._vocabulary))
         cumulated = accumulate((token.log_probs[0] for token in tokens), initial=self._cumulated[0])
         responses = []
-        for place, (token, log_prob) in enumerate(zip(tokens, list(cumulated)[1:], strict=True), start=1):
+        for count, (token, log_prob) in enumerate(zip(tokens, list(cumulated)[1:], strict=True), start=1):
             self._cumulated = [log_prob]
-            responses.append(Response(self._tensors([token], self._cumulated), finished and place == len(tokens)))
+            responses.append(Response(self._tensors([token], self._cumulated), finished and count == len(tokens)))
         return responses
 
     def _tensors(self, sequences: list[GeneratedTokens], cumulated: list[float]) -> dict[str, Array]:
-        longest = max(len(sequence.ids) for sequence in sequences)
-        ids = [sequence.ids + [self._pad_id] * (longest - len(sequence.ids)) for sequence in sequences]
+        max_length = max(len(sequence.ids) for sequence in sequences)
+        ids = [sequence.ids + [self._pad_id] * (max_length - len(sequence.ids)) for sequence in sequences]
         tensors: dict[str, Array] = {
-            "output_ids": numpy.array(ids, dtype="int32").reshape(len(sequences), longest),
+            "output_ids": numpy.array(ids, dtype="int32").reshape(len(sequences), max_length),
             "sequence_length": numpy.array([len(sequence.ids) for sequence in sequences], dtype="int32"),
         }
         if self._log_probs:
-            rows = [sequence.log_probs + [0.0] * (longest - len(sequence.ids)) for sequence in sequences]
-            tensors["output_log_probs"] = numpy.array([rows], dtype=FLOAT).reshape(1, len(sequences), longest)
+            rows = [sequence.log_probs + [0.0] * (max_length - len(sequence.ids)) for sequence in sequences]
+            tensors["output_log_probs"] = numpy.array([rows], dtype=FLOAT).reshape(1, len(sequences), max_length)
             tensors["cum_log_probs"] = numpy.array([cumulated], dtype=FLOAT)
         if self._context_logits is not None:
             tensors["context_logits"] = self._take_context_logits()
         if self._generation_logits:
-            tensors["generation_logits"] = self._logits_of(sequences, longest)
+            tensors["generation_logits"] = self._logits_of(sequences, max_length)
         return tensors
 
     def _take_context_logits(self) -> Array:
-        """Once. What a prompt table put before the input has logits too, which are not the input's."""
+        """Return the input's logits, once; those of a prompt table before it are left out."""
         logits = numpy.frombuffer(self._context_logits or b"", FLOAT).reshape(1, -1, self._vocabulary)
         self._context_logits = None
         return logits[:, -self._input_length :]
 
-    def _logits_of(self, sequences: list[GeneratedTokens], longest: int) -> Array:
-        logits = numpy.zeros((1, len(sequences), longest, self._vocabulary), FLOAT)
+    def _logits_of(self, sequences: list[GeneratedTokens], max_length: int) -> Array:
+        logits = numpy.zeros((1, len(sequences), max_length, self._vocabulary), FLOAT)
         for place, sequence in enumerate(sequences):
             own = numpy.frombuffer(sequence.logits, FLOAT).reshape(-1, self._vocabulary)
             logits[0, place, : len(own)] = own

@@ -24,7 +24,7 @@ from lmi_plugins.trtllm.requests.inference_request import InferenceRequest
 
 
 def run(channel: Channel) -> None:
-    """The worker's `target`: load what the first message says, then serve for ever."""
+    """Load what the first message says, then serve for ever: the worker's `target`."""
     channel.send(encode(Started()))
     first = decode_to_worker(channel.receive())
     assert isinstance(first, Load), first
@@ -49,7 +49,7 @@ def run(channel: Channel) -> None:
 
 
 class Callbacks:
-    """All are called by the manager's thread, which alone uses the channel from then on."""
+    """The callbacks of the manager, on whose thread they use the channel."""
 
     def __init__(self, channel: Channel, max_batch_size: int) -> None:
         self._channel = channel
@@ -60,7 +60,7 @@ class Callbacks:
         self.loaded = threading.Event()  # was said, so that the channel is free
 
     def get_inference_requests(self, room: int) -> list[InferenceRequest]:
-        """Waits where the manager has nothing else to do."""
+        """Return requests for the manager's free rows, waiting for one while it has nothing else to do."""
         self.loaded.wait()
         self._send()
         self._read(wait=room == self._max_batch_size and not self._waiting)

@@ -1,4 +1,4 @@
-"""What NVIDIA's batch manager tells of each iteration, by its names."""
+"""Statistics of an iteration, by the names of NVIDIA's batch manager."""
 
 import json
 import time
@@ -10,7 +10,7 @@ from lmi_plugins.torch_engine.sequences.chunk import Chunk
 
 
 def statistics(engine: Engine, iteration: int, active: int) -> str:
-    """A JSON object, after an iteration that began with so many active requests."""
+    """Return a JSON object about an iteration that began with `active` requests."""
     scheduled = _requests(engine.latest_chunks)
     context = [chunk for chunk in engine.latest_chunks if chunk.start < chunk.sequence.prompt_length]
     in_context = _requests(context)

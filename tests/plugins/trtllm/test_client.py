@@ -31,7 +31,11 @@ LIMITS = RequestLimits(max_input_len=20)
 async def client(model_directory: ModelDirectory) -> AsyncIterator[ManagerClient]:
     client = ManagerClient(EngineOptions(str(model_directory("llama")), max_batch_size=4), LIMITS, retry_threshold=3)
     await client.worker.start()
-    assert (client.loaded.max_length, client.loaded.vocabulary, client.loaded.end_ids) == (CONTEXT, VOCABULARY, [])
+    assert (client.loaded.max_length, client.loaded.vocabulary, client.loaded.eos_token_ids) == (
+        CONTEXT,
+        VOCABULARY,
+        [],
+    )
     yield client
     process_id = client.worker.process_id
     assert process_id is not None

@@ -12,7 +12,7 @@ _serials = itertools.count()
 
 
 class LoraPair(NamedTuple):
-    """What is added to one module's output: input times `down` times `up`."""
+    """The low-rank delta of one module, which adds input times `down` times `up` to its output."""
 
     down: torch.Tensor  # [in, rank]
     up: torch.Tensor  # [rank, out], scaled
@@ -27,7 +27,7 @@ AdapterWeights = Mapping[str, LoraPair]  # by the names of the model's modules
 
 @dataclass(eq=False)
 class Adapter:
-    """One loading of an adapter: what is loaded by its name later is another. Sequences keep theirs to their end."""
+    """An adapter as it was loaded once. A later one of the same name is another; sequences keep theirs to their end."""
 
     name: str
     directory: Path | None  # None: it came as tensors, and cannot be read again

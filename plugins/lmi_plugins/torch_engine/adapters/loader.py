@@ -1,4 +1,4 @@
-"""Loads adapters beside the running requests, which do not wait for a file to be read."""
+"""Loads adapters while requests run, which do not wait for files to be read."""
 
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
@@ -14,13 +14,15 @@ PATIENCE = 0.01  # seconds of waiting after which the worker looks whether there
 
 
 class Loading(NamedTuple):
+    """An adapter that is being read."""
+
     name: str
     source: Source
     weights: "Future[AdapterWeights]"
 
 
 class AdapterLoader:
-    """Reads on a thread of its own; the engine is changed on its own thread, between steps."""
+    """A loader that reads on a thread of its own, and changes the engine between steps, on the engine's thread."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -33,6 +35,7 @@ class AdapterLoader:
         return bool(self._loading or self._answers)
 
     def load(self, call: LoadAdapter) -> None:
+        """Begin to read the adapter of a call."""
         source = Path(call.source) if isinstance(call.source, str) else call.source
         try:
             weights = self._thread.submit(self._engine.adapters.read, source)
@@ -42,6 +45,7 @@ class AdapterLoader:
             self._loading[call.call_id] = Loading(call.name, source, weights)
 
     def unload(self, call: UnloadAdapter) -> None:
+        """Remove the adapter of a call at once."""
         try:
             self._engine.unload_adapter(call.name)
         except AdapterNotFound as error:
@@ -50,12 +54,12 @@ class AdapterLoader:
             self._answer(call.call_id)
 
     def wait(self) -> None:
-        """Until there is something to answer, but not for long."""
+        """Wait until there is something to answer, but not for long."""
         if not self._answers:
             wait([loading.weights for loading in self._loading.values()], PATIENCE, FIRST_COMPLETED)
 
     def answers(self) -> list[AdapterAnswer]:
-        """To the calls that are done since the last time."""
+        """Return the answers to calls that are done since the last time."""
         for call_id in [call_id for call_id, loading in self._loading.items() if loading.weights.done()]:
             self._finish(call_id, self._loading.pop(call_id))
         answers, self._answers = self._answers, []

@@ -17,7 +17,7 @@ PROBED_TOKENS = 3
 class LoraLayer:
     """The deltas of one module: those of all adapters on the device side by side, each in the columns of its slot.
 
-    So one product serves a step, however many adapters are in it; what is not a token's own is masked in between.
+    One product serves a step with any number of adapters; what is not of a token's own adapter is masked in between.
     """
 
     def __init__(self, module: torch.nn.Module, slots: int, rank: int) -> None:
@@ -30,6 +30,7 @@ class LoraLayer:
         self.slots: set[int] = set()  # those with weights for this module
 
     def fill(self, slot: int, pair: LoraPair | None) -> None:
+        """Put an adapter's matrices into the columns of its slot, or nothing if it has none for this module."""
         columns = slice(slot * self._rank, (slot + 1) * self._rank)
         self._down[:, columns] = 0
         self._up[columns] = 0
@@ -41,7 +42,7 @@ class LoraLayer:
             self.slots.add(slot)
 
     def add(self, inputs: torch.Tensor, output: torch.Tensor, columns: slice, mask: torch.Tensor | None) -> None:
-        """inputs: [..., in]; output: [..., out], added to in place; mask: [tokens, columns], True where hidden."""
+        """Add the deltas of inputs, [..., in], to output, [..., out], in place; mask: [tokens, columns], True hides."""
         inner = inputs.reshape(-1, inputs.shape[-1]) @ self._down[:, columns]
         if mask is not None:
             inner.masked_fill_(mask, 0)
@@ -49,10 +50,10 @@ class LoraLayer:
 
 
 class LoraLayers:
-    """Of one model. Modules that no adapter targets are left as they are."""
+    """The deltas of a model's modules. Modules that no adapter targets are left as they are."""
 
     def __init__(self, model: PreTrainedModel, slots: int, rank: int, run_tokens: Callable[[int], object]) -> None:
-        """`run_tokens` runs the model over so many tokens, of which only the last one's logits are wanted."""
+        """Find the modules by `run_tokens`, which runs the model over a number of tokens; see ModelRunner."""
         self._rank = rank
         self._slots = slots
         self._modules = _find_modules(model, run_tokens)
@@ -64,11 +65,11 @@ class LoraLayers:
 
     @property
     def modules(self) -> dict[str, tuple[int, int]]:
-        """By name: how many numbers each takes and gives for a token."""
+        """The sizes of each module that can be adapted: how many numbers it takes and gives for a token."""
         return {name: module_shape(module) for name, module in self._modules.items()}
 
     def check(self, weights: AdapterWeights) -> None:
-        """Raises InvalidAdapter where they do not fit the model."""
+        """Raise InvalidAdapter for weights that do not fit the model."""
         for name, pair in weights.items():
             module = self._modules.get(name)
             if module is None:
@@ -91,7 +92,7 @@ class LoraLayers:
         return weight.dtype
 
     def fill(self, slot: int, weights: AdapterWeights) -> None:
-        """What was in the slot is gone."""
+        """Put an adapter's weights into a slot, in place of any others."""
         for name in weights.keys() - self._layers.keys():
             self._layers[name] = self._add_layer(self._modules[name])
         for name, layer in self._layers.items():
@@ -99,7 +100,7 @@ class LoraLayers:
                 layer.fill(slot, weights.get(name))
 
     def begin(self, slots: Items[int | None], lengths: Items[int]) -> None:
-        """For the next forward passes: parts of so many tokens, and the slots that are theirs."""
+        """Prepare for forward passes over parts of these lengths, each with the adapter in its slot, if it has one."""
         self._active = {slot for slot in slots if slot is not None}
         self._mask = None
         if not self._active:
@@ -124,7 +125,7 @@ class LoraLayers:
 
 
 def module_shape(module: torch.nn.Module) -> tuple[int, int]:
-    """How many numbers it takes and gives for a token."""
+    """Return how many numbers a module takes and gives for a token."""
     weight = module.weight
     assert isinstance(weight, torch.Tensor)
     first, second = weight.shape
@@ -133,7 +134,7 @@ def module_shape(module: torch.nn.Module) -> tuple[int, int]:
 
 @torch.inference_mode()
 def _find_modules(model: PreTrainedModel, run_tokens: Callable[[int], object]) -> dict[str, torch.nn.Module]:
-    """The linear modules that a step's tokens pass once, all together and in order; so not those of experts."""
+    """Return the linear modules that a step's tokens pass once, all together and in order; so not those of experts."""
     linear = {name: module for name, module in model.named_modules() if isinstance(module, torch.nn.Linear | Conv1D)}
     passed: dict[torch.nn.Module, list[int]] = {module: [] for module in linear.values()}
 

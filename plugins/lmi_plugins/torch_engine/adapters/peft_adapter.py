@@ -37,7 +37,10 @@ CHANGED_WEIGHTS = ("pissa", "olora", "corda", "loftq")  # as the start of `init_
 
 
 def read_directory(directory: Path) -> AdapterWeights:
-    """Raises InvalidAdapter. How the model's own weights lie (`fan_in_fan_out`) matters only to who merges them."""
+    """Return the weights of an adapter's directory; raise InvalidAdapter if it cannot be used.
+
+    How the model's own weights lie (`fan_in_fan_out`) is ignored: it matters only for merging.
+    """
     try:
         config = json.loads((directory / CONFIG_FILE).read_bytes())
         tensors = load_file(directory / WEIGHTS_FILE)
@@ -51,7 +54,7 @@ def read_directory(directory: Path) -> AdapterWeights:
 
 
 def read_tensors(source: AdapterTensors) -> AdapterWeights:
-    """Raises InvalidAdapter."""
+    """Return the weights of an adapter that came as tensors; raise InvalidAdapter if it cannot be used."""
     try:
         tensors = {name: from_data(data, f"tensor {name}") for name, data in source.tensors.items()}
     except InvalidParameter as error:
@@ -60,7 +63,7 @@ def read_tensors(source: AdapterTensors) -> AdapterWeights:
 
 
 def read_weights(tensors: Mapping[str, torch.Tensor], config: Mapping[str, Any] | None) -> AdapterWeights:
-    """Raises InvalidAdapter."""
+    """Return weights by the model's modules, scaled; raise InvalidAdapter if they cannot be used."""
     if config is not None:
         _check(config)
     pairs = _pairs(tensors)
@@ -70,6 +73,7 @@ def read_weights(tensors: Mapping[str, torch.Tensor], config: Mapping[str, Any] 
 
 
 def _check(config: Mapping[str, Any]) -> None:
+    """Raise InvalidAdapter for a configuration of a kind that cannot be served."""
     if config.get("peft_type") != "LORA":
         raise InvalidAdapter(f"only adapters of type LORA are taken. Given: {config.get('peft_type')}")
     for key in UNSUPPORTED_KEYS:
@@ -86,7 +90,7 @@ def _check(config: Mapping[str, Any]) -> None:
 
 
 def _pairs(tensors: Mapping[str, torch.Tensor]) -> dict[str, dict[str, torch.Tensor]]:
-    """Both matrices of each module, A and B."""
+    """Return the matrices of each module, A and B."""
     pairs: dict[str, dict[str, torch.Tensor]] = {}
     for name, tensor in tensors.items():
         match = TENSOR_NAME.fullmatch(name.removeprefix(PREFIX))
@@ -128,7 +132,7 @@ def _scale(module: str, rank: int, config: Mapping[str, Any]) -> float:
 
 
 def _by_pattern(module: str, patterns: Mapping[str, Any] | None, default: Any) -> Any:
-    """The value of the first pattern that the module's name ends with, as PEFT reads them."""
+    """Return the value of the first pattern that the module's name ends with, as PEFT reads them."""
     for pattern, value in (patterns or {}).items():
         if re.fullmatch(rf"(.*\.)?({pattern.removeprefix('^')})", module):
             return value

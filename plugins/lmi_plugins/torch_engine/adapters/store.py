@@ -1,4 +1,4 @@
-"""Which adapters there are, which of them are in main memory, and which are on the device."""
+"""Knows which adapters there are, which are in main memory, and which are on the device."""
 
 from collections import OrderedDict
 from collections.abc import Callable
@@ -20,7 +20,7 @@ Source = Path | AdapterTensors
 
 
 class AdapterStore:
-    """Keeps the adapters that were used last, `max_loras` on the device and `max_cpu_loras` in main memory.
+    """The adapters by name, of which those used last are kept: on the device and, more of them, in main memory.
 
     One with a directory is read again when it is asked for; one that came as tensors is gone when others displace it.
     Only `read` may be called beside the engine's own thread.
@@ -40,17 +40,17 @@ class AdapterStore:
 
     @property
     def modules(self) -> dict[str, tuple[int, int]]:
-        """Those that can be adapted, by name: how many numbers each takes and gives."""
+        """The sizes of each module that can be adapted: how many numbers it takes and gives for a token."""
         return self._layers.modules
 
     def read(self, source: Source) -> AdapterWeights:
-        """Raises InvalidAdapter also where the weights do not fit the model."""
+        """Return an adapter's weights; raise InvalidAdapter if they cannot be read or do not fit the model."""
         weights = read_directory(source) if isinstance(source, Path) else read_tensors(source)
         self._layers.check(weights)
         return weights
 
     def add(self, name: str, source: Source, weights: AdapterWeights) -> None:
-        """In place of one of that name; what runs with that one goes on with it."""
+        """Give an adapter a name; sequences that run with another one of that name go on with theirs."""
         if name in self._by_name:
             self.remove(name)
         adapter = Adapter(name, source if isinstance(source, Path) else None, weights)
@@ -58,13 +58,13 @@ class AdapterStore:
         self._remember(adapter)
 
     def remove(self, name: str) -> None:
-        """Its sequences hold it as long as they need it. Raises AdapterNotFound."""
+        """Forget an adapter, which its sequences hold as long as they run; raise AdapterNotFound if there is none."""
         adapter = self.get(name)
         del self._by_name[name]
         self._in_memory.pop(adapter, None)
 
     def get(self, name: str) -> Adapter:
-        """Raises AdapterNotFound."""
+        """Return the adapter of that name, as the one used last; raise AdapterNotFound if there is none."""
         if name not in self._by_name:
             known = ", ".join(sorted(self._by_name)) or "this model has none"
             raise AdapterNotFound(f"there is no adapter `{name}`.{did_you_mean(name, self._by_name)} Known: {known}")
@@ -74,13 +74,13 @@ class AdapterStore:
         return adapter
 
     def begin(self, chunks: Items[Chunk]) -> None:
-        """For the next forward passes, which are over these chunks; `prepare` comes before."""
+        """Make the next forward passes those of these chunks, for which `prepare` was called."""
         adapters = [chunk.sequence.adapter for chunk in chunks]
         slots = [None if adapter is None else self._slots[adapter.serial] for adapter in adapters]
         self._layers.begin(slots, [len(chunk) for chunk in chunks])
 
     def prepare(self, chunks: Items[Chunk]) -> dict[Adapter | None, str]:
-        """Put on the device what the chunks need; gives those that cannot be, and why."""
+        """Put the adapters of the chunks on the device; return those that cannot be there, and why."""
         failed: dict[Adapter | None, str] = {}
         needed = {adapter: None for chunk in chunks if (adapter := chunk.sequence.adapter) is not None}
         for adapter in needed:
@@ -127,7 +127,7 @@ def require_store(store: AdapterStore | None) -> AdapterStore:
 
 
 def open_store(options: EngineOptions, model: PreTrainedModel, run_tokens: Callable[[int], object]) -> AdapterStore:
-    """With the adapters that are there from the start; raises ConfigurationError. `run_tokens`: see LoraLayers."""
+    """Return a store of the options' adapters; raise ConfigurationError for a wrong one. `run_tokens`: see LoraLayers."""
     layers = LoraLayers(model, options.max_loras, options.max_lora_rank, run_tokens)
     store = AdapterStore(layers, options.max_loras, options.max_cpu_loras or options.max_loras)
     for name, directory in options.adapters.items():

@@ -1,4 +1,4 @@
-"""Attention over the paged cache, in the form that transformers' models call it."""
+"""Attention over the paged cache, in the form in which transformers' models call it."""
 
 from abc import ABC, abstractmethod
 from typing import Any, NamedTuple
@@ -14,19 +14,19 @@ class AttentionOptions(NamedTuple):
     """How one layer attends."""
 
     scale: float | None
-    window: int | None  # a token sees so many tokens, itself among them
+    window: int | None  # tokens that one token sees, itself among them
     softcap: float | None
     sinks: torch.Tensor | None  # [heads], a logit beside those of the keys
 
 
 class AttentionStep(ABC):
-    """Does the attention of one forward pass; each layer calls it in turn."""
+    """The attention of one forward pass, which each layer calls in turn."""
 
     @abstractmethod
     def attend(
         self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, options: AttentionOptions
     ) -> torch.Tensor:
-        """query, key, value: [1, heads, tokens, size]; gives [1, tokens, heads, size of a value]."""
+        """Return the output, [1, tokens, heads, size of a value], for [1, heads, tokens, size] each."""
 
 
 class UnsupportedAttention(Exception):
@@ -48,7 +48,7 @@ def paged_attention(
     position_ids: torch.Tensor | None = None,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
-    """What a model calls where `attn_implementation` is `lmi_paged`; the step comes down from the model's arguments."""
+    """Serve a model whose `attn_implementation` is `lmi_paged` by the step that is among the model's arguments."""
     unknown = [name for name, argument in kwargs.items() if isinstance(argument, torch.Tensor)]
     if unknown or attention_mask is not None or not getattr(module, "is_causal", True):
         raise UnsupportedAttention(f"{type(module).__name__} attends in its own way {unknown}")
@@ -57,7 +57,7 @@ def paged_attention(
 
 
 class LayoutProbe(AttentionStep):
-    """Learns from one forward pass what each layer keeps of a token."""
+    """A stand-in for attention that learns from one forward pass what each layer keeps of a token."""
 
     def __init__(self) -> None:
         self.shapes: dict[int, LayerShape] = {}

@@ -9,7 +9,8 @@ import torch
 
 def multiplies(dtype: torch.dtype) -> bool:
     """Return whether this build of torch and this CPU have products of that type."""
-    if not torch.backends.mkldnn.is_available():
+    available: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+    if not available:
         return False
     return dtype == torch.float32 or (dtype == torch.bfloat16 and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported()))
 

@@ -1,4 +1,4 @@
-"""How many threads compute at once on the CPU."""
+"""Chooses how many threads compute at once on the CPU."""
 
 import torch
 from transformers import PreTrainedModel
@@ -8,17 +8,17 @@ FEW_TOKENS = 64  # in a step; with more, it helps such a model too
 
 
 class Threads:
-    """As many as torch takes by itself, or as were asked for; for a small model, one in steps of few tokens."""
+    """The threads of steps: torch's own number or what was asked for, and one for small steps of small models."""
 
     def __init__(self, model: PreTrainedModel, asked_for: int | None) -> None:
         if asked_for is not None:
             torch.set_num_threads(asked_for)
-        self._most = torch.get_num_threads()
+        self._max = torch.get_num_threads()
         parameters = sum(parameter.numel() for parameter in model.parameters())
-        self._for_few = 1 if asked_for is None and parameters < FEW_PARAMETERS else self._most
+        self._for_few = 1 if asked_for is None and parameters < FEW_PARAMETERS else self._max
         self.use(1)
 
     def use(self, tokens: int) -> None:
-        """For a step with so many."""
-        if self._for_few != self._most:
-            torch.set_num_threads(self._for_few if tokens <= FEW_TOKENS else self._most)
+        """Set the number of threads for a step of that many tokens."""
+        if self._for_few != self._max:
+            torch.set_num_threads(self._for_few if tokens <= FEW_TOKENS else self._max)

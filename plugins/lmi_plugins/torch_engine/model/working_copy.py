@@ -1,4 +1,4 @@
-"""Keys and values of the sequences that decode, side by side, as attention reads them."""
+"""A contiguous copy of the keys and values of decoding sequences."""
 
 import torch
 

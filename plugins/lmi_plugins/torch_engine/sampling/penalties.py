@@ -20,7 +20,7 @@ class Bias(LogitsProcessor):
 
 
 class RepetitionPenalty(LogitsProcessor):
-    """Divides the scores of tokens that have occurred, in the prompt too, as in transformers; negative ones multiply."""
+    """Lowers the scores of tokens that have occurred, in the prompt too, by a factor, as in transformers."""
 
     def applies(self, parameters: SamplingParameters) -> bool:
         return parameters.repetition_penalty != 1

@@ -1,4 +1,4 @@
-"""Makes the scores that next tokens are chosen by of the model's logits."""
+"""Turns the model's logits into the scores by which next tokens are chosen."""
 
 from collections.abc import Sequence as Items
 
@@ -35,8 +35,8 @@ def process(
     """Return the scores of logits, [rows, vocabulary], float32. A batch that asks for nothing comes back as it is.
 
     Each row passes what its request asks for of these, in this order: bias, repetition penalty, frequency and presence
-    penalty, no_repeat_ngram_size, bad sequences and texts, allowed tokens, min_length, guide, end of the reasoning; then,
-    where it is sampled: temperature, top-k, top-p, min_p, typical_p.
+    penalty, no_repeat_ngram_size, bad sequences and texts, allowed tokens, min_length, guide, end of the reasoning;
+    then, where it is sampled: temperature, top-k, top-p, min_p, typical_p.
     """
     rows: dict[LogitsProcessor, list[int]] = {}
     for row, sequence in enumerate(sequences):

@@ -1,4 +1,4 @@
-"""What a sequence's keys and values depend on besides its tokens."""
+"""The adapter and the soft prompt of a sequence, on which its keys and values depend besides its tokens."""
 
 from hashlib import sha256
 

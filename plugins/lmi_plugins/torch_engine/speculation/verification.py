@@ -1,4 +1,4 @@
-"""Which of the drafted tokens the model would have chosen itself."""
+"""Finds out which of the drafted tokens the model would have chosen itself."""
 
 from collections.abc import Callable
 from collections.abc import Sequence as Items
@@ -35,7 +35,7 @@ class Check:
 
 
 def begin_checks(batch: StepBatch, logits: torch.Tensor, total: Acceptance) -> list[Check]:
-    """Take the drafts off the sequences that the batch has computed with one, each to be checked by its logits."""
+    """Take the drafts of the batch off their sequences, each to be checked by its own rows of the logits."""
     checks = []
     for chunk in batch.chunks:
         if chunk.draft is not None:

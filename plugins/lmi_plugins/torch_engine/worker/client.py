@@ -42,7 +42,7 @@ class EngineClient:
     """An engine in a worker process. When it dies, what it worked on fails and a new one is started."""
 
     def __init__(self, options: EngineOptions, retry_threshold: int, longest_gathering: float = 0.0) -> None:
-        """`longest_gathering`: seconds; see Gathering."""
+        """Create a client that is yet to be started; `longest_gathering`: in seconds, see Gathering."""
         self._options = options
         self._worker = EngineWorker(WORKER_TARGET, self._greet, self._deliver, self._fail_all, retry_threshold)
         self._max_length = 0
@@ -54,7 +54,7 @@ class EngineClient:
 
     @property
     def process_id(self) -> int | None:
-        """The worker's, for those who watch or test it."""
+        """The process id of the worker, for those who watch or test it."""
         return self._worker.process_id
 
     @property
@@ -63,22 +63,22 @@ class EngineClient:
 
     @property
     def why_unhealthy(self) -> str:
-        """While it is."""
+        """The reason for which requests are refused, while they are."""
         return self._worker.why_unhealthy
 
     @property
     def adapters(self) -> list[str]:
-        """Those that a request can name, as far as the worker told."""
+        """The adapters that a request can name, as the worker told them last."""
         return self._adapters
 
     async def load_adapter(self, name: str, source: str | AdapterTensors) -> None:
-        """From a directory, or from tensors, which a new worker will not have. Raises InvalidAdapter."""
+        """Load an adapter from a directory, or from tensors, which a new worker will not have. Raise InvalidAdapter."""
         await self._change_adapters(LoadAdapter(str(next(self._ids)), name, source))
         directories = {name: source} if isinstance(source, str) else {}
         self._remember_adapters(directories, name)
 
     async def unload_adapter(self, name: str) -> None:
-        """Requests that run with it go on. Raises AdapterNotFound."""
+        """Forget an adapter; requests that run with it go on. Raise AdapterNotFound if there is none."""
         await self._change_adapters(UnloadAdapter(str(next(self._ids)), name))
         self._remember_adapters({}, name)
 
@@ -87,7 +87,7 @@ class EngineClient:
         return len(self._streams)
 
     async def start(self) -> int:
-        """The longest sequence that the loaded model takes. Raises ConfigurationError."""
+        """Start the worker, and return the context length of its model; raise ConfigurationError if it cannot start."""
         await self._worker.start()
         return self._max_length
 
@@ -95,7 +95,7 @@ class EngineClient:
         await self._worker.stop()
 
     def check_health(self) -> None:
-        """Raises BackendUnhealthy."""
+        """Raise BackendUnhealthy while no worker takes requests."""
         self._worker.check_health()
 
     async def generate(
@@ -105,9 +105,9 @@ class EngineClient:
         adapter: str | None = None,
         soft_prompt: TensorData | None = None,
     ) -> AsyncGenerator[GenerationStep, None]:
-        """Steps until every sequence has a finish reason, under load several of a sequence's as one.
+        """Yield steps until every sequence has a finish reason; under load, several of one sequence are merged.
 
-        Closing it frees what the engine holds for the request.
+        Closing the generator frees what the engine holds for the request.
         """
         self.check_health()
         request_id = str(next(self._ids))
@@ -136,7 +136,7 @@ class EngineClient:
             del self._calls[call.call_id]
 
     def _remember_adapters(self, directories: dict[str, str], changed: str) -> None:
-        """For a worker that has to replace this one."""
+        """Keep the directories of adapters for a worker that may have to replace this one."""
         others = {name: directory for name, directory in self._options.adapters.items() if name != changed}
         self._options = msgspec.structs.replace(self._options, adapters=others | directories)
 
@@ -158,7 +158,7 @@ class EngineClient:
         self.restarts.worked()
         for request_id, step in message.steps:
             stream = self._streams.get(request_id)
-            if stream is not None:  # else it was aborted meanwhile
+            if stream is not None:  # otherwise it was aborted meanwhile
                 stream.put(step)
         for failure in message.failures:
             stream = self._streams.pop(failure.request_id, None)

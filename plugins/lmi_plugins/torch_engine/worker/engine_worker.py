@@ -12,12 +12,12 @@ from lmi_core.errors import BackendUnhealthy, ConfigurationError
 logger = logging.getLogger(__name__)
 
 WORKER_ENVIRONMENT = {
-    # OpenMP's threads else wait in a loop: with as many threads as cores that costs more than all the rest as soon as
-    # anything else, such as the server itself, wants a core. GNU's may wait so for some microseconds, as long as it is
-    # mostly until the next operation: that is a third faster than to sleep and be woken.
+    # OpenMP's threads otherwise wait in a loop: with as many threads as cores that costs more than all the rest as soon
+    # as anything else, such as the server itself, wants a core. GNU's may wait so for some microseconds, as long as it
+    # is mostly until the next operation: that is a third faster than to sleep and be woken.
     "OMP_WAIT_POLICY": "PASSIVE",
     "GOMP_SPINCOUNT": "1000",
-    # glibc else gives logits and activations back to the system at each step, and takes them anew page by page.
+    # glibc otherwise gives logits and activations back to the system at each step, and takes them anew page by page.
     "MALLOC_MMAP_THRESHOLD_": str(64 << 20),
     "MALLOC_TRIM_THRESHOLD_": str(256 << 20),
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",  # drawn for a terminal, and this goes to a log
@@ -25,7 +25,10 @@ WORKER_ENVIRONMENT = {
 
 
 class EngineWorker:
-    """Whoever uses it greets each worker, which raises ConfigurationError, and hears what it sends and why it died."""
+    """A supervised worker, for a client that greets each new one, and hears what it sends and why it died.
+
+    `greet` may raise ConfigurationError: what it asked the worker to load is wrong.
+    """
 
     def __init__(
         self,
@@ -50,7 +53,7 @@ class EngineWorker:
         return self._worker.process_id if self._worker else None
 
     async def start(self) -> None:
-        """Raises ConfigurationError."""
+        """Start the worker and watch over it; raise ConfigurationError if it cannot begin."""
         worker = await self._start_worker()
         self._supervisor = asyncio.create_task(self._supervise(worker))
 
@@ -64,12 +67,12 @@ class EngineWorker:
         self._lose("the engine was stopped")
 
     def check_health(self) -> None:
-        """Raises BackendUnhealthy."""
+        """Raise BackendUnhealthy while no worker takes messages."""
         if self._worker is None:
             raise BackendUnhealthy(self.why_unhealthy)
 
     def send(self, message: bytes) -> None:
-        """Raises BackendUnhealthy."""
+        """Send a message to the worker; raise BackendUnhealthy while there is none."""
         self.check_health()
         assert self._worker is not None
         self._worker.send(message)

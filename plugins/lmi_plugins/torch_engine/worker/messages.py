@@ -1,4 +1,4 @@
-"""What goes into the torch engine. Imports no torch: the process that asks for text need not have it."""
+"""What goes into the torch engine. It imports no torch: the process that asks for text need not have it."""
 
 from typing import Any, Literal
 
@@ -11,7 +11,7 @@ TensorType = Literal["float32", "float16", "bfloat16"]
 
 
 class TensorData(msgspec.Struct, array_like=True, frozen=True):
-    """A tensor as bytes: contiguous, little-endian. Its type is torch's name: float32, float16 or bfloat16."""
+    """A tensor as bytes, contiguous and little-endian, with torch's name of its type."""
 
     dtype: TensorType
     shape: list[int]
@@ -19,7 +19,7 @@ class TensorData(msgspec.Struct, array_like=True, frozen=True):
 
 
 class AdapterTensors(msgspec.Struct, array_like=True, frozen=True):
-    """A LoRA adapter without files: tensors named as PEFT names them in adapter_model.safetensors."""
+    """A LoRA adapter without files, with tensors named as in PEFT's adapter_model.safetensors."""
 
     tensors: dict[str, TensorData]
     config: dict[str, Any] | None = None  # adapter_config.json; None: B times A is added as it is, of any rank
@@ -46,7 +46,7 @@ class ReasoningLimit(msgspec.Struct, array_like=True, frozen=True):
 
 
 class SamplingParameters(msgspec.Struct, array_like=True, frozen=True):
-    """How the next token is chosen. Temperature 0 is greedy; `top_k` of 0 or -1 and `top_p` of 1 keep every token."""
+    """The choice of a request's tokens. Temperature 0 is greedy; `top_k` 0 or -1 and `top_p` 1 keep all tokens."""
 
     temperature: float = 0.0
     top_k: int = 0
@@ -93,12 +93,12 @@ class SamplingParameters(msgspec.Struct, array_like=True, frozen=True):
 
     @property
     def num_sequences(self) -> int:
-        """How many sequences the request is answered with."""
+        """The number of sequences that the request is answered with."""
         return max(self.num_samples, self.num_beams)
 
 
 class EngineRequest(msgspec.Struct, array_like=True, frozen=True):
-    """One prompt to go on from. The id is the caller's, unique among the requests that the engine still works on."""
+    """A prompt to continue. The id is the caller's, and unique among the requests that the engine still works on."""
 
     request_id: str
     prompt_ids: list[int]
@@ -113,7 +113,7 @@ class EngineRequest(msgspec.Struct, array_like=True, frozen=True):
 
 
 class EngineOptions(msgspec.Struct, array_like=True, frozen=True):
-    """What an engine is created from."""
+    """The options that an engine is loaded with."""
 
     model: str  # a directory, or a model id on the Hugging Face hub
     revision: str | None = None

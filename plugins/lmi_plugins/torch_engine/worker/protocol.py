@@ -1,4 +1,4 @@
-"""What the torch backend and its worker say to each other."""
+"""The messages between the torch backend and its worker."""
 
 import msgspec
 
@@ -15,41 +15,51 @@ from lmi_plugins.torch_engine.worker.messages import AdapterTensors, EngineOptio
 
 
 class Load(msgspec.Struct, tag=True):
-    """To the worker, first and once."""
+    """The first message to the worker: what to load."""
 
     options: EngineOptions
 
 
 class Submit(msgspec.Struct, tag=True):
+    """A request to begin."""
+
     request: EngineRequest
 
 
 class Abort(msgspec.Struct, tag=True):
+    """A request to drop."""
+
     request_id: str
 
 
 class LoadAdapter(msgspec.Struct, tag=True):
+    """A call that is answered once the adapter is loaded."""
+
     call_id: str
     name: str
     source: str | AdapterTensors  # str: a directory
 
 
 class UnloadAdapter(msgspec.Struct, tag=True):
+    """A call that is answered once the adapter is forgotten."""
+
     call_id: str
     name: str
 
 
 class Started(msgspec.Struct, tag=True):
-    """From the worker: its process runs and reads."""
+    """The first message of the worker: its process runs and reads."""
 
 
 class Loaded(msgspec.Struct, tag=True):
+    """The end of a start: the model takes requests."""
+
     max_length: int
     adapters: list[str]
 
 
 class LoadFailed(msgspec.Struct, tag=True):
-    """The model directory is at fault; the worker ends."""
+    """The end of a worker that could not load its model, by a fault of the model's directory."""
 
     message: str
 
@@ -77,7 +87,7 @@ _ERRORS: dict[str, type[LmiError]] = {
 
 
 class AdapterAnswer(msgspec.Struct, tag=True):
-    """To a call that loads or unloads."""
+    """The answer to a call that loads or unloads an adapter."""
 
     call_id: str
     names: list[str]  # of all adapters that there are now
@@ -85,7 +95,7 @@ class AdapterAnswer(msgspec.Struct, tag=True):
 
 
 class Steps(msgspec.Struct, tag=True):
-    """All that one engine step gave."""
+    """What requests get from one step of the engine."""
 
     steps: list[tuple[str, GenerationStep]]
     failures: list[Failure]

@@ -30,11 +30,11 @@ from lmi_plugins.torch_engine.worker.protocol import (
 logger = logging.getLogger(__name__)
 
 # Seconds: between two messages of a burst at most, and from its first to its last, while nothing else waits.
-BURST_GAP, LONGEST_BURST = 0.0003, 0.003
+BURST_GAP, MAX_BURST = 0.0003, 0.003
 
 
 def run(channel: Channel) -> None:
-    """The worker's `target`: load what the first message says, then serve for ever."""
+    """Load what the first message says, then serve for ever: the worker's `target`."""
     channel.send(encode(Started()))
     first = decode_to_worker(channel.receive())
     assert isinstance(first, Load), first
@@ -50,6 +50,7 @@ def run(channel: Channel) -> None:
 
 
 def load(options: EngineOptions) -> Engine:
+    """Return an engine for the options; raise ConfigurationError if it cannot be loaded."""
     logger.info("loading %s", options.model)
     tokenizer = HuggingFaceTokenizer.load(options.model, options.revision, options.trust_remote_code)
     return Engine.load(options, tokenizer)
@@ -71,9 +72,9 @@ def serve_once(engine: Engine, loader: AdapterLoader, channel: Channel) -> None:
 
 
 def burst(channel: Channel) -> Iterator[bytes]:
-    """The next message, waited for, and those right behind it: what was sent together runs together from the start."""
+    """Yield the next message, and those right behind it, so that what was sent together begins together."""
     message: bytes | None = channel.receive()
-    last_look = time.monotonic() + LONGEST_BURST
+    last_look = time.monotonic() + MAX_BURST
     while message is not None:
         yield message
         message = channel.pending()
@@ -83,6 +84,7 @@ def burst(channel: Channel) -> Iterator[bytes]:
 
 
 def answer_adapter_calls(engine: Engine, loader: AdapterLoader, channel: Channel) -> None:
+    """Send the answers of the calls that are done, which are waited for while nothing runs."""
     if not engine.has_work:
         loader.wait()
     for answer in loader.answers():
@@ -90,7 +92,7 @@ def answer_adapter_calls(engine: Engine, loader: AdapterLoader, channel: Channel
 
 
 def handle(engine: Engine, loader: AdapterLoader, message: bytes) -> list[Failure]:
-    """The failure of a request that the engine refuses, if it does."""
+    """Do what a message says; return the failure of a request that the engine refuses."""
     match decode_to_worker(message):
         case Submit(request):
             try:

@@ -9,7 +9,7 @@ from lmi_plugins.torch_engine.results import extend_step
 
 
 class StepQueue:
-    """Steps of the same sequence are added up while nobody reads them."""
+    """The unread steps of one request; those of the same sequence are merged while nobody reads them."""
 
     def __init__(self, sequences: int, on_complete: Callable[[], None]) -> None:
         self._steps: dict[int, GenerationStep] = {}  # not read yet, by sequence
@@ -19,6 +19,7 @@ class StepQueue:
         self._ready = asyncio.Event()
 
     def put(self, step: GenerationStep) -> None:
+        """Add a step to what can be read."""
         earlier = self._steps.get(step.sequence_index)
         if earlier is None:
             self._steps[step.sequence_index] = step
@@ -31,18 +32,18 @@ class StepQueue:
         self._ready.set()
 
     def fail(self, error: LmiError) -> None:
-        """Once what was put before is read."""
+        """Have `get` raise the error once all earlier steps are read."""
         self._error = error
         self._on_complete()
         self._ready.set()
 
     @property
     def read(self) -> bool:
-        """Whether all that will ever come was read."""
+        """Whether every step that will ever come was read."""
         return not self._unfinished and not self._steps
 
     async def get(self) -> GenerationStep:
-        """Raises LmiError."""
+        """Return the next step, waiting for it; raise the error that the request has failed with."""
         while not self._steps:
             if self._error is not None:
                 raise self._error

@@ -1,4 +1,4 @@
-"""Tensors to bytes and back, for messages."""
+"""Converts tensors to bytes and back, for messages."""
 
 import torch
 
@@ -9,17 +9,18 @@ TYPES: dict[TensorType, torch.dtype] = {"float32": torch.float32, "float16": tor
 
 
 def to_data(tensor: torch.Tensor) -> TensorData:
-    """Raises StopIteration for types that do not travel."""
+    """Return a tensor as data of a message; raise StopIteration for types that messages cannot hold."""
     name = next(name for name, dtype in TYPES.items() if dtype == tensor.dtype)
     return TensorData(name, list(tensor.shape), to_bytes(tensor))
 
 
 def to_bytes(tensor: torch.Tensor) -> bytes:
+    """Return the elements of a tensor of any type, contiguous and little-endian."""
     return tensor.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes()
 
 
 def from_data(data: TensorData, what: str) -> torch.Tensor:
-    """Raises InvalidParameter where the bytes are not as many as the shape says."""
+    """Return the tensor of a message, `what` to errors; raise InvalidParameter if its bytes do not fit its shape."""
     dtype, count = TYPES[data.dtype], 1
     for size in data.shape:
         count *= size

@@ -1,4 +1,4 @@
-"""LoRA adapters by task id, as requests bring them; the engine keeps as many as it has room for."""
+"""Keeps the LoRA adapters that requests bring, by task id."""
 
 from hashlib import sha256
 
@@ -12,14 +12,14 @@ PREFIX = "lora_task_id="
 
 
 class LoraCache:
-    """The engine's own store of adapters evicts the one whose last use is the longest ago."""
+    """Adapters by task id, in the engine's own store, which evicts the least recently used one."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._digests: dict[str, bytes] = {}  # of what was loaded by each name, also of what was evicted since
 
     def adapter(self, request: InferenceRequest) -> str | None:
-        """The name of the request's adapter, which is loaded if it brings it. Raises InvalidParameter."""
+        """Return the name of the request's adapter, loaded if the request brings it; raise InvalidParameter."""
         if "lora_task_id" not in request.tensors:
             return None
         name = f"{PREFIX}{request.tensors['lora_task_id'].array().item()}"
@@ -37,7 +37,7 @@ class LoraCache:
         return [name for name in self._engine.adapters.names if name.startswith(PREFIX)]
 
     def _load(self, name: str, weights: Tensor, config: Tensor) -> None:
-        """Unless it is there already; other weights than it had take their place."""
+        """Load an adapter unless it is there with the same weights already."""
         digest = sha256(weights.dtype.encode() + weights.data + config.data).digest()
         if name in self._names and self._digests.get(name) == digest:
             return

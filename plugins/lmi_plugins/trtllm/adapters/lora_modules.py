@@ -1,4 +1,4 @@
-"""Which of a model's modules a row of `lora_config` means.
+"""Finds the modules of a model that a row of `lora_config` means.
 
 The ids are TensorRT-LLM's: https://nvidia.github.io/TensorRT-LLM/advanced/lora.html#lora-module-id-mapping. In a gated
 MLP, 5 is what the activation goes over and 7 what it gates, as NVIDIA's converter of adapters has it.
@@ -31,7 +31,7 @@ SEPARATE_QKV = (1, 2, 3)
 
 
 def find_modules(module_id: int, layer: int, names: Iterable[str]) -> list[str]:
-    """The one that is meant, or query, key and value where they are separate; none where the model has no such."""
+    """Return the module that is meant, or query, key and value if they are separate; none if the model has no such."""
     own = [name for name in names if _layer(name) == layer]
     found = _find(module_id, own)
     if found is not None:
@@ -49,5 +49,5 @@ def _find(module_id: int, names: list[str]) -> str | None:
 
 
 def _layer(name: str) -> int | None:
-    """The first number in `model.layers.3.self_attn.q_proj`."""
+    """Return the number of a module's layer, 3 in `model.layers.3.self_attn.q_proj`."""
     return next((int(part) for part in name.split(".") if part.isdigit()), None)

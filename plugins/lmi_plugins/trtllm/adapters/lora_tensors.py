@@ -1,4 +1,4 @@
-"""LoRA adapters as TensorRT-LLM takes them, a row for each module of each layer, as the torch engine takes them."""
+"""Converts LoRA adapters from TensorRT-LLM's form, a row for each module of each layer, to the torch engine's."""
 
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
@@ -13,7 +13,7 @@ Modules = Mapping[str, tuple[int, int]]  # by name: how many numbers each takes 
 
 
 class Row(NamedTuple):
-    """Of `lora_config`."""
+    """A row of `lora_config`."""
 
     module_id: int
     layer: int
@@ -21,7 +21,7 @@ class Row(NamedTuple):
 
 
 def adapter_tensors(weights: Tensor, config: Tensor, modules: Modules) -> AdapterTensors:
-    """Raises InvalidParameter where a row does not fit the model."""
+    """Return an adapter for the torch engine; raise InvalidParameter for a row that does not fit the model."""
     tensors: dict[str, TensorData] = {}
     size = weights.shape[1] * ELEMENT_SIZES[weights.dtype]
     for place, numbers in enumerate(config.array().tolist()):
@@ -36,7 +36,7 @@ def adapter_tensors(weights: Tensor, config: Tensor, modules: Modules) -> Adapte
 
 
 def _matrices(place: int, row: Row, data: bytes, weights: Tensor, modules: Modules) -> Iterator[tuple[str, TensorData]]:
-    """By PEFT's names. A row is [rank, in], then [out, rank], then padding."""
+    """Yield a row's matrices by PEFT's names. A row is [rank, in], then [out, rank], then padding."""
     names = find_modules(row.module_id, row.layer, modules)
     if not names or row.rank < 1:
         known = ", ".join(f"{number} ({name})" for number, name in MODULE_NAMES.items())

@@ -1,4 +1,4 @@
-"""What people hand over as tensors, as tensors."""
+"""Makes tensors of what people hand over as such."""
 
 import sys
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ INTEGERS = "biu"
 
 
 def as_tensor(value: object, dtype: TensorType) -> Tensor:
-    """Arrays keep their type; what has none, such as a list, becomes one of `dtype`. Raises ValueError."""
+    """Return a tensor; arrays keep their type, and lists get `dtype`. Raise ValueError for what is none."""
     if isinstance(value, Tensor):
         return value
     torch = sys.modules.get("torch")

@@ -14,10 +14,13 @@ LAST_ID = 2**64 - 1
 
 
 class InferenceRequest:
-    """Tensors are numpy's, torch's, `Tensor`, or lists. Raises InvalidParameter for whatever no model could take."""
+    """A request whose tensors are right for some model; they are given as numpy's, torch's, `Tensor`, or lists."""
 
     def __init__(self, request_id: int, tensors: Mapping[str, Any], bad_texts: Sequence[str] = ()) -> None:
-        """`bad_texts` never come, however they are split into tokens; TensorRT-LLM has only `bad_words_list`."""
+        """Check the tensors; raise InvalidParameter for whatever no model could take.
+
+        `bad_texts` never come, however they are split into tokens; TensorRT-LLM has only `bad_words_list`.
+        """
         if isinstance(request_id, bool) or not isinstance(request_id, int) or not 0 <= request_id <= LAST_ID:
             raise InvalidParameter(f"`request_id` must be an integer from 0 to {LAST_ID}. Given: {request_id!r}")
         self.request_id = request_id
@@ -42,18 +45,18 @@ class InferenceRequest:
 
     @property
     def output_length(self) -> int:
-        """The most tokens to generate."""
+        """The number of tokens to generate at most."""
         return int(self.number("request_output_len", 0))
 
     def number(self, name: str, default: float) -> float:
-        """Of a tensor with a single one."""
+        """Return the only number of a tensor, or the default if it is not given."""
         if name not in self.tensors:
             return default
         value: float = self.tensors[name].array().item()
         return value
 
     def ids(self, name: str) -> list[int]:
-        """All of a tensor's; none where it is not given."""
+        """Return all ids of a tensor; none if it is not given."""
         ids: list[int] = self.tensors[name].array().ravel().tolist() if name in self.tensors else []
         return ids
 

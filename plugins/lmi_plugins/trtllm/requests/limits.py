@@ -1,4 +1,4 @@
-"""The longest requests that a model takes, as they are told when TensorRT-LLM builds an engine."""
+"""The limits of requests, as they are set when TensorRT-LLM builds an engine."""
 
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class RequestLimits(msgspec.Struct, frozen=True):
-    """None: as the model's context and memory allow."""
+    """Limits on the requests of a model; None: as its context and memory allow."""
 
     max_input_len: int | None = None  # tokens of a prompt
     max_output_len: int | None = None  # tokens to generate
@@ -24,7 +24,7 @@ class RequestLimits(msgspec.Struct, frozen=True):
         return min([each for each in (self.max_input_len, self.max_num_tokens) if each is not None], default=None)
 
     def check(self, request: "InferenceRequest") -> None:
-        """Raises ContextLengthExceeded or InvalidParameter."""
+        """Raise ContextLengthExceeded or InvalidParameter for a request beyond a limit."""
         length = len(request.input_ids)
         for name in ("max_input_len", "max_num_tokens"):
             most = getattr(self, name)

@@ -1,4 +1,4 @@
-"""What a request's tensors must be for one model."""
+"""Checks the tensors of requests against a model."""
 
 from lmi_core.errors import ContextLengthExceeded, InvalidParameter
 from lmi_plugins.trtllm.requests.inference_request import InferenceRequest
@@ -6,7 +6,7 @@ from lmi_plugins.trtllm.requests.word_lists import read_words
 
 
 def check_model(request: InferenceRequest, vocabulary: int, hidden_size: int, max_length: int) -> None:
-    """Raises InvalidParameter or ContextLengthExceeded."""
+    """Raise InvalidParameter or ContextLengthExceeded for a request that this model cannot take."""
     tensors = request.tensors
     table = tensors.get("prompt_embedding_table")
     virtual = 0 if table is None else table.shape[-2]
@@ -36,7 +36,7 @@ def _check_ids(name: str, ids: list[int], vocabulary: int) -> None:
 
 
 def _uses_table(request: InferenceRequest, vocabulary: int) -> bool:
-    """Else the engine puts all of it before the input."""
+    """Return whether the input has the ids of its prompt table; otherwise the engine puts the table before it."""
     return max(request.input_ids) >= vocabulary
 
 

@@ -1,4 +1,4 @@
-"""TensorRT-LLM's request as the torch engine takes it."""
+"""Translates TensorRT-LLM's requests to the torch engine's."""
 
 from typing import Literal
 
@@ -15,6 +15,7 @@ EARLY_STOPPING: dict[int, bool] = {0: False, 1: True}  # any other: only once no
 
 
 def engine_request(request: InferenceRequest, adapter: str | None) -> EngineRequest:
+    """Return the request that the engine takes, with the name of its adapter."""
     logits, table = request.tensors.get("draft_logits"), request.tensors.get("prompt_embedding_table")
     return EngineRequest(
         request_id=str(request.request_id),
@@ -62,7 +63,7 @@ def _parameters(request: InferenceRequest) -> SamplingParameters:
 
 
 def _temperature(request: InferenceRequest) -> float:
-    """0, which is greedy, for beams too."""
+    """Return the temperature; 0 is greedy, as beams are too."""
     samples = request.number("runtime_top_k", 0) > 0 or request.number("runtime_top_p", 0) > 0
     return request.number("temperature", 1) if samples and request.beam_width == 1 else 0.0
 

@@ -1,4 +1,4 @@
-"""What the values of a request's tensors must be, whichever model they are for."""
+"""Checks the values of a request's tensors, as far as they are wrong for any model."""
 
 import math
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from lmi_plugins.trtllm.requests.word_lists import read_words
 
 
 class Bounds(NamedTuple):
-    """Of a single number."""
+    """The bounds of a single number."""
 
     least: float
     most: float = math.inf
@@ -57,7 +57,7 @@ AT_LEAST_ONE = ("input_ids", "draft_input_ids", "lora_config", "prompt_embedding
 
 
 def check_values(tensors: Mapping[str, Tensor]) -> None:
-    """Raises InvalidParameter."""
+    """Raise InvalidParameter for values that no model could take."""
     for name, bounds in BOUNDS.items():
         if name in tensors and not bounds.hold(value := tensors[name].array().item()):
             raise InvalidParameter(f"`{name}` must be {bounds}. Given: {value:g}")
@@ -89,7 +89,7 @@ def _check_numbers(name: str, tensor: Tensor) -> None:
 
 
 def _check_sizes(tensors: Mapping[str, Tensor]) -> None:
-    """Tensors that must be as long as others."""
+    """Raise InvalidParameter for tensors that are not as long as others."""
     for name, axis, other in (("draft_logits", 0, "draft_input_ids"), ("lora_weights", 0, "lora_config")):
         if name in tensors and tensors[name].shape[axis] != tensors[other].shape[0]:
             raise InvalidParameter(
@@ -103,7 +103,7 @@ def _check_sizes(tensors: Mapping[str, Tensor]) -> None:
 
 
 def _check_beams(tensors: Mapping[str, Tensor]) -> None:
-    """What beam search goes with."""
+    """Raise InvalidParameter for what beam search does not go with."""
     width = _number(tensors, "beam_width", 1)
     if width == 1:
         return

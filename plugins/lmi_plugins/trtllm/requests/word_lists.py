@@ -1,4 +1,4 @@
-"""Words as TensorRT-LLM takes them: [1, 2, n], a row of all their token ids and one of where each word ends."""
+"""Lists of words as TensorRT-LLM has them: [1, 2, n], a row of all token ids and one of where each word ends."""
 
 from collections.abc import Sequence
 from itertools import accumulate
@@ -10,7 +10,7 @@ PADDING = -1
 
 
 def read_words(name: str, tensor: Tensor) -> list[list[int]]:
-    """Raises InvalidParameter."""
+    """Return the token ids of each word; raise InvalidParameter, which names the tensor, if they cannot be read."""
     ids, ends = tensor.array()[0].tolist()
     words: list[list[int]] = []
     begin = 0
@@ -30,7 +30,7 @@ def read_words(name: str, tensor: Tensor) -> list[list[int]]:
 
 
 def write_words(words: Sequence[Sequence[int]]) -> Tensor:
-    """For no words at all: [1, 2, 0]."""
+    """Return the tensor of words; without words it has the shape [1, 2, 0]."""
     ids = [token_id for word in words for token_id in word]
     ends = list(accumulate(len(word) for word in words))
     return Tensor.of("INT32", (1, 2, len(ids)), [*ids, *ends, *[PADDING] * (len(ids) - len(ends))])

@@ -1,4 +1,4 @@
-"""Requests for text as tensors."""
+"""Writes requests for text as tensors."""
 
 import random
 from collections.abc import Sequence
@@ -11,11 +11,14 @@ from lmi_plugins.trtllm.requests.translation import NO_END
 from lmi_plugins.trtllm.requests.word_lists import write_words
 
 
-def request_tensors(request: ValidRequest, end_ids: Sequence[int]) -> dict[str, Tensor]:
-    """TensorRT-LLM knows one end token: the model's others are stop words. Bad texts are no tensors."""
+def request_tensors(request: ValidRequest, eos_token_ids: Sequence[int]) -> dict[str, Tensor]:
+    """Return the tensors of a request, but for its bad texts, which are none.
+
+    TensorRT-LLM knows one end token; the model's others become stop words.
+    """
     parameters = request.parameters
     assert isinstance(parameters, TrtllmParameters), parameters
-    ends = [] if parameters.ignore_eos_token else list(end_ids)
+    ends = [] if parameters.ignore_eos_token else list(eos_token_ids)
     samples = parameters.samples
     numbers: dict[str, float] = {
         "streaming": parameters.num_beams == 1,

@@ -1,4 +1,4 @@
-"""Responses to requests for text, as generation steps."""
+"""Makes generation steps of the responses to requests for text."""
 
 from collections.abc import AsyncGenerator, Collection, Iterable, Iterator, Mapping
 from contextlib import aclosing
@@ -18,9 +18,9 @@ Response = Mapping[str, Tensor]
 
 
 class WrittenSequence:
-    """One of a request's, as text."""
+    """One sequence of a request, as text."""
 
-    def __init__(self, request: ValidRequest, writer: TokenWriter, end_ids: Collection[int], index: int) -> None:
+    def __init__(self, request: ValidRequest, writer: TokenWriter, eos_token_ids: Collection[int], index: int) -> None:
         parameters = request.parameters
         assert isinstance(parameters, TrtllmParameters), parameters
         self.finished = False
@@ -28,10 +28,10 @@ class WrittenSequence:
             request.prompt_ids,
             stop_sequences=parameters.stop_sequences or (),
             stop_token_sequences=[[token_id] for token_id in parameters.stop_token_ids or ()],
-            show_end=not end_ids,
+            show_end=not eos_token_ids,
             markers=request.markers,
         )
-        self._end_ids = end_ids
+        self._eos_token_ids = eos_token_ids
         self._room = parameters.max_new_tokens
         self._index = index
 
@@ -50,7 +50,7 @@ class WrittenSequence:
         return self._end([], "abort")
 
     def _finish_reason(self, token_id: int) -> FinishReason | None:
-        if token_id in self._end_ids:
+        if token_id in self._eos_token_ids:
             return "eos_token"
         if self._stream.stopped:
             return "stop_sequence"
@@ -62,12 +62,15 @@ class WrittenSequence:
 
 
 async def generation_steps(
-    responses: AsyncGenerator[Response, None], request: ValidRequest, writer: TokenWriter, end_ids: Collection[int]
+    responses: AsyncGenerator[Response, None],
+    request: ValidRequest,
+    writer: TokenWriter,
+    eos_token_ids: Collection[int],
 ) -> AsyncGenerator[GenerationStep, None]:
-    """Closing it closes `responses`, and so does a stop sequence, of which the manager knows nothing."""
+    """Yield the steps of a request. Its end closes `responses`; stop sequences are found here, not by the manager."""
     parameters = request.parameters
     assert isinstance(parameters, TrtllmParameters), parameters
-    ends = frozenset[int]() if parameters.ignore_eos_token else frozenset(end_ids)
+    ends = frozenset[int]() if parameters.ignore_eos_token else frozenset(eos_token_ids)
     sequences = [WrittenSequence(request, writer, ends, index) for index in range(parameters.num_beams)]
     try:
         async with aclosing(responses):
@@ -85,7 +88,7 @@ async def generation_steps(
 
 
 def _rows(response: Response) -> Iterator[tuple[list[int], list[float | None]]]:
-    """The ids and log probs of each sequence."""
+    """Yield the ids and log probs of each sequence."""
     ids = response["output_ids"].array()
     log_probs = response["output_log_probs"].array()[0] if "output_log_probs" in response else None
     for row, length in enumerate(response["sequence_length"].array().tolist()):
@@ -94,7 +97,7 @@ def _rows(response: Response) -> Iterator[tuple[list[int], list[float | None]]]:
 
 
 def _prefill(response: Response, request: ValidRequest, writer: TokenWriter) -> list[Token] | None:
-    """The prompt's tokens, where its logits are."""
+    """Return the prompt's tokens, if the response has its logits."""
     if "context_logits" not in response:
         return None
     ids = request.prompt_ids
@@ -103,7 +106,7 @@ def _prefill(response: Response, request: ValidRequest, writer: TokenWriter) -> 
 
 
 def _log_probs(logits: "numpy.ndarray[Any, Any]", ids: list[int]) -> list[float]:
-    """logits: [tokens, vocabulary]; of each place's token."""
+    """Return the log prob of each token by the logits of its position, [tokens, vocabulary]."""
     import numpy
 
     shifted = logits - logits.max(-1, keepdims=True)

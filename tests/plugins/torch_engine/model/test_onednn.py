@@ -21,7 +21,7 @@ def test_a_packed_weight_gives_the_same_product(rows: int, with_bias: bool) -> N
 
 
 def test_tells_which_types_it_multiplies() -> None:
-    assert onednn.multiplies(torch.float32) == torch.backends.mkldnn.is_available()
+    assert onednn.multiplies(torch.float32), "the builds of torch that this is tested with have oneDNN"
     assert not onednn.multiplies(torch.float64)
 
 

@@ -59,9 +59,9 @@ def test_bounds(wrong: dict[str, Any]) -> None:
         TrtllmParameters(**wrong)
 
 
-def request(end_ids: list[int], **parameters: Any) -> InferenceRequest:
+def request(eos_token_ids: list[int], **parameters: Any) -> InferenceRequest:
     valid = ValidRequest("a", "x", [3, 4], TrtllmParameters(**parameters))
-    return InferenceRequest(1, request_tensors(valid, end_ids))
+    return InferenceRequest(1, request_tensors(valid, eos_token_ids))
 
 
 @pytest.mark.parametrize(
