@@ -127,7 +127,7 @@ def require_store(store: AdapterStore | None) -> AdapterStore:
 
 
 def open_store(options: EngineOptions, model: PreTrainedModel, run_tokens: Callable[[int], object]) -> AdapterStore:
-    """Return a store of the options' adapters; raise ConfigurationError for a wrong one. `run_tokens`: see LoraLayers."""
+    """Return a store of the options' adapters; raise ConfigurationError for a wrong one."""
     layers = LoraLayers(model, options.max_loras, options.max_lora_rank, run_tokens)
     store = AdapterStore(layers, options.max_loras, options.max_cpu_loras or options.max_loras)
     for name, directory in options.adapters.items():

@@ -76,7 +76,7 @@ class GuideCompiler:
 
 
 def _as_format(guide: Guide) -> Format:
-    """Return the guide as a format of xgrammar's structural tags; raise InvalidParameter, ValueError or RuntimeError."""
+    """Return the guide as a format of structural tags; raise InvalidParameter, ValueError or RuntimeError."""
     if guide.kind == "structural_tag":
         form: Format = with_json_grammars(json.loads(str(guide.content))["format"], _json_grammar)
         return form

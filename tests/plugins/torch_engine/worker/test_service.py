@@ -28,7 +28,7 @@ def received(*messages: bytes | None) -> list[bytes]:
 
 
 def test_what_comes_right_behind_a_message_is_taken_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service, "LONGEST_BURST", 60.0)
+    monkeypatch.setattr(service, "MAX_BURST", 60.0)
     assert received(b"a", b"b", None, b"c", None, b"d", None, None, b"later") == [b"a", b"b", b"c", b"d"]
 
 
