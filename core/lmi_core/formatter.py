@@ -31,19 +31,19 @@ class OutputFormatter(ABC):
 
     @abstractmethod
     def format(self, output: GenerationOutput) -> bytes | list[bytes]:
-        """Called once for each generation step, the latest being `output.step`."""
+        """Return what is to be sent at a generation step, the latest being `output.step`."""
 
     def reads_log_probs(self, parameters: GenerationParameters) -> bool:
-        """Of the generated tokens. An engine need not compute what nobody reads: then they are None."""
+        """Return whether log probs of generated tokens are read; they are None where nobody reads them."""
         return True
 
     @abstractmethod
     def error(self, error: LmiError) -> bytes | list[bytes]:
-        """The end of an answer that failed, also when bytes of it were already sent."""
+        """Return the end of an answer that failed, also when bytes of it were already sent."""
 
 
 def check_sequences(formatter: OutputFormatter, requests: Iterable[ValidRequest]) -> None:
-    """Raises InvalidParameter where more sequences are asked for than the formatter can write."""
+    """Raise InvalidParameter where more sequences are asked for than the formatter can write."""
     for request in requests:
         count = request.parameters.num_sequences
         if formatter.one_sequence and count > 1:
@@ -53,7 +53,7 @@ def check_sequences(formatter: OutputFormatter, requests: Iterable[ValidRequest]
 
 
 def without_unread(formatter: OutputFormatter, requests: Iterable[ValidRequest]) -> list[ValidRequest]:
-    """Without asking for log probs that nobody reads. They also tell which of several sequences is the best."""
+    """Return the requests without log probs that nobody reads; these also tell which of several sequences is best."""
     return [
         request
         if request.parameters.num_sequences > 1 or formatter.reads_log_probs(request.parameters)
@@ -63,5 +63,5 @@ def without_unread(formatter: OutputFormatter, requests: Iterable[ValidRequest])
 
 
 def joined(data: bytes | list[bytes]) -> bytes:
-    """What a formatter returned, as one body."""
+    """Return what a formatter returned as one body."""
     return data if isinstance(data, bytes) else b"".join(data)

@@ -7,13 +7,13 @@ class Framing:
     """A route has one of another class where its clients read an answer's writes as events."""
 
     def headers(self, headers: dict[str, str]) -> dict[str, str]:
-        """Of an answer that would have these without it."""
+        """Return the headers of the framed answer, given those of the unframed one."""
         return headers
 
     def frame(self, data: bytes) -> bytes:
-        """One write."""
+        """Return one write in its frame."""
         return data
 
     def failure(self, error: LmiError) -> bytes:
-        """What follows the formatter's words for an error, once bytes were sent."""
+        """Return what follows the formatter's words for an error, once bytes were sent."""
         return b""

@@ -78,7 +78,7 @@ class GeneratedSequence:
         self.finish_reason = step.finish_reason
 
     def _read_on(self) -> None:
-        """Not at each step, as most formatters need the whole at the end alone."""
+        """Add what was not read yet; not at each step, as most formatters need the whole at the end alone."""
         if self._read < len(self.tokens):
             new = self.tokens[self._read :]
             self._read = len(self.tokens)
@@ -174,12 +174,12 @@ class GenerationOutput:
         return max(self.sequences, key=lambda sequence: sequence.cumulative_log_prob)
 
     def sequences_of(self, prompt_index: int) -> list[GeneratedSequence]:
-        """A prompt's sequences, in their own order."""
+        """Return a prompt's sequences, in their own order."""
         first = self._first[prompt_index]
         return self.sequences[first : first + self.requests[prompt_index].parameters.num_sequences]
 
     def best_sequences(self, count: int, prompt_index: int = 0) -> list[GeneratedSequence]:
-        """A prompt's `count` likeliest, likeliest first; where no more were generated, all in their own order."""
+        """Return a prompt's `count` likeliest, best first; where no more were generated, all in their own order."""
         sequences = self.sequences_of(prompt_index)
         if count >= len(sequences) or self.requests[prompt_index].parameters.best_first:
             return sequences[:count]

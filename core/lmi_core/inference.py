@@ -22,7 +22,7 @@ class ResponseWriter(ABC):
 
     @abstractmethod
     def error(self, error: LmiError) -> bytes:
-        """The end of a stream that failed once bytes of it were sent."""
+        """Return the end of a stream that failed once bytes of it were sent."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,7 +68,7 @@ class GenerationParameters(BaseModel):
 
     @property
     def most_prompt_tokens(self) -> int | None:
-        """Of a longer prompt, only so many of the last tokens are used."""
+        """The number of its last tokens that a longer prompt is cut to; None cuts none."""
         return None
 
     @property

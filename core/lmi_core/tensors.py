@@ -63,7 +63,7 @@ STRUCT_FORMATS: dict[TensorType, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """Raises ValueError where `data` is not as long as type and shape say."""
+    """A named tensor's type, shape and data. Creating one raises ValueError where these do not fit together."""
 
     dtype: TensorType
     shape: tuple[int, ...]
@@ -80,7 +80,7 @@ class Tensor:
 
     @classmethod
     def from_array(cls, array: "numpy.ndarray[Any, Any]") -> Self:
-        """Texts and bytes become BYTES. Raises ValueError for types that KServe has no name for."""
+        """Return the tensor of an array; texts and bytes become BYTES. Raise ValueError for types unknown to KServe."""
         if array.dtype.kind in "OSU":
             return cls("BYTES", array.shape, b"".join(_prefixed(element) for element in array.ravel().tolist()))
         dtype = _BY_CODE.get(array.dtype.str[1:])
@@ -91,11 +91,11 @@ class Tensor:
 
     @classmethod
     def of(cls, dtype: TensorType, shape: tuple[int, ...], numbers: Sequence[float]) -> Self:
-        """Without numpy; not for BF16 and BYTES. Raises struct.error for numbers beyond the type."""
+        """Return a tensor of numbers, without numpy; not for BF16 and BYTES. Raise struct.error beyond the type."""
         return cls(dtype, shape, struct.pack(f"<{len(numbers)}{STRUCT_FORMATS[dtype]}", *numbers))
 
     def array(self) -> "numpy.ndarray[Any, Any]":
-        """BF16 as float32, of the same values; BYTES as bytes."""
+        """Return the values as an array; BF16 as float32, of the same values, and BYTES as bytes."""
         import numpy
 
         if self.dtype == "BYTES":
@@ -124,7 +124,7 @@ class TensorBackend(ABC):
 
     @abstractmethod
     def infer(self, request_id: int, inputs: Mapping[str, Tensor]) -> AsyncGenerator[Mapping[str, Tensor], None]:
-        """Responses until the last; raises LmiError. Closing it stops the request."""
+        """Yield responses until the last; raise LmiError. Closing it stops the request."""
 
 
 def _elements(data: bytes) -> Iterator[bytes]:

@@ -10,7 +10,7 @@ class Detokenizer(ABC):
 
     @abstractmethod
     def step(self, token_id: int) -> str:
-        """The text that this id completes: whole characters only, so "" within one. Special tokens have none."""
+        """Return the text that this id completes: whole characters only, so "" within one. Special tokens have none."""
 
 
 class Tokenizer(ABC):
@@ -25,19 +25,19 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
-        """The ids of a prompt, with the special tokens that the model expects around it."""
+        """Return the ids of a prompt, with the special tokens that the model expects around it."""
 
     @abstractmethod
     def decode(self, token_ids: list[int]) -> str:
-        """The text of the ids, special tokens left out."""
+        """Return the text of the ids, special tokens left out."""
 
     @abstractmethod
     def detokenizer(self, prompt_ids: list[int]) -> Detokenizer:
-        """For the sequence that goes on from these ids: the first word keeps the blank before it."""
+        """Return one for the sequence that goes on from these ids: the first word keeps the blank before it."""
 
     @abstractmethod
     def token_bytes(self, token_id: int) -> bytes:
-        """What the token stands for, which may be a part of a character."""
+        """Return what the token stands for, which may be a part of a character."""
 
     def token_id(self, token: str) -> int | None:
         """The id of the token that the vocabulary has by exactly this name; None where it has none."""
@@ -45,8 +45,8 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def chat_template(self, with_tools: bool) -> str | None:
-        """The model's own; some models have one of their own for chats with tools."""
+        """Return the model's own template; some models have one of their own for chats with tools."""
 
     @abstractmethod
     def render_chat(self, chat: Chat, template: str) -> str:
-        """The prompt that asks for the next message. Raises InvalidPayload where the template refuses the chat."""
+        """Return the prompt that asks for the next message. Raise InvalidPayload if the template refuses the chat."""

@@ -16,9 +16,10 @@ T = TypeVar("T")
 
 
 class Restarts:
-    """Of one engine, or of the workers of one pool. `worked` begins a new row; `at_once`: the first has no wait."""
+    """The restarts in a row that one engine, or the workers of one pool, may have."""
 
     def __init__(self, threshold: int, what: str = "the engine", *, at_once: bool = False) -> None:
+        """Allow `threshold` restarts in a row, the first with no wait if `at_once`."""
         self.given_up = asyncio.Event()
         self._left = self._threshold = threshold
         self._what = what
@@ -26,14 +27,15 @@ class Restarts:
 
     @property
     def reason(self) -> str:
-        """Why it was given up."""
+        """Why it is given up."""
         return f"{self._what} died, and is given up after {self._threshold} restarts in a row (retry_threshold)"
 
     def worked(self) -> None:
+        """Begin a new row: what was started again has done its work."""
         self._left = self._threshold
 
     async def attempt(self, start: Callable[[], Awaitable[T]]) -> T | None:
-        """What `start` returned, or None once as many restarts in a row as are allowed came to nothing."""
+        """Start it anew; return what `start` returned, or None once all restarts that are allowed came to nothing."""
         delay = 0.0 if self._at_once else FIRST_DELAY
         while self._left > 0:
             self._left -= 1
@@ -49,5 +51,6 @@ class Restarts:
         return None
 
     def give_up(self) -> None:
+        """Log why it is given up, and wake who waits for `given_up`."""
         logger.critical(self.reason)
         self.given_up.set()

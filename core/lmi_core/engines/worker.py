@@ -46,18 +46,18 @@ class Channel:
         self._socket.send(message)
 
     def receive(self) -> bytes:
-        """The next message, waited for."""
+        """Wait for the next message and return it."""
         return self._socket.recv()
 
     def pending(self) -> bytes | None:
-        """The next message if one is there."""
+        """Return the next message if one is there, or None."""
         try:
             return self._socket.recv(zmq.NOBLOCK)
         except zmq.Again:
             return None
 
     def asynchronous(self) -> zmq.asyncio.Socket:
-        """This end for the running event loop; from then on it alone is to be used."""
+        """Return this end for the running event loop; from then on it alone is to be used."""
         return zmq.asyncio.Socket.shadow(self._socket)
 
     def close(self) -> None:
@@ -98,11 +98,11 @@ class Worker:
         return self._process.pid if self._process else None
 
     def send(self, message: bytes) -> None:
-        """For once the child has sent something. Never waits: what is in flight is bounded by the model's queue."""
+        """Send a message, once the child has sent one. Never waits: the model's queue bounds what is in flight."""
         cast("asyncio.Future[object]", self._socket.send(message, zmq.NOBLOCK)).result()
 
     async def receive(self) -> bytes:
-        """The next message; raises WorkerDied when the child is gone and nothing of it is left to read."""
+        """Wait for the next message; raise WorkerDied when the child is gone and nothing of it is left to read."""
         assert self._exited is not None, "start() comes first"
         received = asyncio.ensure_future(self._socket.recv())
         await asyncio.wait({received, self._exited}, return_when=asyncio.FIRST_COMPLETED)
@@ -112,7 +112,7 @@ class Worker:
         raise WorkerDied(self._exited.result())
 
     async def stop(self) -> None:
-        """To be called again where it was cancelled."""
+        """End the child. Where this was cancelled it is to be called again."""
         if self._process is not None and self._exited is not None:
             with contextlib.suppress(ProcessLookupError):
                 self._process.terminate()
@@ -128,7 +128,7 @@ class Worker:
 
 
 def main(target: str, address: str) -> None:
-    """The child: run `target` until it returns, its parent is gone, or a signal ends it."""
+    """Run `target` in the child process until it returns, its parent is gone, or a signal ends it."""
     configure_logging(os.environ.get(LOG_LEVEL_VARIABLE, "info"))
     threading.Thread(target=_exit_with_parent, daemon=True).start()
     module, _, name = target.partition(":")

@@ -61,7 +61,7 @@ class Plugins:
     formatter_functions: dict[str, FormatterFunction] = field(default_factory=dict)
 
     def register_formatter(self, formatter: type[OutputFormatter] | Callable[..., Any]) -> None:
-        """Register a class, or a function as `model.py` may have it. Raises PluginError."""
+        """Register a class, or a function as `model.py` may have it. Raise PluginError."""
         if isinstance(formatter, type) or not callable(formatter):
             self.formatters.register(formatter)
             return
@@ -71,7 +71,7 @@ class Plugins:
         self.formatter_functions[function.name] = function
 
     def custom_formatters(self, name: str | None) -> dict[str, CustomOutput]:
-        """What plugins of others add that writes answers on every route; classes do so if they are named."""
+        """Return what plugins of others write answers with on every route; classes do so if they are named."""
         found: dict[str, CustomOutput] = {**self.formatter_functions}
         if name in self.formatters and (named := self.formatters.get(str(name))).__module__ not in BUILTIN_PLUGINS:
             found[str(name)] = named
@@ -79,9 +79,9 @@ class Plugins:
 
 
 def load_plugins(plugins_directory: Path | None = None, modules: Iterable[object] = ()) -> Plugins:
-    """The built-ins, then the entry-point group `lmi`, then `plugins_directory`, then `modules` (objects with hooks).
+    """Load the built-ins, the entry-point group `lmi`, `plugins_directory`, and `modules` (objects with hooks).
 
-    Raises PluginError for one that cannot be imported, that implements an unknown hook, or that takes a taken name.
+    Raise PluginError for one that cannot be imported, that implements an unknown hook, or that takes a taken name.
     """
     manager = pluggy.PluginManager(ENTRY_POINT_GROUP)
     manager.add_hookspecs(hookspecs)

@@ -18,7 +18,7 @@ FILE_MODULE_PREFIX = "lmi_plugin_"  # of modules whose name says less than their
 
 
 def origin(plugin: object) -> str:
-    """Where a plugin class or function was written, for messages: `module.Class`, or `file.py:Class`."""
+    """Return where a plugin class or function was written: `module.Class`, or `file.py:Class`."""
     module, name = getattr(plugin, "__module__", None), getattr(plugin, "__qualname__", None)
     if module is None or name is None:
         return repr(plugin)
@@ -28,7 +28,7 @@ def origin(plugin: object) -> str:
 
 
 def _missing(plugin: type, base: type) -> list[str]:
-    """What its base declares for a subclass to give, and the plugin does not."""
+    """Return what the base declares for a subclass to give, and the plugin does not."""
     origins: dict[str, object] = {name: get_origin(kind) for name, kind in base.__annotations__.items()}
     declared = [name for name, kind in origins.items() if kind is ClassVar]
     methods = getattr(plugin, "__abstractmethods__", ())
@@ -68,5 +68,5 @@ class Registry(Generic[T]):
         return name in self._plugins
 
     def __iter__(self) -> Iterator[type[T]]:
-        """Each class once, also one that goes by several names."""
+        """Yield each class once, also one that goes by several names."""
         return iter(dict.fromkeys(self._plugins.values()))

@@ -18,7 +18,7 @@ LINES_OF_PIP = 20  # its last ones tell why it failed
 
 @dataclass(frozen=True)
 class Environment:
-    """Its packages come before the server's, which are there too."""
+    """A model's own environment, whose packages come before the server's, which are there too."""
 
     directory: Path
 
@@ -33,7 +33,7 @@ class Environment:
 
 
 def model_environment(directory: Path, enabled: bool) -> Environment | None:
-    """Made the first time that these requirements are met with. Raises ConfigurationError."""
+    """Return the environment of a model, made when its requirements are first met with. Raise ConfigurationError."""
     requirements = directory / REQUIREMENTS
     if not enabled or not requirements.is_file():
         return None
@@ -67,6 +67,6 @@ def _server_paths() -> list[str]:
 
 
 def _digest(requirements: Path) -> str:
-    """Files that the requirements name are read where they are, so the folder counts as well."""
+    """Return a name for the requirements; the folder counts too, as files that they name are read where they are."""
     content = f"{sys.version}\n{requirements.parent.resolve()}\n".encode() + requirements.read_bytes()
     return hashlib.sha256(content).hexdigest()[:16]

@@ -31,7 +31,7 @@ class ScriptImporter:
         self._lock = threading.RLock()  # of what is imported after that
 
     def load(self, name: str) -> ModuleType:
-        """Raises whatever the module's code raises; nothing of it stays loaded then."""
+        """Import a module. Raise whatever its code raises; nothing of it stays loaded then."""
         package = ModuleType(self._name)
         package.__path__ = [str(folder) for folder in self._folders]
         sys.modules[self._name] = package
@@ -44,7 +44,7 @@ class ScriptImporter:
             raise
 
     def unload(self) -> None:
-        """What still runs of the modules goes on, and may still import."""
+        """Drop the modules. What still runs of them goes on, and may still import."""
         if self in sys.meta_path:
             sys.meta_path.remove(self)
         names = [name for name in sys.modules if name == self._name or name.startswith(f"{self._name}.")]
@@ -69,7 +69,7 @@ class ScriptImporter:
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """What `sys.meta_path` asks for."""
+        """Return what `sys.meta_path` asks for."""
         if not fullname.startswith(f"{self._name}."):
             return None
         spec = PathFinder.find_spec(fullname, path, target)
@@ -85,7 +85,7 @@ class ScriptImporter:
         fromlist: Sequence[str] | None = (),
         level: int = 0,
     ) -> ModuleType:
-        """What an `import` statement in the folder's modules calls."""
+        """Do what an `import` statement in the folder's modules asks for."""
         top = name.partition(".")[0]
         if level > 0 or not self._owns(top):
             with self._in_place() if level > 0 else nullcontext():

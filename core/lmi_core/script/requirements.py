@@ -9,7 +9,7 @@ REQUIREMENTS = "requirements.txt"
 
 
 def missing_package_hint(error: BaseException, directory: Path) -> str:
-    """How to get the package that an import did not find; "" for any other error."""
+    """Return how to get the package that an import did not find; "" for any other error."""
     missing: BaseException | None = error
     while missing is not None and not isinstance(missing, ModuleNotFoundError):
         missing = missing.__cause__ or missing.__context__

@@ -5,7 +5,7 @@ from pathlib import Path
 
 
 def own_traceback(error: BaseException, directory: Path) -> str:
-    """The traceback, also of what the error came from, without the lines of files outside the directory."""
+    """Return the traceback, also of what the error came from, without lines of files outside the directory."""
     summary = traceback.TracebackException.from_exception(error)
     _trim(summary, directory.resolve())
     return "".join(summary.format()).rstrip()

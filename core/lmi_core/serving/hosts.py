@@ -33,7 +33,7 @@ class Host(NamedTuple):
         return cls.parse(text)
 
     def covers(self, host: "Host") -> bool:
-        """Whether the other is meant by this pattern, which means every port where it names none."""
+        """Return whether the pattern covers a host, with every port where it names none."""
         if self.port not in (None, host.port):
             return False
         if self.name.startswith(ANY_BELOW):
@@ -42,7 +42,7 @@ class Host(NamedTuple):
 
 
 def canonical_name(name: str) -> str:
-    """The one form of all that mean the same host: no case, no final dot, no zone, IPv4 as such."""
+    """Return the one form of all names of a host: no case, no final dot, no zone, IPv4 as such."""
     try:
         address = ip_address(name.partition("%")[0])
     except ValueError:
@@ -52,7 +52,7 @@ def canonical_name(name: str) -> str:
 
 
 def is_loopback(name: str) -> bool:
-    """Whether the name or the IP address means the host itself."""
+    """Return whether a name or an IP address means the host itself."""
     canonical = canonical_name(name)
     try:
         return ip_address(canonical).is_loopback

@@ -14,7 +14,7 @@ logger = logging.getLogger(__name__)
 async def logged(
     request_id: str, requests: Sequence[ValidRequest], steps: AsyncGenerator[GenerationStep, None]
 ) -> AsyncGenerator[GenerationStep, None]:
-    """The steps as they are; a line once there are no more, also where that is since the request failed or was left."""
+    """Yield the steps as they are, and log a line at their end, also if the request failed or was left."""
     begun = time.perf_counter()
     first_token = "no token"
     generated = 0

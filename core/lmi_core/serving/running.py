@@ -26,7 +26,7 @@ class RunningCalls:
 
     @contextmanager
     def call(self, request_id: str, predict_timeout: float) -> "Iterator[RunningCall]":
-        """One that can be aborted from here on."""
+        """Begin a call that can be aborted from here on."""
         call = RunningCall(predict_timeout)
         self._calls.setdefault(request_id, set()).add(call)
         try:
@@ -54,14 +54,14 @@ class RunningCall:
         self._cut_short()
 
     def wait_for_place(self) -> None:
-        """What the task waits for from now on is not the engine: the time does not count."""
+        """Note that the task waits for a place, and not for the engine: the time does not count."""
         self._since = math.inf
 
     def wait_for_step(self) -> None:
         self._since = asyncio.get_running_loop().time()
 
     async def until_aborted(self, steps: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
-        """The steps, until they are over or the call is aborted. Raises GenerationTimeout."""
+        """Yield the steps until they are over or the call is aborted. Raise GenerationTimeout."""
         loop = asyncio.get_running_loop()
         now = loop.time
         self._watch = loop.call_later(self._limit, self._look)
@@ -89,7 +89,7 @@ class RunningCall:
             self._watch.cancel()
 
     def _look(self) -> None:
-        """Cheaper than a timer for each step: looks again when the wait of now would be too long."""
+        """Look how long the call waits, and again when that would be too long: cheaper than a timer for each step."""
         loop = asyncio.get_running_loop()
         waited = loop.time() - self._since if self._waiting and self._since != math.inf else 0.0
         if waited >= self._limit:

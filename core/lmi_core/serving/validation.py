@@ -19,7 +19,7 @@ MAX_PROMPT_LOG_PROBS = 2**18
 
 
 async def with_images(request: GenerationRequest, backend: Backend[Any]) -> GenerationRequest:
-    """The request once its images are read and in their places. Raises InvalidPayload or InvalidParameter."""
+    """Return the request with its images read and in their places. Raise InvalidPayload or InvalidParameter."""
     if len(request.images) > backend.max_images:
         raise InvalidParameter(
             f"`{_name(request, 'inputs')}` must hold at most {backend.max_images} images. Given: {len(request.images)}"
@@ -30,7 +30,10 @@ async def with_images(request: GenerationRequest, backend: Backend[Any]) -> Gene
 
 
 def validate(request: GenerationRequest, backend: Backend[Any], request_id: str) -> ValidRequest:
-    """Raises InvalidParameter or ContextLengthExceeded, each naming the field, its bound and the value given."""
+    """Return the request as the backend can serve it.
+
+    Raise InvalidParameter or ContextLengthExceeded, each naming the field, its bound and the value given.
+    """
     parameters = _parameters(request, backend)
     prompt, prompt_ids = _tokenized(request, backend.tokenizer)
     if parameters.most_prompt_tokens is not None:
@@ -105,7 +108,10 @@ def _name(request: GenerationRequest, name: str) -> str:
 def _fit(
     request: GenerationRequest, parameters: GenerationParameters, room: int, backend: Backend[Any]
 ) -> GenerationParameters:
-    """A default gives way to the context; a number that the client asked for only where its dialect says so."""
+    """Return the parameters with a `max_new_tokens` that the context has room for.
+
+    A number that the client asked for is changed only where its dialect says so. Raise ContextLengthExceeded.
+    """
     most = min(room, backend.max_output_length or room)
     if request.fits_context or "max_new_tokens" not in parameters.model_fields_set:
         return parameters.model_copy(update={"max_new_tokens": most})

@@ -34,7 +34,7 @@ def create_application(dispatcher: Dispatcher, handlers: Registry[Handler], host
 
 
 async def ping(request: web.Request) -> web.Response:
-    """200 while every model takes requests, 503 while one loads or is unhealthy."""
+    """Answer 200 while every model takes requests, 503 while one loads or is unhealthy."""
     try:
         await request.app[DISPATCHER].health()
     except LmiError as error:
@@ -43,7 +43,7 @@ async def ping(request: web.Request) -> web.Response:
 
 
 async def no_such_route(request: web.Request) -> web.Response:
-    """404 with the nearest route, or 405 when only the method is wrong."""
+    """Answer 404 with the nearest route, or 405 when only the method is wrong."""
     methods: set[str] = set()
     for resource in request.app.router.resources():
         methods |= (await resource.resolve(request))[1] - {"*"}

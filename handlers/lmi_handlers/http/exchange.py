@@ -77,7 +77,7 @@ class Exchange:
         self._ignored = {IGNORED_HEADER: ignored_header(names)}
 
     def write(self, output: GenerationOutput, formatter: OutputFormatter) -> Coroutine[None, None, None]:
-        """What the formatter makes of a step. An answer that is whole at the first write has a Content-Length."""
+        """Send what the formatter makes of a step. An answer that is whole at the first write has a Content-Length."""
         try:
             data = formatter.format(output)
         except LmiError:
@@ -88,11 +88,11 @@ class Exchange:
         return self._put(data, formatter, whole=output.finished)
 
     async def respond(self, response: Mapping[str, Tensor], writer: ResponseWriter) -> None:
-        """What the writer makes of a backend's response."""
+        """Send what the writer makes of a backend's response."""
         await self._put(writer.write(response), writer, whole=not writer.streams)
 
     async def relay(self, reply: Head | Chunk) -> None:
-        """What the model's own function answers. A stream's errors are objects of its own content type."""
+        """Send what the model function answers. A stream's errors are objects of its own content type."""
         if isinstance(reply, Chunk):
             assert isinstance(self._response, Stream), "the head comes first"
             await self._response.send(self._frames(reply.data))
@@ -111,7 +111,7 @@ class Exchange:
         return self._response
 
     async def send(self, answer: Answer, headers: Mapping[str, str] | None = None) -> web.Response:
-        """A whole answer, with its Content-Length."""
+        """Send a whole answer, with its Content-Length."""
         if answer.ignored:
             self._list(answer.ignored)
         response = web.Response(
@@ -125,7 +125,7 @@ class Exchange:
         return response
 
     async def fail(self, error: LmiError) -> web.StreamResponse:
-        """An HTTP status while nothing was sent; after that, the error in the dialect's stream, and its end."""
+        """Send an HTTP status while nothing was sent; after that, the error in the dialect's stream, and its end."""
         message = " ".join(error.message.splitlines())
         logger.info("request %s failed: %s: %s", self.request_id, error.kind, message)
         if self._response is None:
@@ -156,7 +156,7 @@ class Exchange:
             return b""
 
     def _frames(self, data: bytes | list[bytes]) -> list[bytes]:
-        """One for each event."""
+        """Return a frame for each event."""
         frame = self.framing.frame
         return [frame(data)] if isinstance(data, bytes) else [frame(event) for event in data]
 
@@ -203,6 +203,6 @@ class Exchange:
 
 
 def _request_id(request: web.Request) -> str:
-    """The client's, where it can be logged and sent as it is."""
+    """Return the client's id, where it can be logged and sent as it is, or a new one."""
     given = request.headers.get(REQUEST_ID_HEADER, "")[:LONGEST_REQUEST_ID]
     return given if given and given.isascii() and given.isprintable() else secrets.token_hex(16)

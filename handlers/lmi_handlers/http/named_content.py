@@ -39,7 +39,7 @@ async def named_content(call: Call) -> Content:
 
 
 def _form(body: bytes) -> str | None:
-    """The form in a body; None where there is none, as curl calls everything that it sends with -d a form.
+    """Return the form in a body; None where there is none, as curl calls everything that it sends with -d a form.
 
     A form's names and values are percent-encoded: it does not begin as JSON does, and it has no bytes but text.
     """
@@ -117,5 +117,5 @@ def _bytes(value: str) -> bytes:
 
 
 def _name(name: str) -> str:
-    """The name as text that can be sent on; bytes that are no UTF-8 are replaced."""
+    """Return the name as text that can be sent on; bytes that are no UTF-8 are replaced."""
     return _bytes(name).decode(errors="replace")

@@ -30,7 +30,7 @@ PAGE_POLICY = "default-src 'none'; connect-src 'self'; script-src 'unsafe-inline
 
 
 def add_documentation(application: web.Application, handlers: Registry[Handler], models: Iterable[str]) -> None:
-    """The routes `/openapi.json` and `/docs`."""
+    """Add the routes `/openapi.json` and `/docs`."""
     body = orjson.dumps(document(handlers, models))
 
     async def openapi(request: web.Request) -> web.Response:
@@ -50,7 +50,7 @@ async def page(request: web.Request) -> web.StreamResponse:
 
 
 def document(handlers: Registry[Handler], models: Iterable[str]) -> JsonObject:
-    """OpenAPI 3.1 of all handlers' routes; the models are examples of what paths may name."""
+    """Return OpenAPI 3.1 of all handlers' routes; the models are examples of what paths may name."""
     routes = list(_routes(handlers))
     payloads = dict.fromkeys(payload for _, route in routes for payload in route.payloads)
     references, definitions = models_json_schema(

@@ -50,7 +50,7 @@ class OwnHosts(NamedTuple):
     allowed: Collection[Host]
 
     def include(self, host: Host) -> bool:
-        """Whether the host is the server, where a pattern for any name does not count."""
+        """Return whether the host is the server, where a pattern for any name does not count."""
         is_known = any(
             host.port == each.port and (host.name == each.name or is_loopback(host.name)) for each in self.known or ()
         )
@@ -65,7 +65,7 @@ class OwnHosts(NamedTuple):
 
 
 def _known_hosts(request: web.Request) -> tuple[Host, ...] | None:
-    """The address that the request came in on, and the one that the server was told to listen on."""
+    """Return the address that the request came in on, and the one that the server was told to listen on."""
     address = request.get_extra_info("sockname")
     if address is None:
         raise Forbidden("the client has left")  # and with it the address to compare with
@@ -84,7 +84,7 @@ def _refuse_foreign_hosts(named: Iterable[str], own: OwnHosts) -> None:
 
 
 def _host(given: str, scheme: str = "http") -> Host | None:
-    """The host with the port that is meant where none is written; None for what is no host."""
+    """Return the host with the port that is meant where none is written; None for what is no host."""
     try:
         name, port = Host.parse(given)
     except ValueError:
@@ -93,6 +93,6 @@ def _host(given: str, scheme: str = "http") -> Host | None:
 
 
 def _origin_host(given: str) -> Host | None:
-    """None also for `null`, which hides whose page it is, and for those that are no web site's."""
+    """Return an origin's host; None also for `null`, which hides whose page it is, and for what is no web site's."""
     scheme, separator, host = given.lower().partition("://")
     return _host(host, scheme) if separator and scheme in DEFAULT_PORTS else None

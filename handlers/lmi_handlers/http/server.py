@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 
 def brief(record: logging.LogRecord) -> bool:
-    """A log filter: bytes that are no HTTP are their sender's fault, and worth one line."""
+    """Cut short, as a log filter, what is logged of bytes that are no HTTP, which are their sender's fault."""
     error = record.exc_info[1] if record.exc_info else None
     if isinstance(error, (HttpProcessingError, web.RequestPayloadError)):
         record.exc_info = None
@@ -53,7 +53,7 @@ class Server:
         return f"http://{host}:{self.port}"
 
     async def listen(self) -> None:
-        """Raises ConfigurationError when the address cannot be had."""
+        """Take the address. Raise ConfigurationError when it cannot be had."""
         await self._runner.setup()
         try:
             await web.TCPSite(self._runner, self.host, self.port).start()
@@ -100,7 +100,7 @@ class Signals:
         await self._received.get()
 
     async def interrupt(self, work: Coroutine[Any, Any, None]) -> bool:
-        """Do the work unless a signal comes first; whether it was done."""
+        """Do the work unless a signal comes first; return whether it was done."""
         task, stop = asyncio.create_task(work), asyncio.create_task(self.next())
         await asyncio.wait({task, stop}, return_when=asyncio.FIRST_COMPLETED)
         stop.cancel()

@@ -31,7 +31,7 @@ class Stream(web.StreamResponse):
         return self.write(self._written(events))
 
     def end(self, events: Iterable[bytes] = ()) -> Coroutine[None, None, None]:
-        """With the last events."""
+        """Send the end of the answer, with the last events."""
         return self.write_eof(self._written(events) + (LAST_CHUNK if self._in_chunks else b""))
 
     def _written(self, events: Iterable[bytes]) -> bytes:

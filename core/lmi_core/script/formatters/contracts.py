@@ -91,7 +91,7 @@ _INPUT = _Signs(
 
 
 def read_output_contract(function: Function) -> Reading[OutputContract]:
-    """Raises ConfigurationError for a function that follows none."""
+    """Read which contract an output formatter follows. Raise ConfigurationError for one that follows none."""
     if inspect.iscoroutinefunction(function):
         raise ConfigurationError(f"the output formatter {_name(function)} must not be async: it may not wait")
     positional = _positional(function)
@@ -107,7 +107,7 @@ def read_output_contract(function: Function) -> Reading[OutputContract]:
 
 
 def read_input_contract(function: Function) -> Reading[InputContract]:
-    """Raises ConfigurationError for a function that follows none."""
+    """Read which contract an input formatter follows. Raise ConfigurationError for one that follows none."""
     positional = _positional(function)
     if not positional:
         raise ConfigurationError(
@@ -137,7 +137,7 @@ def _positional(function: Function) -> list[inspect.Parameter]:
 
 
 def _annotation_names(annotation: Any) -> list[str]:
-    """The class's name and its bases', of each member of a union; annotations may be text."""
+    """Return the class's name and its bases', of each member of a union; annotations may be text."""
     if annotation is inspect.Parameter.empty:
         return []
     if isinstance(annotation, str):
@@ -150,7 +150,7 @@ def _annotation_names(annotation: Any) -> list[str]:
 
 
 def _names_read(function: Function) -> set[str]:
-    """Every attribute and global name in the function's own code, those that it asks `hasattr` for, and its keys."""
+    """Return the attributes and globals in the function's own code, what it asks `hasattr` for, and its keys."""
     code = getattr(inspect.unwrap(function), "__code__", None)
     if code is None:
         return set()

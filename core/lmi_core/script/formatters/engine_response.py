@@ -39,7 +39,7 @@ def as_object(value: Any, kind: type[ResponseObject] = ResponseObject) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """What JSON can hold, of a ResponseObject, a pydantic model, or a structure of them."""
+    """Return what JSON can hold of a ResponseObject, a pydantic model, or a structure of them."""
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]
     if isinstance(value, dict):
@@ -61,11 +61,11 @@ class EngineResponse:
         )
 
     def changed_texts(self, response: ResponseObject) -> list[str]:
-        """The texts of the choices after the formatter."""
+        """Return the texts of the choices after the formatter."""
         return [choice.text for choice in response.choices] if "choices" in self._shown else self.texts
 
     def data(self, response: ResponseObject) -> JsonObject:
-        """In the dialect's form, with what the formatter added."""
+        """Return the answer in the dialect's form, with what the formatter added."""
         data = response.model_dump()
         for name, shown in self._shown.items():
             if name == "choices" or data.get(name) == shown:
@@ -76,7 +76,7 @@ class EngineResponse:
         return data
 
     def _show(self, shown: JsonObject) -> JsonObject:
-        """Those of the attributes that the answer does not have itself, which the object has from now on."""
+        """Give the object the attributes that the answer does not have itself."""
         lacking = {name: value for name, value in shown.items() if not hasattr(self.object, name)}
         for name, value in lacking.items():
             setattr(self.object, name, as_object(value))
@@ -84,7 +84,7 @@ class EngineResponse:
 
 
 def _shown(output: GenerationOutput, texts: list[str], request_id: str, model: str, created: int) -> JsonObject:
-    """A text completion's attributes; none where the answer has no text, as an error has none."""
+    """Return a text completion's attributes; none where the answer has no text, as an error has none."""
     if not texts:
         return {}
     reason = output.sequence.finish_reason
@@ -107,7 +107,7 @@ def _shown(output: GenerationOutput, texts: list[str], request_id: str, model: s
 
 
 def _texts(data: JsonObject) -> list[str]:
-    """The generated texts in an answer without `choices`: of LMI's two schemas, of TGI, of Triton."""
+    """Return the generated texts in an answer without `choices`: in LMI's two schemas, TGI's and Triton's."""
     if isinstance(data.get("outputs"), list):
         return [str(text) for text in data["outputs"]]
     if isinstance(data.get("token"), dict):

@@ -23,14 +23,14 @@ def has_frames(content_type: str) -> bool:
 
 
 def encode(value: Any) -> bytes:
-    """Text and bytes as they are, anything else as JSON."""
+    """Return text and bytes as they are, anything else as JSON."""
     if isinstance(value, str):
         return value.encode()
     return bytes(value) if isinstance(value, bytes | bytearray) else orjson.dumps(value, option=_OPTIONS)
 
 
 def frame(value: Any, content_type: str) -> bytes:
-    """One result as a line or an event of its own, where the content type has those."""
+    """Return one result as a line or an event of its own, where the content type has those."""
     data = encode(value)
     kind = media_type(content_type)
     if kind == EVENTS:
@@ -39,7 +39,7 @@ def frame(value: Any, content_type: str) -> bytes:
 
 
 def change_frames(data: bytes, content_type: str, change: Change) -> bytes:
-    """Every object in the data, changed; `[DONE]`, comments and fields that are no JSON stay as they are."""
+    """Return the data with every object in it changed; `[DONE]`, comments and what is no JSON stay as they are."""
     kind = media_type(content_type)
     if kind == WHOLE:
         return _change_whole(orjson.loads(data), change)

@@ -45,18 +45,18 @@ class ModelCode:
     _scripts: dict[str, ModelScript] = field(default_factory=dict)  # of adapters
 
     def of(self, adapter: str | None) -> ChosenFormatters:
-        """Where an adapter has no formatter of its own, the model's counts."""
+        """Return the formatters of an adapter; where it has none of its own, the model's."""
         own = self.adapters.get(adapter, self.base) if adapter is not None else self.base
         return ChosenFormatters(own.output or self.base.output, input=own.input or self.base.input)
 
     def base_options(self, options: RequestProperties, formatters: Container[object]) -> RequestProperties:
-        """Those by which the formatter is chosen that would write the answer if the model's own did not."""
+        """Return the options by which the formatter is chosen that writes where the model's own does not."""
         if options.output_formatter != self.base.output_name or options.output_formatter in formatters:
             return options
         return options.model_copy(update={"output_formatter": None})
 
     def descriptions(self) -> list[str]:
-        """For `lmi check`: which functions are called, and how."""
+        """Return lines for `lmi check`: which functions are called, and how."""
         return [line for name, chosen in self._all() for line in _of_adapter(name, chosen.descriptions)]
 
     def warnings(self) -> list[str]:
@@ -66,12 +66,12 @@ class ModelCode:
         return [(None, self.base), *self.adapters.items()]
 
     def read_adapter(self, directory: Path) -> AdapterCode:
-        """Changes nothing yet. Raises ConfigurationError."""
+        """Load an adapter's script, and change nothing yet. Raise ConfigurationError."""
         script = load_script(directory / SCRIPT, self.site_packages)
         return AdapterCode(script, choose(script, None, {}))
 
     def set_adapter(self, name: str, code: AdapterCode | None, has_weights: bool) -> None:
-        """In place of what was loaded by that name."""
+        """Take the code of an adapter in place of what was loaded by that name."""
         self.unload_adapter(name)
         if code is not None:
             self._scripts[name], self.adapters[name] = code.script, code.formatters
@@ -79,7 +79,7 @@ class ModelCode:
             self.adapters_with_weights.add(name)
 
     def unload_adapter(self, name: str) -> None:
-        """Calls that already run go on with what they began with."""
+        """Drop the code of an adapter; calls that already run go on with what they began with."""
         self.adapters.pop(name, None)
         self.adapters_with_weights.discard(name)
         script = self._scripts.pop(name, None)
@@ -115,7 +115,7 @@ def load_code(
 def choose(
     script: ModelScript | None, output_formatter: str | None, plugin_formatters: Mapping[str, CustomOutput]
 ) -> ChosenFormatters:
-    """The output formatter that `option.output_formatter` names, else the script's; the script's input formatter."""
+    """Choose the output formatter that `option.output_formatter` names, or the script's, and its input formatter."""
     outputs, inputs = (script.outputs, script.inputs) if script is not None else ({}, {})
     taken = sorted(outputs.keys() & plugin_formatters.keys())
     if taken:

@@ -36,7 +36,7 @@ class ModelScript:
 
 
 def load_script(path: Path, site_packages: Path | None = None) -> ModelScript:
-    """Raises ConfigurationError with the traceback of the script's own lines."""
+    """Load a script. Raise ConfigurationError with the traceback of the script's own lines."""
     require_imports(path, own_environment=site_packages is not None)
     directory = path.parent.resolve()
     importer = ScriptImporter(directory, *([site_packages] if site_packages else []))
@@ -56,7 +56,7 @@ def load_script(path: Path, site_packages: Path | None = None) -> ModelScript:
 
 
 def _decorated(module: ModuleType) -> Iterator[tuple[str, Any]]:
-    """By name, each once; those with a decorator, or else the one with the name of old."""
+    """Yield the formatters by name, each once: those with a decorator, or the one that has the name of old."""
     members = {name: found for name, found in sorted(vars(module).items()) if _mark(found, OUTPUT_MARK)}
     if not members and callable(oldest := getattr(module, OLDEST_NAME, None)):
         members = {OLDEST_NAME: oldest}
@@ -65,7 +65,7 @@ def _decorated(module: ModuleType) -> Iterator[tuple[str, Any]]:
 
 
 def _mark(found: object, mark: str) -> Any:
-    """A class's own mark counts, not that of its base."""
+    """Return the mark of a function, or a class's own, which is not that of its base."""
     return vars(found).get(mark) if isinstance(found, type) else getattr(found, mark, None)
 
 

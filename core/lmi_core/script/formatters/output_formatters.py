@@ -40,7 +40,7 @@ class FormatterFunction:
 
 
 def formatter_function(function: Callable[..., Any], directory: Path) -> FormatterFunction:
-    """Raises ConfigurationError for one that follows no contract."""
+    """Read which contract a function follows. Raise ConfigurationError for one that follows none."""
     mark = getattr(function, OUTPUT_MARK, None) or OutputMark(getattr(function, "__name__", "output_formatter"))
     return FormatterFunction(
         mark.name, function, read_output_contract(function), directory, mark.content_type, mark.headers
@@ -48,7 +48,7 @@ def formatter_function(function: Callable[..., Any], directory: Path) -> Formatt
 
 
 def custom_formatter(custom: FormatterFunction, base: OutputFormatter, context: CallContext) -> "CustomFormatter":
-    """Writes one call's answer with the function, in place of `base`."""
+    """Create the formatter that writes one call's answer with the function, in place of `base`."""
     return _CLASSES[custom.reading.contract](custom, base, context)
 
 
@@ -81,7 +81,7 @@ class CustomFormatter(OutputFormatter):
             raise self._failure(error) from error
 
     def error(self, error: LmiError) -> bytes | list[bytes]:
-        """The function's own words for the error; where it has none, those of `base`."""
+        """Return the function's own words for the error; where it has none, those of `base`."""
         try:
             words = b"" if isinstance(error, FormatterFailed) else self.answer_error(error)
         except (Exception, SystemExit) as failure:
@@ -124,10 +124,10 @@ class PieceFormatter(CustomFormatter):
 
     @abstractmethod
     def results(self, output: GenerationOutput) -> list[Any]:
-        """What the function returned for the latest step, once for each time that it was called."""
+        """Return what the function returned for the latest step, once for each time that it was called."""
 
     def type_of(self, result: Any) -> str | None:
-        """The content type that a result asks for; None: that of `base`."""
+        """Return the content type that a result asks for; None means that of `base`."""
         return None
 
     def _keep(self, result: Any, place: int) -> None:
@@ -187,7 +187,7 @@ class RequestOutputFormatter(PieceFormatter):
         return [self.call(request_output) for _ in add_tokens(request_output, output)]
 
     def answer_error(self, error: LmiError) -> bytes:
-        """The function gets one more token, without text, and the finish reason `error`."""
+        """Give the function one more token, without text, with the finish reason `error`."""
         words = b""
         for request_output in self._outputs.values():
             if not request_output.finished:
@@ -251,7 +251,7 @@ class EngineObjectFormatter(ResponseDataFormatter):
         return changed
 
     def _rewrite_full_text(self, chunk: dict[str, Any]) -> None:
-        """A stream's last line repeats its text: that must be the text as it was changed."""
+        """Change the text that a stream's last line repeats to what the formatter made of it."""
         text = chunk.get("generated_text")
         if isinstance(text, str) and self._said != self._changed_to and text.endswith(self._said):
             chunk["generated_text"] = text.removesuffix(self._said) + self._changed_to

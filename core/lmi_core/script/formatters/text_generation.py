@@ -53,7 +53,7 @@ def add_tokens(request_output: TextGenerationOutput, output: GenerationOutput) -
 
 
 def error_token(request_output: TextGenerationOutput, error: LmiError) -> None:
-    """The end of a request that failed."""
+    """Add the token that ends a request that failed."""
     token = Token(-1, "", -1, True, error.message)
     token.request_id = request_output.request_id
     request_output.set_next_token(token, request_output.best_sequence_index, True, "error")
@@ -61,7 +61,7 @@ def error_token(request_output: TextGenerationOutput, error: LmiError) -> None:
 
 
 def legacy_details(request_output: TextGenerationOutput, last: bool) -> tuple[dict[str, Any], str]:
-    """`details`, empty where they were not asked for, and the whole text, which comes with the last token."""
+    """Return `details`, empty where they were not asked for, and the whole text, which comes with the last token."""
     parameters = request_output.input.parameters
     sequence = request_output.sequences[request_output.best_sequence_index]
     prompt = getattr(request_output.input, "input_text", "")
@@ -83,7 +83,7 @@ def legacy_details(request_output: TextGenerationOutput, last: bool) -> tuple[di
 def _new_tokens(
     output: GenerationOutput, request_id: int | str | None
 ) -> Iterator[tuple[tuple[Token, list[Token]], bool]]:
-    """The step's tokens, each with its likeliest ones, and whether it is the last: there is always a last one."""
+    """Yield the step's tokens, each with its top ones, and whether it is the last: there is always a last one."""
     tokens = output.step.tokens
     if not tokens and output.is_last:
         tokens = [generation.Token(-1, "", None, True)]
@@ -104,7 +104,7 @@ def _choose_best(request_output: TextGenerationOutput, generated: list[Generated
 
 
 def _until_read(request_output: TextGenerationOutput) -> Iterator[None]:
-    """Once, and again for as long as the formatter takes tokens and there are more."""
+    """Yield once, and again for as long as the formatter takes tokens and there are more."""
     sequence = request_output.sequences[request_output.best_sequence_index]
     while True:
         before = sequence.unread

@@ -13,7 +13,7 @@ class TimeLimitExceeded(BaseException):
 
 @contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
-    """Raises TimeLimitExceeded in the body once it has computed for so long. Only the main thread can be ended so."""
+    """Raise TimeLimitExceeded in the body once it has computed for so long, which only the main thread can."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

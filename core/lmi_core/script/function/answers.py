@@ -40,7 +40,7 @@ class StreamErrors(OutputFormatter):
 
 
 async def replies(call_id: int, result: Any) -> AsyncGenerator[Reply, None]:
-    """Raises what the function's own code does, also while it streams."""
+    """Yield the messages of what the function returned. Raise what the function's own code raises, also in a stream."""
     if inspect.isawaitable(result):
         result = await result
     if isinstance(result, AsyncIterable | Iterator):
@@ -58,7 +58,7 @@ async def replies(call_id: int, result: Any) -> AsyncGenerator[Reply, None]:
 
 
 def answer_of(result: Any) -> Output:
-    """An Output, whatever the function returned."""
+    """Return an Output, whatever the function returned."""
     if isinstance(result, Output):
         return result
     if result is None:
@@ -67,7 +67,7 @@ def answer_of(result: Any) -> Output:
 
 
 def failure(call_id: int, error: BaseException, words: str, begun: bool, note: str = "") -> list[Reply]:
-    """The end of a call whose function raised. Where memory ran out, clients read that from the status."""
+    """Return the end of a call whose function raised; clients read from the status where memory ran out."""
     message = sendable(f"{words} {type(error).__name__}: {error}{note}")
     if begun or type(error).__name__ not in OUT_OF_MEMORY_ERRORS:
         return [End(call_id, message)]
@@ -75,7 +75,7 @@ def failure(call_id: int, error: BaseException, words: str, begun: bool, note: s
 
 
 async def _stream_of_outputs(call_id: int, outputs: Any) -> AsyncGenerator[Reply, None]:
-    """One Output for each chunk; the first says how the answer begins."""
+    """Yield the messages of a stream that has an Output for each chunk; the first says how the answer begins."""
     begun = False
     async with aclosing(_items(outputs)) as items:
         async for item in items:
@@ -92,7 +92,7 @@ async def _stream_of_outputs(call_id: int, outputs: Any) -> AsyncGenerator[Reply
 
 
 def head_of(call_id: int, output: Output) -> Head:
-    """An answer with its contents, or, if it streams, how it begins."""
+    """Return an answer with its contents, or, if it streams, how it begins."""
     content = [(key, bytes(value)) for key, value in zip(output.content.keys, output.content.values, strict=True)]
     headers = headers_of(output.properties, output.content_type)
     return Head(call_id, output.code, headers, content, streams=output.stream_content is not None)
@@ -110,7 +110,7 @@ def headers_of(properties: Mapping[str, Any], content_type: str) -> dict[str, st
 
 
 def sendable(text: str) -> str:
-    """The text with what is no Unicode escaped: messages and headers may quote any bytes."""
+    """Return the text with what is no Unicode escaped: messages and headers may quote any bytes."""
     return text.encode(errors="backslashreplace").decode()
 
 

@@ -22,7 +22,7 @@ class FunctionCall:
         self._replies: asyncio.Queue[Head | Chunk | LmiError | None] = asyncio.Queue()
 
     async def answer(self) -> AsyncGenerator[Head | Chunk, None]:
-        """Raises LmiError. Closing it cancels the call."""
+        """Yield the replies as they come. Raise LmiError; closing it cancels the call."""
         try:
             while (reply := await self._replies.get()) is not None:
                 if isinstance(reply, LmiError):
@@ -59,7 +59,7 @@ class FunctionBatch:
         return all(call.cancelled for call in self.calls)
 
     def on_cancel(self, cancel: Callable[[], None] | None) -> None:
-        """To be called when nobody waits for any of the answers any more."""
+        """Set what is to be called when nobody waits for any of the answers any more."""
         for call in self.calls:
             call.on_cancel = (lambda: cancel() if cancel is not None and self.cancelled else None) if cancel else None
 
@@ -98,7 +98,10 @@ class FunctionBatch:
 
 
 def _shares(content: Content, size: int) -> list[Content] | None:
-    """The content of each request, by the index in its key, or by its place where keys have none; None: not of all."""
+    """Return the content of each request, by the index in its key, or by its place where keys have none.
+
+    None means that some request has no content.
+    """
     matches = [BATCH_KEY.fullmatch(key or "") for key, _ in content]
     shares: list[Content] = [[] for _ in range(size)]
     for place, (match, (key, value)) in enumerate(zip(matches, content, strict=True)):

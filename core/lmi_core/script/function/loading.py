@@ -41,7 +41,10 @@ def load_function(script: FunctionScript, adapters: Mapping[str, Request], runne
 
 
 def _initialize(script: FunctionScript, runner: asyncio.Runner) -> str | None:
-    """Raises what is the end of a process anywhere: an exit, and memory that ran out."""
+    """Make the call without content; return the traceback of how it failed, if it did.
+
+    Raise what is the end of a process anywhere: an exit, and memory that ran out.
+    """
     try:
         runner.run(_check(script.initialize()))
     except Exception as error:
@@ -53,7 +56,7 @@ def _initialize(script: FunctionScript, runner: asyncio.Runner) -> str | None:
 
 
 async def _check(result: object) -> None:
-    """Raises RuntimeError if one of the calls by which a script is loaded was answered with an error."""
+    """Raise RuntimeError if one of the calls by which a script is loaded was answered with an error."""
     async with aclosing(replies(0, result)) as found:
         async for reply in found:
             if isinstance(reply, Head) and reply.code >= 400:

@@ -24,6 +24,8 @@ FAILED = 400  # and codes above
 
 @dataclass(frozen=True)
 class PoolSettings:
+    """How many processes there are, what each gets at a time, and how long that may take."""
+
     min_workers: int
     max_workers: int
     batch_size: int
@@ -52,7 +54,7 @@ class FunctionPool:
         self._why_unhealthy: str | None = "the model function is being loaded"
 
     async def start(self) -> None:
-        """Raises ConfigurationError."""
+        """Start the first processes. Raise ConfigurationError."""
         try:
             async with asyncio.TaskGroup() as group:
                 for _ in range(self._settings.min_workers):
@@ -74,7 +76,7 @@ class FunctionPool:
         self._fail_queue("the model function was stopped")
 
     def check_health(self) -> None:
-        """Raises BackendUnhealthy while there is no process."""
+        """Raise BackendUnhealthy while there is no process."""
         if self._why_unhealthy is not None:
             raise BackendUnhealthy(self._why_unhealthy)
 
@@ -83,7 +85,7 @@ class FunctionPool:
         return self._restarts.reason
 
     def submit(self, function: str, request: Request) -> FunctionCall:
-        """Raises BackendUnhealthy."""
+        """Put a request into the queue. Raise BackendUnhealthy."""
         self.check_health()
         call = FunctionCall(function, request)
         self._queue.put_nowait(call)
@@ -135,7 +137,7 @@ class FunctionPool:
         return calls
 
     async def _free_process(self) -> FunctionProcess | None:
-        """The least busy one that takes calls; None when there is no process any more."""
+        """Return the least busy process that takes calls; None when there is no process any more."""
         while True:
             free = [process for process in self.processes if process.free]
             if free:
@@ -199,11 +201,11 @@ class FunctionPool:
         return process
 
     def _load_of(self, number: int) -> Load:
-        """What a worker is started with; only its device is its own, unless an option sets that."""
+        """Return what a worker is started with; only its device is its own, unless an option sets that."""
         return structs.replace(self._load, properties={DEVICE_ID: device_id(number)} | self._load.properties)
 
     def _log_failure(self, failure: str | None) -> None:
-        """Once, as every process fails alike."""
+        """Log how the first call failed, once, as every process fails alike."""
         if failure is not None and failure not in self._failures:
             self._failures.add(failure)
             logger.error(

@@ -27,7 +27,10 @@ TARGET = "lmi_core.script.function.worker:run"
 
 
 class FunctionProcess:
-    """When it dies, or is killed since a call took too long, what it worked on fails, and `died` is set."""
+    """The server's end of one process.
+
+    When it dies, or is killed since a call took too long, what it worked on fails, and `died` is set.
+    """
 
     def __init__(self, predict_timeout: float, python: str | None = None) -> None:
         self.died = asyncio.Event()
@@ -52,7 +55,7 @@ class FunctionProcess:
         return not self.died.is_set() and (most is None or self.calls < most)
 
     async def start(self, load: Load) -> None:
-        """Raises ConfigurationError."""
+        """Start the process and have it load the script. Raise ConfigurationError."""
         try:
             answer = await self._load(load)
         except BaseException:
@@ -71,7 +74,7 @@ class FunctionProcess:
         await self._die("the worker was stopped")
 
     async def run(self, batch: FunctionBatch) -> None:
-        """Returns when the function is done with the batch, also when nobody waits for it any more."""
+        """Have the function answer a batch; return when it is done, also when nobody waits for it any more."""
         self.calls += 1
         try:
             async with self._places:

@@ -11,7 +11,7 @@ class Request(msgspec.Struct, array_like=True):
 
 
 class Load(msgspec.Struct, tag=True):
-    """To the worker, first and once."""
+    """What the worker is told first, and once."""
 
     script: str
     function: str
@@ -30,13 +30,13 @@ class Handle(msgspec.Struct, tag=True):
 
 
 class Cancel(msgspec.Struct, tag=True):
-    """Nobody waits for that answer any more."""
+    """Word that nobody waits for an answer any more."""
 
     call_id: int
 
 
 class Started(msgspec.Struct, tag=True):
-    """From the worker: its process runs and reads."""
+    """The worker's word that its process runs and reads."""
 
 
 class Loaded(msgspec.Struct, tag=True):
@@ -78,7 +78,7 @@ class Working(msgspec.Struct, tag=True):
 
 
 class End(msgspec.Struct, tag=True):
-    """Of an answer; with an error if the function raised."""
+    """The end of an answer; with an error if the function raised."""
 
     call_id: int
     error: str | None = None

@@ -52,7 +52,7 @@ class FunctionScript:
         return [name for name in names if callable(getattr(self._module, name, None))]
 
     def call(self, name: str, inputs: Input) -> Any:
-        """Raises whatever the function does."""
+        """Call a function of the script. Raise whatever the function raises."""
         for each in {id(each): each for each in (inputs, *inputs.get_batches())}.values():
             each.function_name = name
             each.properties = self._with_own(each.properties)
@@ -66,13 +66,13 @@ class FunctionScript:
         return f"{function} in {self.path.name} raised"
 
     def note(self, error: BaseException) -> str:
-        """For the message of a call that failed: how the initialisation failed before it, if in another way."""
+        """Return, for the message of a call that failed, how the initialisation failed before it, if in another way."""
         if self.initialization_error in (None, description(error)):
             return ""
         return f" (when it was loaded, it raised {self.initialization_error})"
 
     def _with_own(self, given: Mapping[str, str]) -> dict[str, str]:
-        """The model's properties and a request's, which go before them, but never decide what is loaded."""
+        """Return the model's properties and a request's, which go before them, but never decide what is loaded."""
         if self.initialization_error is not None:  # so the function may load its model with this request
             return {**self._properties, **given, **self._properties}
         own = {name: value for name, value in self._properties.items() if name == MODEL_DIRECTORY}

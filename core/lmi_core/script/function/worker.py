@@ -31,7 +31,7 @@ from lmi_core.script.rolling.batch import RollingBatch
 
 
 def run(channel: Channel) -> None:
-    """The target of the worker."""
+    """Serve one model's script until the server ends the process."""
     channel.send(encode(Started()))
     load = decode_to_worker(channel.receive())
     assert isinstance(load, Load), load
@@ -54,7 +54,7 @@ def run(channel: Channel) -> None:
 
 
 def _serve_in_turn(script: FunctionScript, channel: Channel, runner: asyncio.Runner) -> None:
-    """A function that is not asynchronous gets one call at a time, in the main thread, where no event loop runs."""
+    """Give a function that is not asynchronous one call at a time, in the main thread, where no event loop runs."""
     while True:
         message = decode_to_worker(channel.receive())
         if isinstance(message, Handle):
@@ -77,7 +77,7 @@ def _is_cancelled(channel: Channel, call_id: int) -> bool:
 
 
 def _serve_rolling_batch(script: FunctionScript, channel: Channel, runner: asyncio.Runner, content_type: str) -> None:
-    """A function of the rolling-batch form gets all unfinished requests in each call."""
+    """Give a function of the rolling-batch form all unfinished requests in each call."""
     batch = RollingBatch(script, runner, content_type)
     while True:
         received = channel.receive() if batch.empty else channel.pending()
@@ -132,7 +132,7 @@ async def _send(answer: AsyncGenerator[Reply, None], call_id: int, socket: zmq.a
 
 
 def _call(script: FunctionScript, message: Handle) -> AsyncGenerator[Reply, None]:
-    """What the function answers, or how it failed. A function that is not asynchronous runs now."""
+    """Return what the function answers, or how it failed. A function that is not asynchronous runs now."""
     requests = [input_of(request.properties, request.content) for request in message.requests]
     inputs = requests[0] if len(requests) == 1 else batch_of(requests)
     try:

@@ -32,7 +32,7 @@ class RollingRequest:
     cancelled: bool = False  # nobody waits for it, but the function counts on its place
 
     def next_inputs(self) -> Input:
-        """The request itself in its first call, with a seed; then nothing but its place."""
+        """Return the request itself for its first call, with a seed; after that, nothing but its place."""
         if not self.known:
             self.known = True
             self.inputs.content.add("seed", str(secrets.randbits(SEED_BITS)).encode())
@@ -58,7 +58,7 @@ class RollingBatch:
         return not self._requests
 
     def add(self, call_id: int, inputs: Input) -> None:
-        """The request joins the next call."""
+        """Have the request join the next call."""
         self._requests.append(RollingRequest(call_id, inputs))
 
     def cancel(self, call_id: int) -> list[Reply]:
@@ -124,7 +124,7 @@ class RollingBatch:
         return f"{self._script.function} in {self._script.path.name}"
 
     def _all_fail(self, output: Output, reason: str) -> list[Reply | Working]:
-        """An answer that is an error is everyone's; where a stream has begun, the reason ends it."""
+        """Return an error as every request's answer; where a stream has begun, the reason ends it."""
         logger.error("%s %s", self._name, reason)
         replies: list[Reply | Working] = []
         for request in self._clear():

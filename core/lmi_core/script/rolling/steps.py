@@ -94,7 +94,7 @@ def _fields(index: int, value: bytes) -> Mapping[str, Any]:
 
 
 def _headers(properties: Mapping[str, Any], size: int, content_type: str) -> list[dict[str, str]]:
-    """Those of each request: what a property sets for it goes before what one sets for all."""
+    """Return the headers of each request: a property for it goes before one for all."""
     common = {name: value for name, value in properties.items() if not str(name).startswith("batch_")}
     own: list[dict[str, Any]] = [{} for _ in range(size)]
     for name, value in properties.items():
@@ -110,7 +110,7 @@ def _merged(common: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _status(data: bytes) -> int:
-    """That of an error which an answer holds as `{"code": ..., "error": ...}`, as older functions write it."""
+    """Return the status of an error that an answer holds as `{"code": ..., "error": ...}`, as older functions do."""
     if not data.startswith(b"{"):
         return 200
     try:
