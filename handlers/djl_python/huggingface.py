@@ -1,7 +1,7 @@
 """Alias of `lmi_core.script.services`: the model function that generates with the model's backend, and its service."""
 
 from lmi_core.script.services.hugging_face import HuggingFaceService
-from lmi_core.script.services.hugging_face_handler import huggingface
+from lmi_core.script.services.service_functions import huggingface
 
 _service = huggingface.service
 handle = huggingface.handle

@@ -1,6 +1,6 @@
 """Alias of `lmi_core.script.services`: the same handler with the backend `trtllm`."""
 
-from lmi_core.script.services.hugging_face_handler import TRTLLMService, tensorrt_llm
+from lmi_core.script.services.service_functions import TRTLLMService, tensorrt_llm
 
 _service = tensorrt_llm.service
 handle = tensorrt_llm.handle

@@ -92,6 +92,9 @@ class ManagedModel(ServedModel, Protocol):
     def generates(self) -> bool:
         """Whether there is a backend; otherwise the model function answers."""
 
+    def admit(self) -> AbstractContextManager[None]:
+        """Take a place in the model's queue. Raise Overloaded or ModelNotReady."""
+
     async def health(self) -> None:
         """Raise ModelNotReady or BackendUnhealthy unless the model can take requests."""
 
@@ -105,8 +108,8 @@ class ServedModels(Protocol):
     def find(self, name: str | None) -> ManagedModel:
         """Return the model of that name, or the only one. Raise ModelNotFound."""
 
-    def admit(self, model: Any) -> AbstractContextManager[None]:
-        """Take a place in the model's queue. Raise Overloaded or ModelNotReady."""
+    def admit(self, model: ManagedModel) -> AbstractContextManager[None]:
+        """Take a place in the model's queue, and have the server wait for it. Raise Overloaded or ModelNotReady."""
 
     async def health(self) -> None:
         """Raise ModelNotReady or BackendUnhealthy unless every model can take requests."""

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 
+from lmi_core.calls.served_model import ManagedModel
 from lmi_core.did_you_mean import did_you_mean
 from lmi_core.errors import BackendGivenUp, ConfigurationError, ModelNotFound, ModelNotReady
 from lmi_core.serving.hosts import Host
@@ -53,7 +54,7 @@ class Dispatcher:
         return frozenset().union(*(model.plan.server.host_patterns for model in self.models.values()))
 
     @contextmanager
-    def admit(self, model: Model) -> Iterator[None]:
+    def admit(self, model: ManagedModel) -> Iterator[None]:
         """Take a place in the model's queue; raise Overloaded or ModelNotReady before the request is read."""
         if self.draining:
             raise ModelNotReady("the server is shutting down")

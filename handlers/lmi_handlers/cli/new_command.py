@@ -27,7 +27,7 @@ def write_new(kind: str, name: str, parent: Path) -> str:
 
 
 def _filled(template: str, name: str) -> str:
-    text = files("lmi_handlers").joinpath("cli", "templates", f"{template}.txt").read_text()
+    text = files("lmi_handlers.cli").joinpath("templates", f"{template}.txt").read_text()
     return Template(text).substitute(name=name, class_name="".join(part.title() for part in name.split("_")))
 
 

@@ -65,7 +65,7 @@ VARIABLES: tuple[Declared, ...] = (
     refused("SM_NEO_EXECUTION_CONTEXT", NEO),
     # DJLServing
     honoured(MODEL_SERVER_HOME, "The folder whose `conf/config.properties` or `config.properties` is read."),
-    honoured("DJL_ENTRY_POINT", "The model's Python file, or a built-in handler.", "option.entryPoint"),
+    honoured("DJL_ENTRY_POINT", "The model's Python file, or a built-in module of LMI.", "option.entryPoint"),
     noted("SERVING_FEATURES", "it tells what an image holds; option.rolling_batch=auto looks for itself"),
     ignored("SERVING_OPTS", LOG_LEVEL),
     ignored("DEFAULT_JVM_OPTS", LOG_LEVEL),

@@ -117,8 +117,8 @@ class RequestProperties(Properties):
     )
     entry_point: Annotated[str | None, Names(key="entryPoint", aliases=("entrypoint", "entry_point"))] = Field(
         default=None,
-        description="A Python file of the model directory (model.py when not given), or a built-in LMI handler; those "
-        "are all served in the same way here, *_async_service as async_mode=true.",
+        description="A Python file of the model directory (model.py when not given), or a built-in module of LMI; "
+        "those are all served in the same way here, *_async_service as async_mode=true.",
     )
     handler: str = Field(
         default="handle", description="The function of the Python file that answers requests, if it has one."

@@ -13,7 +13,7 @@ from lmi_core.script.tracebacks import own_traceback
 
 HANDLE = "handle"
 ROLLING_BATCH = "option.rolling_batch"
-LMI_HANDLERS = ("djl_python.huggingface", "djl_python.tensorrt_llm")  # the others run a `handle` of model.py, if any
+LMI_MODULES = ("djl_python.huggingface", "djl_python.tensorrt_llm")  # the others run a `handle` of model.py, if any
 
 
 def find_model_function(directory: Path, options: RequestProperties) -> Path | None:
@@ -22,7 +22,7 @@ def find_model_function(directory: Path, options: RequestProperties) -> Path | N
     The file is not run, as that may load a model. Raise ConfigurationError.
     """
     path = directory / (options.script or SCRIPT)
-    if options.entry_point in LMI_HANDLERS:
+    if options.entry_point in LMI_MODULES:
         return None
     if not path.is_file():
         if options.script is not None:

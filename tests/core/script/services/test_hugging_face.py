@@ -14,8 +14,8 @@ from lmi_core.script.djl_names.inputs import Input
 from lmi_core.script.djl_names.outputs import Output
 from lmi_core.script.services import requests
 from lmi_core.script.services.hugging_face import HuggingFaceService
-from lmi_core.script.services.hugging_face_handler import ServiceHandler
 from lmi_core.script.services.parsed_batch import ParsedBatch
+from lmi_core.script.services.service_functions import ServiceFunctions
 from tests.plugins.torch_engine.adapters.lora_adapters import save_adapter
 from tests.plugins.torch_engine.tiny_models import reference_model
 
@@ -218,7 +218,7 @@ def test_model_that_cannot_be_loaded(properties: dict[str, str], words: str) -> 
 
 def test_adapters_come_and_go(service: HuggingFaceService, tmp_path: Path) -> None:
     save_adapter(tmp_path / "french", reference_model(Path(HELLO)), 0)
-    functions = ServiceHandler(service)
+    functions = ServiceFunctions(service)
     adapter = Input()
     adapter.properties = {"name": "french", "src": str(tmp_path / "french")}
     body = {"inputs": NAME, "adapters": "french"}

@@ -15,7 +15,7 @@ from djl_python.test_model import TestHandler, create_concurrent_batch_request, 
 from lmi_core.script.djl_names.inputs import Input
 from lmi_core.script.djl_names.outputs import Output
 from lmi_core.script.services.hugging_face import HuggingFaceService
-from lmi_core.script.services.hugging_face_handler import TRTLLMService
+from lmi_core.script.services.service_functions import TRTLLMService
 
 WORDS = ["Deep", " Learning", " is", " a", " really", " cool", " field."]
 TEXT = "".join(WORDS)

@@ -20,7 +20,7 @@ class TRTLLMService(HuggingFaceService):
         super().initialize({**properties, "rolling_batch": "trtllm" if chosen == "auto" else chosen})
 
 
-class ServiceHandler:
+class ServiceFunctions:
     """The functions of a script's module, over one service that the first call initializes."""
 
     def __init__(self, service: HuggingFaceService) -> None:
@@ -53,5 +53,5 @@ class ServiceHandler:
         return Output()
 
 
-huggingface = ServiceHandler(HuggingFaceService())
-tensorrt_llm = ServiceHandler(TRTLLMService())
+huggingface = ServiceFunctions(HuggingFaceService())
+tensorrt_llm = ServiceFunctions(TRTLLMService())
