@@ -4,7 +4,7 @@ BIN := .venv/bin
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 SOURCES := core handlers plugins tests examples
 
-.PHONY: install serve test check fix docs bench-engine bench-server train-hello clean
+.PHONY: install serve test test-fast check fix docs bench-engine bench-server train-hello clean
 
 install: .venv/installed
 
@@ -25,6 +25,9 @@ serve: install  ## Serve examples/hello on 127.0.0.1:8080
 
 test: .venv/installed-dev  ## Run all tests
 	$(BIN)/python -m pytest
+
+test-fast: .venv/installed-dev  ## Run the tests that start no engine
+	$(BIN)/python -m pytest --fast
 
 check: .venv/installed-dev  ## Format, lint and types of sources and tests
 	$(BIN)/ruff format --check $(SOURCES)

@@ -1,4 +1,9 @@
-"""The fixtures that authors of plugins have too."""
+"""The fixtures that authors of plugins have too, and what the markers of tests stand for (`markers.py`)."""
+
+from collections.abc import Generator, Iterator
+from pathlib import Path
+
+import pytest
 
 from lmi_handlers.testing import (
     SCRIPTED,
@@ -12,6 +17,7 @@ from lmi_handlers.testing import (
     running_server,
     serve,
 )
+from tests.markers import add_markers, check_paths, is_fast, loaded_libraries, marker_of_path
 
 __all__ = [
     "SCRIPTED",
@@ -25,3 +31,47 @@ __all__ = [
     "running_server",
     "serve",
 ]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--fast", action="store_true", help="run only the tests that need no engine")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    check_paths()
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out what `--fast` would not run without importing it; None leaves the choice to others."""
+    return True if config.getoption("fast") and marker_of_path(collection_path) else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Fail a file that imports an engine's library when it is collected although it has no marker."""
+    before = loaded_libraries()
+    report = yield
+    if collector.config.getoption("fast") and (imported := loaded_libraries() - before):
+        raise pytest.UsageError(f"{collector.nodeid} imports {', '.join(imported)}: name it in tests/markers.py")
+    return report
+
+
+@pytest.hookimpl(tryfirst=True)  # so that `-m` sees the markers
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items:
+        add_markers(item)
+    if not config.getoption("fast"):
+        return
+    config.hook.pytest_deselected(items=[item for item in items if not is_fast(item)])
+    items[:] = [item for item in items if is_fast(item)]
+
+
+@pytest.fixture(autouse=True)
+def no_engine_without_a_marker(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fail a test that is the first to import an engine's library although it has no marker."""
+    before = loaded_libraries()
+    yield
+    if request.config.getoption("fast") and (imported := loaded_libraries() - before):
+        pytest.fail(f"the test imports {', '.join(imported)}: give it a marker (tests/markers.py)")

@@ -3,6 +3,7 @@
 import inspect
 import json
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,8 @@ from lmi_handlers.tgi.payload import TgiParameters
 from lmi_handlers.triton import payload as triton_payload
 
 ROOT = Path(__file__).parents[2]
-DOCUMENTS = {path.name: path.read_text() for path in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]}
+PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
+DOCUMENTS = {path.name: path.read_text() for path in PAGES}
 
 
 @pytest.fixture(scope="module")
@@ -97,17 +99,46 @@ def test_every_format_of_filling_in_the_middle_is_documented() -> None:
         assert f"| {found.models} | `{''.join(found.parts)}` |" in DOCUMENTS["openai.md"]
 
 
-def test_links_lead_somewhere() -> None:
-    for name, text in DOCUMENTS.items():
-        folder = ROOT if name == "README.md" else ROOT / "docs"
-        for target in re.findall(r"\]\(([^)#:]+)\)", text):
-            assert (folder / target).exists(), f"{name}: {target}"
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    targets = [target.partition("#") for target in re.findall(r"\]\(([^):]+)\)", page.read_text())]
+    for name, _, anchor in targets:
+        target = page.parent / name if name else page
+        assert target.exists(), name
+        assert not anchor or anchor in anchors(target.read_text()), f"{name}#{anchor}"
 
 
-def test_paths_that_are_named_exist() -> None:
-    for name, text in DOCUMENTS.items():
-        for path in re.findall(r"`((?:core|handlers|plugins|tests|examples)/[\w/.]+)`", text):
-            assert (ROOT / path).exists(), f"{name}: {path}"
+def anchors(text: str) -> set[str]:
+    """The names that a page's headings can be linked by."""
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_paths_that_are_named_exist(page: Path) -> None:
+    for path in re.findall(r"`((?:core|handlers|plugins|tests|examples|docs|\.ci)/[\w/.]*)`", page.read_text()):
+        assert (ROOT / path).exists(), path
+
+
+def test_every_page_is_linked_from_the_readme() -> None:
+    linked = set(re.findall(r"\]\(([\w./]+\.md)", DOCUMENTS["README.md"]))
+    assert linked == {str(page.relative_to(ROOT)) for page in PAGES} - {"README.md"}
+
+
+def test_the_changelog_has_this_version_and_what_comes() -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    headings = re.findall(r"^## (.+)$", DOCUMENTS["CHANGELOG.md"], re.MULTILINE)
+    assert headings[0] == "[Unreleased]"
+    assert re.fullmatch(rf"\[{re.escape(version)}\] - \d{{4}}-\d\d-\d\d", headings[1])
+    assert all(re.fullmatch(r"\[[\d.]+\] - \d{4}-\d\d-\d\d", heading) for heading in headings[1:])
+
+
+def test_server_options_that_security_names_are_declared() -> None:
+    table = DOCUMENTS["SECURITY.md"].partition("## Options that matter")[2]
+    named = set(re.findall(r"^\| (`.+?`) \|", table, re.MULTILINE))
+    keys = {key for names in named for key in re.findall(r"`([a-z]\w+)`", names)}
+    assert keys
+    assert keys <= set(re.findall(r"^\| `(\w+)`", DOCUMENTS["options.md"], re.MULTILINE))
 
 
 def test_make_targets_that_are_named_exist() -> None:
@@ -115,4 +146,4 @@ def test_make_targets_that_are_named_exist() -> None:
     named = {
         target for text in DOCUMENTS.values() for target in re.findall(r"(?:`|^)make ([a-z-]+)", text, re.MULTILINE)
     }
-    assert {"serve", "test", "check", "docs"} <= named <= targets
+    assert {"serve", "test", "test-fast", "check", "fix", "docs"} <= named <= targets

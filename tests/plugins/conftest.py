@@ -8,8 +8,6 @@ import pytest
 import pytest_asyncio
 
 from tests.conftest import running_server
-from tests.plugins.torch_engine.adapters.lora_adapters import save_adapter
-from tests.plugins.torch_engine.tiny_models import reference_model
 from tests.plugins.vllm_server import ENVIRONMENT, HELLO, MODEL_FILES, PROPERTIES, VllmServer
 
 # So few that tests reach the bounds.
@@ -33,6 +31,9 @@ def vllm_environment() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def hello_with_adapters(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """examples/hello for vLLM, with two adapters."""
+    from tests.plugins.torch_engine.adapters.lora_adapters import save_adapter
+    from tests.plugins.torch_engine.tiny_models import reference_model
+
     directory = tmp_path_factory.mktemp("vllm") / "hello"
     directory.mkdir()
     for name in MODEL_FILES:

@@ -198,6 +198,7 @@ def test_both_declare_the_same() -> None:
         assert defaults.items() <= parameters.model_dump().items()
 
 
+@pytest.mark.torch
 @pytest.mark.usefixtures("without_vllm")
 async def test_served_by_the_torch_engine(tmp_path: Path, serve: Serve) -> None:
     properties = "engine=MPI\noption.mpi_mode=true\noption.rolling_batch=lmi-dist\noption.load_format=pt\n"

@@ -16,7 +16,7 @@ from lmi_core.script.function.setup import FunctionSetup
 from lmi_handlers.cli.serving import read_plans
 from tests.conftest import Answer, ModelDirectory, RunningServer, running_server
 
-SCRIPT = Path(__file__).parents[2] / "model_scripts" / "rolling_handler"
+SCRIPT = Path(__file__).parents[3] / "model_scripts" / "rolling_handler"
 LONG = "word " * 300  # goes on while others come
 ROLLING = "option.rolling_batch=auto\n"
 

@@ -1,43 +1,13 @@
-"""model.py files as their authors wrote them, served over a real socket."""
+"""Output formatters of every contract, in model.py files as their authors wrote them, served over a real socket."""
 
-import asyncio
-import shutil
-from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
 
 from lmi_plugins.backends.scripted import Script
-from tests.conftest import SCRIPTED, Answer, ModelDirectory, RunningServer, Serve
-
-SCRIPTS = Path(__file__).parents[2] / "model_scripts"
-TEXT = "Deep Learning is a really cool field."
-WORDS = ["Deep", " Learning", " is", " a", " really", " cool", " field."]
-BODY = {"inputs": "What is it?"}
-STREAM = BODY | {"stream": True}
-
-ServeScript = Callable[..., Awaitable[RunningServer]]
-
-
-@pytest.fixture
-def serve_script(serve: Serve, model_dir: ModelDirectory) -> ServeScript:
-    """`await serve_script("legacy", "option.x=1")` serves a copy of that script's folder."""
-
-    async def start(name: str, properties: str = "", model: str = "model") -> RunningServer:
-        directory = model_dir({"serving.properties": SCRIPTED + properties}, model)
-        shutil.copytree(SCRIPTS / name, directory, dirs_exist_ok=True)
-        return await serve(directory)
-
-    return start
-
-
-async def both(server: RunningServer, body: dict[str, Any] = BODY) -> tuple[Answer, Answer]:
-    """The whole answer, and the streamed one."""
-    whole, stream = [await server.post("/invocations", body | {"stream": stream}) for stream in (False, True)]
-    assert (whole.status, stream.status) == (200, 200)
-    return whole, stream
+from tests.conftest import SCRIPTED, ModelDirectory, Serve
+from tests.core.script.formatters.served_scripts import BODY, CHAT, STREAM, TEXT, WORDS, ServeScript, both
 
 
 async def test_request_output(serve_script: ServeScript) -> None:
@@ -111,9 +81,6 @@ async def test_engine_object_after_the_prompt(serve_script: ServeScript) -> None
     server = await serve_script("engine_object")
     answer = await server.post("/invocations", STREAM | {"parameters": {"return_full_text": True}})
     assert answer.json_lines()[-1]["generated_text"] == "What is it?" + TEXT.upper()
-
-
-CHAT = {"messages": [{"role": "user", "content": "What is it?"}]}
 
 
 async def test_engine_object_of_a_chat(serve_script: ServeScript) -> None:
@@ -250,154 +217,3 @@ async def test_request_output_writes_errors_within_a_stream(serve_script: ServeS
     server.scripted.enqueue(Script("one", error="the engine fell over"))
     lines = (await server.post("/invocations", STREAM)).json_lines()
     assert [(line["tok"], line.get("reason")) for line in lines] == [("one", None), ("", "error")]
-
-
-async def test_modules_beside_model_py(serve: Serve, model_dir: ModelDirectory) -> None:
-    first = model_dir({"serving.properties": SCRIPTED}, "store/first")
-    second = model_dir({"serving.properties": SCRIPTED}, "store/second")
-    for directory in (first, second):
-        shutil.copytree(SCRIPTS / "helpers", directory, dirs_exist_ok=True)
-    (second / "helper.py").write_text('LABEL = "second"\n')
-    server = await serve(first.parent)
-    answers = [(await server.post(f"/predictions/{name}", BODY)).json() for name in ("first", "second")]
-    assert answers == [
-        {"label": "first", "words": "7 words", "late": "first again"},
-        {"label": "second", "words": "7 words", "late": "second again"},
-    ]
-
-
-async def test_input_item(serve_script: ServeScript) -> None:
-    server = await serve_script("input_item")
-    answer = await server.post("/invocations", {"question": "Why?", "trace": 7})
-    assert answer.json() == {"answer": "Deep Learning is", "prompt": "Q: Why?", "trace": [7, "scripted", 3]}
-
-
-async def test_payload(serve_script: ServeScript) -> None:
-    server = await serve_script("payload")
-    answer = await server.post("/invocations", {"inputPrompt": "Why?"})
-    assert answer.json() == {"generated_text": "Deep Learning"}
-    assert server.scripted.history[0].prompt == "Why?"
-
-
-CLASS_FORM = """\
-from lmi_core.formatter import OutputFormatter, output_formatter
-
-
-@output_formatter
-class Counting(OutputFormatter):
-    content_type = "text/csv"
-
-    def __init__(self):
-        self.count = 0
-
-    def format(self, output):
-        self.count += len(output.step.tokens)
-        self.headers = {"X-First-Count": str(self.count)}
-        return f"{self.count},{output.delta.strip()}\\n".encode()
-
-    def error(self, error):
-        return b"error\\n"
-"""
-
-
-async def test_class_form_keeps_state_for_each_call(serve: Serve, model_dir: ModelDirectory) -> None:
-    server = await serve(model_dir({"serving.properties": SCRIPTED, "model.py": CLASS_FORM}))
-    answers = await asyncio.gather(*(server.post("/invocations", STREAM) for _ in range(3)))
-    assert {answer.body.splitlines()[-1] for answer in answers} == {b"7,field."}
-    assert {(answer.content_type, answer.headers["X-First-Count"]) for answer in answers} == {("text/csv", "1")}
-
-
-async def test_class_form_that_raises(serve: Serve, model_dir: ModelDirectory) -> None:
-    script = CLASS_FORM.replace("self.count = 0", "raise OSError('no file')")
-    server = await serve(model_dir({"serving.properties": SCRIPTED, "model.py": script}))
-    answer = await server.post("/invocations", BODY)
-    assert (answer.status, answer.json()["error"]) == (424, "the output formatter Counting raised OSError: no file")
-
-
-TWO = """\
-from djl_python.output_formatter import output_formatter
-
-
-@output_formatter
-def first(response_data: dict):
-    return {"first": response_data}
-
-
-@output_formatter
-def second(response_data: dict):
-    return {"second": len(response_data)}
-"""
-
-
-async def test_option_names_the_formatter(serve: Serve, model_dir: ModelDirectory) -> None:
-    properties = SCRIPTED + "option.output_formatter=second\n"
-    server = await serve(model_dir({"serving.properties": properties, "model.py": TWO}))
-    assert (await server.post("/invocations", BODY)).json() == {"second": 1}
-
-
-RAISES = """\
-from djl_python.output_formatter import output_formatter
-
-
-@output_formatter
-def f(response_data: dict) -> dict:
-    if response_data.get("generated_text"):
-        {failure}
-    return response_data
-"""
-
-
-@pytest.mark.parametrize(
-    ("failure", "words"),
-    [
-        ("raise KeyError('colour')", "the output formatter f raised KeyError: 'colour'"),
-        ("raise SystemExit(3)", "the output formatter f raised SystemExit: 3"),
-        ("return None", "the output formatter f raised TypeError: it returned None: it must return the answer"),
-        (
-            "return {1, 2}",
-            "the output formatter f raised TypeError: Type is not JSON serializable: set",
-        ),
-    ],
-)
-async def test_formatter_that_raises(
-    serve: Serve, model_dir: ModelDirectory, caplog: pytest.LogCaptureFixture, failure: str, words: str
-) -> None:
-    script = RAISES.replace("{failure}", failure)
-    server = await serve(model_dir({"serving.properties": SCRIPTED, "model.py": script}))
-    answer = await server.post("/invocations", BODY, headers={"x-request-id": "r7"})
-    assert (answer.status, answer.json()["error"]) == (424, words)
-    if "raise" in failure:
-        assert "request r7: the output formatter f raised\n" in caplog.text
-        assert 'model.py", line 7, in f\n' in caplog.text
-        assert "lmi_core" not in caplog.text.split("request r7: the output formatter")[1].split("request r7")[0]
-
-
-async def test_formatter_that_raises_within_a_stream(serve: Serve, model_dir: ModelDirectory) -> None:
-    script = RAISES.replace("{failure}", "raise KeyError('colour')")
-    server = await serve(model_dir({"serving.properties": SCRIPTED, "model.py": script}))
-    answer = await server.post("/invocations", STREAM)
-    *lines, last = answer.json_lines()
-    assert (answer.status, len(lines)) == (200, 6)
-    assert last["error"] == "the output formatter f raised KeyError: 'colour'"
-
-
-async def test_formatter_that_never_returns(serve: Serve, model_dir: ModelDirectory) -> None:
-    loop = (
-        "while True:\n            try:\n                pass\n            except Exception:\n                continue"
-    )
-    script = RAISES.replace("{failure}", loop)
-    properties = SCRIPTED + "option.predict_timeout=1\n"
-    server = await serve(model_dir({"serving.properties": properties, "model.py": script}))
-    answer = await server.post("/invocations", BODY)
-    message = "the output formatter f took longer than option.predict_timeout=1 seconds"
-    assert (answer.status, answer.json()["error"]) == (424, message)
-
-
-async def test_input_formatter_that_raises(serve: Serve, model_dir: ModelDirectory) -> None:
-    script = (
-        "from djl_python.input_parser import input_formatter\n\n"
-        "@input_formatter\ndef f(decoded_payload: dict) -> dict:\n    return decoded_payload['missing']\n"
-    )
-    server = await serve(model_dir({"serving.properties": SCRIPTED, "model.py": script}))
-    answer = await server.post("/invocations", BODY)
-    assert (answer.status, answer.json()["error"]) == (424, "the input formatter f raised KeyError: 'missing'")

@@ -15,7 +15,7 @@ from lmi_core.script.djl_names.nd_list import from_nd_list, to_nd_list
 from lmi_core.script.function.runtime import ModelFunction
 from tests.conftest import Answer, ModelDirectory, RunningServer, Serve
 
-SCRIPTS = Path(__file__).parents[2] / "model_scripts"
+SCRIPTS = Path(__file__).parents[3] / "model_scripts"
 
 ServeScript = Callable[..., Awaitable[RunningServer]]
 

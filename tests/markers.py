@@ -1,0 +1,68 @@
+"""Which engine a test needs: markers by folder, file and fixture, and `--fast`, which leaves marked tests out.
+
+A file that needs an engine as a whole is named here rather than marked in itself, so that `--fast` does not import it.
+A single test among others has `@pytest.mark.torch`, and imports PyTorch where it uses it.
+"""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent
+MARKERS = ("torch", "vllm", "slow")
+LIBRARIES = frozenset({"torch", "vllm"})
+
+# Folders and files, each with what all of its tests need.
+NEEDS = {
+    "clients/test_every_dialect.py": "torch",
+    "clients/test_openai_torch.py": "torch",
+    "clients/test_tritonclient_trtllm.py": "torch",
+    "core/engines/test_hypotheses.py": "torch",
+    "core/script/services/test_hugging_face.py": "torch",
+    "core/script/services/test_served.py": "torch",
+    "core/script/services/test_streaming.py": "torch",
+    "core/texts/bad_texts/test_text_ban.py": "torch",
+    "core/texts/test_huggingface_tokenizer.py": "torch",
+    "docs/test_trtllm.py": "torch",
+    "examples": "torch",
+    "handlers/lmi/test_adapter_weights.py": "torch",
+    "plugins/backends/test_torch_served.py": "torch",
+    "plugins/backends/test_vllm.py": "vllm",
+    "plugins/torch_engine": "torch",
+    "plugins/trtllm": "torch",
+    "plugins/vllm_engine": "vllm",
+}
+# Tests that ask for one of these fixtures, themselves or through another, need the engine behind it.
+NEEDS_OF_FIXTURES = {"vllm": "vllm", "vllm_environment": "vllm"}
+
+
+def marker_of_path(path: Path) -> str | None:
+    """Return what all tests in this file or folder need, or None."""
+    names = path.relative_to(ROOT).parts if path.is_relative_to(ROOT) else ()
+    folders = ("/".join(names[:depth]) for depth in range(1, len(names) + 1))
+    return next((NEEDS[folder] for folder in folders if folder in NEEDS), None)
+
+
+def add_markers(item: pytest.Item) -> None:
+    """Mark a test with what its folder, its file and its fixtures need."""
+    found = {marker_of_path(item.path)}
+    found |= {marker for fixture, marker in NEEDS_OF_FIXTURES.items() if fixture in getattr(item, "fixturenames", ())}
+    for marker in found - {None}:
+        item.add_marker(str(marker))
+
+
+def is_fast(item: pytest.Item) -> bool:
+    return not any(item.get_closest_marker(marker) for marker in MARKERS)
+
+
+def loaded_libraries() -> set[str]:
+    """Return which engines' libraries this process has imported."""
+    return LIBRARIES & sys.modules.keys()
+
+
+def check_paths() -> None:
+    """Refuse a path that was moved, whose tests would silently lose their marker."""
+    missing = [path for path in NEEDS if not (ROOT / path).exists()]
+    if missing:
+        raise pytest.UsageError(f"tests/markers.py names what does not exist: {', '.join(missing)}")
