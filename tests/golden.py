@@ -98,7 +98,7 @@ async def _exchange(server: RunningServer, request: bytes, script: Script, expec
         writer.close()
         await writer.wait_closed()
     if script.hold:
-        await asyncio.wait_for(script.closed.wait(), 5)
+        await script.closed.wait()
     return _normalised(received)
 
 

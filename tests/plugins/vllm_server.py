@@ -80,9 +80,12 @@ class VllmServer:
         """Whether the engine's scheduler has any request, running or waiting."""
         return bool(await self.engine.engine_core.call_utility_async("has_work"))
 
-    async def until(self, *, working: bool) -> None:
-        while await self.is_working() is not working:
-            pass  # each is a message to the engine and back
+    async def until(self, *, working: bool) -> int:
+        """Wait, and return how often the engine was asked: each is a message there and back, between two steps."""
+        for asked in itertools.count():
+            if await self.is_working() is working:
+                return asked
+        raise AssertionError
 
 
 def copy_hello(directory: Path, properties: str) -> Path:

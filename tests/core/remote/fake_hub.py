@@ -23,6 +23,7 @@ class FakeHub:
     gated: bool = False
     token: str | None = None  # None: the model is public
     hold: threading.Event = field(default_factory=threading.Event)  # files come once it is set
+    holding: int = 0  # files that are held back now
 
     def listed(self) -> list[dict[str, object]]:
         return [
@@ -77,7 +78,9 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(404, b"", {"X-Error-Code": "EntryNotFound"}, with_body)
             return
         if with_body:
+            self.hub.holding += 1
             self.hub.hold.wait(60)
+            self.hub.holding -= 1
         self._send(200, data, {"ETag": f'"{_etag(data)}"', "X-Repo-Commit": self.hub.commit}, with_body)
 
     def _send(self, status: int, body: bytes, headers: dict[str, str], with_body: bool) -> None:

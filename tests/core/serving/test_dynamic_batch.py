@@ -3,6 +3,7 @@ import asyncio
 import pytest
 
 from lmi_core.serving.dynamic_batch import DynamicBatch
+from tests.virtual_time import in_virtual_time
 
 LONG = 60.0
 
@@ -31,9 +32,8 @@ class Member:
 
 
 async def started(*members: Member) -> None:
-    async with asyncio.timeout(5):
-        for member in members:
-            await member.started.wait()
+    for member in members:
+        await member.started.wait()
 
 
 async def waiting(*members: Member) -> bool:
@@ -55,13 +55,14 @@ async def test_batch_of_one() -> None:
     await started(Member(batch))
 
 
+@in_virtual_time
 async def test_incomplete_batch_starts_after_the_delay() -> None:
     now = asyncio.get_running_loop().time
     batch, begin = DynamicBatch(4, 0.03), now()
     members = [Member(batch), Member(batch)]
     assert await waiting(*members)
     await started(*members)
-    assert now() - begin >= 0.02
+    assert now() - begin == pytest.approx(0.03)
 
 
 async def test_next_batch_waits_for_the_last_of_this_one() -> None:

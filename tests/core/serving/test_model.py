@@ -28,6 +28,7 @@ from lmi_plugins.backends.scripted import Script, ScriptedBackend
 from lmi_plugins.formatters.json import JsonFormatter
 from lmi_plugins.formatters.none import NoFormatter
 from tests.conftest import SCRIPTED, ModelDirectory
+from tests.virtual_time import in_virtual_time
 
 TINY = 0.02
 
@@ -266,6 +267,7 @@ async def test_long_prompt(started: Start) -> None:
 
 
 @pytest.mark.parametrize("said", ["", "one two"])
+@in_virtual_time
 async def test_predict_timeout_aborts_the_request(started: Start, said: str) -> None:
     model, backend = await started(predict_timeout=TINY)
     script = Script(said, hold=True)
@@ -277,6 +279,7 @@ async def test_predict_timeout_aborts_the_request(started: Start, said: str) -> 
     assert script.closed.is_set()
 
 
+@in_virtual_time
 async def test_predict_timeout_of_one_prompt_aborts_them_all(started: Start) -> None:
     model, backend = await started(predict_timeout=TINY)
     scripts = [Script("one"), Script("two", hold=True), Script("three", hold=True)]
@@ -286,12 +289,14 @@ async def test_predict_timeout_of_one_prompt_aborts_them_all(started: Start) -> 
     assert all(script.closed.is_set() for script in scripts)
 
 
+@in_virtual_time
 async def test_predict_timeout_is_not_for_the_whole_answer(started: Start) -> None:
     model, backend = await started(SCRIPTED + "option.scripted_delay=0.02", predict_timeout=0.1)
     backend.enqueue(Script("1 2 3 4 5 6 7 8"))
     assert len(await generate(model, "a")) == 8
 
 
+@in_virtual_time
 async def test_time_that_the_client_takes_does_not_count(started: Start) -> None:
     model, backend = await started(predict_timeout=TINY)
     backend.enqueue(Script("one two"))

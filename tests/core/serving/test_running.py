@@ -1,11 +1,11 @@
 import asyncio
-import time
 from collections.abc import AsyncGenerator
 
 import pytest
 
 from lmi_core.errors import GenerationTimeout
 from lmi_core.serving.running import RunningCall, RunningCalls
+from tests.virtual_time import VirtualTimeLoop, in_virtual_time
 
 
 class Engine:
@@ -28,9 +28,8 @@ async def collect(
     calls: RunningCalls, steps: AsyncGenerator[str, None], request_id: str = "r", predict_timeout: float = 60
 ) -> tuple[list[str], bool]:
     """What came, and whether the call was aborted."""
-    async with asyncio.timeout(5):
-        with calls.call(request_id, predict_timeout) as call:
-            return [step async for step in call.until_aborted(steps)], call.aborted
+    with calls.call(request_id, predict_timeout) as call:
+        return [step async for step in call.until_aborted(steps)], call.aborted
 
 
 async def abort(calls: RunningCalls, engine: Engine) -> tuple[list[str], bool]:
@@ -78,6 +77,7 @@ async def test_abort_while_a_step_is_sent() -> None:
     assert (seen, engine.closed) == (["one"], True)
 
 
+@in_virtual_time
 async def test_a_step_that_comes_as_the_call_is_aborted_is_sent() -> None:
     coming: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
@@ -133,6 +133,7 @@ async def test_errors_pass_through() -> None:
         await collect(RunningCalls(), failing())
 
 
+@in_virtual_time
 async def test_a_step_that_does_not_come() -> None:
     engine = Engine()
     with pytest.raises(GenerationTimeout, match=r"no generation step came within option.predict_timeout=0.05 seconds"):
@@ -140,8 +141,10 @@ async def test_a_step_that_does_not_come() -> None:
     assert engine.closed
 
 
+@in_virtual_time
 async def test_the_limit_holds_on_after_a_step_that_came_just_in_time() -> None:
     loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualTimeLoop)
     coming: asyncio.Future[str] = loop.create_future()
 
     async def steps() -> AsyncGenerator[str, None]:
@@ -151,11 +154,10 @@ async def test_the_limit_holds_on_after_a_step_that_came_just_in_time() -> None:
     with RunningCalls().call("r", 0.06) as call:
         waits = call.until_aborted(steps())
         loop.call_later(0.05, coming.set_result, "one")
-        loop.call_soon(time.sleep, 0.1)  # then the step and the limit are due at once, in this order
+        loop.call_soon(loop.pass_time, 0.1)  # then the step and the limit are due at once, in this order
         assert await anext(waits) == "one"
-        async with asyncio.timeout(5):
-            with pytest.raises(GenerationTimeout):
-                await anext(waits)
+        with pytest.raises(GenerationTimeout):
+            await anext(waits)
 
 
 async def paced(pause: float) -> AsyncGenerator[str, None]:
@@ -164,7 +166,8 @@ async def paced(pause: float) -> AsyncGenerator[str, None]:
         yield word
 
 
-@pytest.mark.parametrize(("engine", "client"), [(0.08, 0.0), (0.0, 0.2)], ids=["many steps", "a slow client"])
+@pytest.mark.parametrize(("engine", "client"), [(0.14, 0.0), (0.0, 0.2)], ids=["many steps", "a slow client"])
+@in_virtual_time
 async def test_only_each_wait_for_the_engine_counts(engine: float, client: float) -> None:
     seen = []
     with RunningCalls().call("r", 0.15) as call:
@@ -174,6 +177,7 @@ async def test_only_each_wait_for_the_engine_counts(engine: float, client: float
     assert seen == ["one", "two", "three"]
 
 
+@in_virtual_time
 async def test_a_wait_for_a_place_does_not_count() -> None:
     async def steps(call: RunningCall) -> AsyncGenerator[str, None]:
         call.wait_for_place()

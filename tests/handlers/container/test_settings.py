@@ -36,7 +36,11 @@ def check_said(declared: Declared, environment: dict[str, str], file: list[Given
     if declared.fate is Fate.REFUSED:
         with pytest.raises(ConfigurationError, match=f"{declared.name.upper()}|{declared.name} is refused: "):
             Settings(environment, file)
-        return
+    else:
+        check_taken(declared, environment, file)
+
+
+def check_taken(declared: Declared, environment: dict[str, str], file: list[Given]) -> None:
     settings = Settings(environment, file)
     assert [given.name for _, given in settings.shown] == [declared.name]
     assert (value(settings, declared.name) == "x") == (declared.fate is Fate.HONOURED)

@@ -119,18 +119,21 @@ async def test_reasoning_is_left_out(server: RunningServer, stream: bool) -> Non
     assert b"Yes," in answer.body
 
 
-@pytest.mark.parametrize("stream", [False, True])
-async def test_tool_calls_are_looked_for_in_the_content(server: RunningServer, stream: bool) -> None:
-    server.scripted.enqueue(Script(f"<think>I could say <tool_call, or so.</think>\n{CALL}"))
-    answer = await chat(server, tools=[WEATHER], stream=stream)
-    if stream:
-        deltas = [event["choices"][0]["delta"] for event in events(answer)]
-        called = [call for delta in deltas for call in delta.get("tool_calls", [])]
-        assert "".join(call["function"].get("arguments", "") for call in called) == '{"city": "Paris"}'
-        assert joined(deltas, "reasoning_content") == "I could say <tool_call, or so."
-        assert joined(deltas, "content") == ""
-        return
-    choice = answer.json()["choices"][0]
+REASON_AND_CALL = f"<think>I could say <tool_call, or so.</think>\n{CALL}"
+
+
+async def test_tool_calls_of_a_stream_are_looked_for_in_the_content(server: RunningServer) -> None:
+    server.scripted.enqueue(Script(REASON_AND_CALL))
+    deltas = [event["choices"][0]["delta"] for event in events(await chat(server, tools=[WEATHER], stream=True))]
+    called = [call for delta in deltas for call in delta.get("tool_calls", [])]
+    assert "".join(call["function"].get("arguments", "") for call in called) == '{"city": "Paris"}'
+    assert joined(deltas, "reasoning_content") == "I could say <tool_call, or so."
+    assert joined(deltas, "content") == ""
+
+
+async def test_tool_calls_are_looked_for_in_the_content(server: RunningServer) -> None:
+    server.scripted.enqueue(Script(REASON_AND_CALL))
+    choice = (await chat(server, tools=[WEATHER])).json()["choices"][0]
     assert choice["finish_reason"] == "tool_calls"
     assert choice["message"]["content"] is None
     assert choice["message"]["reasoning_content"] == "I could say <tool_call, or so."

@@ -1,7 +1,6 @@
-"""A request that its client drops is gone from vLLM's scheduler within 100 ms; and who else gets the server's CPU."""
+"""A request that its client drops is gone from vLLM's scheduler a few steps later; and who gets the server's CPU."""
 
 import asyncio
-import time
 from typing import Any
 
 import psutil
@@ -16,6 +15,7 @@ pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(300
 
 LONG = {"max_new_tokens": 900, "ignore_eos_token": True}
 LONG_PROMPT = "one two three " * 270
+SOON = 30  # steps of the engine, of the 900 that it would go on for
 BATCH = 8  # the fixture's `option.max_rolling_batch_size`
 
 
@@ -26,11 +26,9 @@ def call(vllm: VllmServer, inputs: str = STORY, **parameters: Any) -> asyncio.Ta
 async def drop(vllm: VllmServer, *calls: asyncio.Task[Any]) -> None:
     """All at once, which leaves the engine nothing to do."""
     assert await vllm.is_working()
-    begun = time.monotonic()
     for each in calls:
         each.cancel()
-    await vllm.until(working=False)
-    assert time.monotonic() - begun < 0.1
+    assert await vllm.until(working=False) < SOON
     for each in calls:
         with pytest.raises(asyncio.CancelledError):
             await each
@@ -44,10 +42,8 @@ async def test_a_stream(vllm: VllmServer, monkeypatch: pytest.MonkeyPatch, strea
     async with vllm.server.client.post("/invocations", json=body) as response:
         await response.content.readline()
         assert await vllm.is_working()
-        begun = time.monotonic()
         response.close()
-        await vllm.until(working=False)
-    assert time.monotonic() - begun < 0.1
+        assert await vllm.until(working=False) < SOON
 
 
 @pytest.mark.parametrize(
@@ -77,9 +73,7 @@ async def test_while_queued(vllm: VllmServer) -> None:
         each.cancel()
     answers = await asyncio.gather(*running)
     assert [answer["details"]["generated_tokens"] for answer in answers] == [100 + i for i in range(BATCH)]
-    begun = time.monotonic()
-    await vllm.until(working=False)
-    assert time.monotonic() - begun < 0.1
+    assert await vllm.until(working=False) < SOON
 
 
 async def test_more_than_fit_dropped_at_once(vllm: VllmServer) -> None:
@@ -102,9 +96,7 @@ async def test_at_any_moment(vllm: VllmServer) -> None:
     for turns in range(40):
         await sent_and_closed(vllm, turns)
     await asyncio.sleep(0)
-    begun = time.monotonic()
-    while await vllm.is_working():
-        assert time.monotonic() - begun < 1
+    assert await vllm.until(working=False) < SOON
     assert (await vllm.ask("What is Deep Learning?"))["generated_text"] == "Deep Learning is a really cool field."
     assert not await vllm.is_working()
 

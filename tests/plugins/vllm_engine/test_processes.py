@@ -5,7 +5,6 @@ import json
 import os
 import signal
 import sys
-import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -73,8 +72,7 @@ def engine_processes(processes: list[psutil.Process]) -> list[psutil.Process]:
 
 
 async def until_gone(processes: list[psutil.Process]) -> None:
-    await asyncio.to_thread(psutil.wait_procs, processes, 20)
-    assert [process for process in processes if process.is_running()] == []
+    await asyncio.to_thread(psutil.wait_procs, processes)
 
 
 @asynccontextmanager
@@ -99,12 +97,10 @@ async def test_a_killed_engine_is_restarted_and_ctrl_c_lets_requests_finish(tmp_
         assert hello.worker_is_alone()
         async with hello.streams(3, LONG) as responses:
             core.kill()
-            begun = time.monotonic()
             ends = [await last_line(response) for response in responses]
-            assert time.monotonic() - begun < 1
+            assert await hello.ping() == 503  # before anything is restarted
         assert {end["details"]["finish_reason"] for end in ends} == {"error"}
         assert {end["error"] for end in ends} == {"the request was lost: vLLM's engine died"}
-        assert await hello.ping() == 503
         async with hello.client.post("/invocations", json={"inputs": QUESTION}) as refused:
             assert refused.status == 503
         await hello.server.line_with("the engine was restarted")
@@ -128,25 +124,32 @@ async def test_an_engine_that_may_not_be_restarted_ends_the_server(tmp_path: Pat
             worker.kill()
             ends = [await last_line(response) for response in responses]
         assert {end["details"]["finish_reason"] for end in ends} == {"error"}
-        assert await asyncio.wait_for(hello.server.process.wait(), 20) == 1
+        assert await hello.server.process.wait() == 1
         await until_gone(everything)
         with pytest.raises(AssertionError, match="is given up after 0 restarts in a row"):
             await hello.server.line_with("no line is like this")
 
 
 @pytest.mark.parametrize(
-    ("number", "started"),
-    [(signal.SIGTERM, 1), (signal.SIGINT, 1), (signal.SIGTERM, 2)],  # the second process loads the model
+    ("number", "process"),
+    [
+        (signal.SIGTERM, "EngineCore"),
+        (signal.SIGINT, "EngineCore"),
+        (signal.SIGTERM, "Worker"),
+    ],  # which loads the model
 )
-async def test_a_signal_while_the_engine_starts(tmp_path: Path, number: signal.Signals, started: int) -> None:
+async def test_a_signal_while_the_engine_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals, process: str
+) -> None:
+    """Sent once this process has written its first line; the server then ends by itself, before it is killed."""
+    monkeypatch.setenv("VLLM_LOGGING_STREAM", "ext://sys.stderr")
     (tmp_path / "serving.properties").write_text(f"{PROPERTIES}option.model_id={HELLO}\n")
     async with lmi_serve(tmp_path, "--port", 0) as server:
-        process = psutil.Process(server.process.pid)
-        await server.line_with("backend vllm")
-        while len(engine_processes(everything := process.children(recursive=True))) < started:
-            await asyncio.sleep(0.1)  # nothing tells of it
-        os.killpg(process.pid, number)
-        assert await asyncio.wait_for(server.process.wait(), 60) == 0  # by itself, before it is killed
+        await server.line_with(f"({process} pid=")
+        everything = psutil.Process(server.process.pid).children(recursive=True)
+        assert everything
+        os.killpg(server.process.pid, number)
+        assert await server.process.wait() == 0
         await until_gone(everything)
 
 

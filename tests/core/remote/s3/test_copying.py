@@ -148,7 +148,7 @@ async def test_interrupted_download_is_whole_or_absent_and_gone_on_with(s3: S3Se
 
     def hold_the_end_back(environ: Environ, body: Body) -> Body:
         if range_start(environ) >= 2 * PART_SIZE:
-            released.wait(30)
+            released.wait(60)
         return body
 
     s3.fault = hold_the_end_back
@@ -163,8 +163,7 @@ async def test_interrupted_download_is_whole_or_absent_and_gone_on_with(s3: S3Se
         await parts_done(cache, 3)
         await parts_held(s3)
         task.cancel()
-        async with asyncio.timeout(2):
-            await asyncio.gather(task, return_exceptions=True)
+        await asyncio.gather(task, return_exceptions=True)
     with pytest.raises(ConfigurationError, match="is not downloaded yet"):
         cached_directory(url)
     assert versions(cache) == ["partial"]

@@ -151,7 +151,7 @@ def test_a_stop_sequence_ends_a_beam(
         for each, whole in zip(found(results), sequences, strict=True):
             assert each.token_ids == whole[: len(each.token_ids)]
             assert set(whole[len(each.token_ids) :]) <= {-1}  # which pads
-        assert "stop_sequence" in [each.reason for each in found(results)] or stop == "["
+        assert ("stop_sequence" in [each.reason for each in found(results)]) is (stop != "[")
 
 
 def test_log_probs_are_those_of_one_full_pass(ending: Path) -> None:

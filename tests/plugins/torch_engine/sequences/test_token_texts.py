@@ -98,7 +98,7 @@ def test_min_length_puts_the_end_of_sequence_off(ending: Engine, greedy_ids: lis
 
 def special_texts(engine: Engine, **parameters: Any) -> str:
     """Both special tokens in turn."""
-    bias = {"logit_bias": {BEGIN: 1000.0, END: 1000.0}, "frequency_penalty": 50.0}
+    bias = {"logit_bias": {BEGIN: 1000.0, END: 980.0}, "frequency_penalty": 50.0}
     written, _ = generated(engine, max_new_tokens=2, **bias, **parameters)
     return "".join(token.text for token in written)
 
@@ -108,7 +108,7 @@ def test_special_tokens_are_left_out_unless_asked_for(engine: Engine, tokenizer:
     with_blanks = special_texts(engine, skip_special_tokens=False)
     without = special_texts(engine, skip_special_tokens=False, spaces_between_special_tokens=False)
     assert with_blanks.replace(" ", "") == without
-    assert without in ("<s></s>", "</s><s>")
+    assert without == "<s></s>"
     assert with_blanks.count(" ") == 1
 
 
