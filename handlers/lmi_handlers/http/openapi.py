@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -53,9 +54,7 @@ def document(handlers: Registry[Handler], models: Iterable[str]) -> JsonObject:
     """Return OpenAPI 3.1 of all handlers' routes; the models are examples of what paths may name."""
     routes = list(_routes(handlers))
     payloads = dict.fromkeys(payload for _, route in routes for payload in route.payloads)
-    references, definitions = models_json_schema(
-        [(payload, "validation") for payload in payloads], ref_template=SCHEMA_REFERENCE
-    )
+    references, definitions = _payload_schemas(tuple(payloads))
     schemas = {payload: references[payload, "validation"] for payload in payloads}
     paths: JsonObject = {}
     for tag, route in routes:
@@ -97,3 +96,9 @@ def _operation(tag: str, route: Route, schemas: dict[type[BaseModel], JsonObject
 def _path_parameter(name: str, models: list[str]) -> JsonObject:
     examples = models if name in ("model", "endpoint") else ["1"]
     return {"name": name, "in": "path", "required": True, "schema": {"type": "string", "examples": examples}}
+
+
+@lru_cache(maxsize=4)  # they take longer than the rest of a server's start, and one process may start many
+def _payload_schemas(payloads: tuple[type[BaseModel], ...]) -> tuple[dict[Any, JsonObject], JsonObject]:
+    """Return a reference to the schema of each payload, and the definitions that they refer to."""
+    return models_json_schema([(payload, "validation") for payload in payloads], ref_template=SCHEMA_REFERENCE)

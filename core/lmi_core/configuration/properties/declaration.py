@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from typing import Annotated, Any, ClassVar, NamedTuple
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict
@@ -65,11 +66,16 @@ class Properties(BaseModel):
 
 def declared(properties_type: type[Properties]) -> list[DeclaredKey]:
     """Every key of the type, inherited ones first."""
+    return list(_declared(properties_type))
+
+
+@cache  # every model that is planned asks for the keys of every backend, and a schema takes milliseconds
+def _declared(properties_type: type[Properties]) -> tuple[DeclaredKey, ...]:
     schemas = properties_type.model_json_schema()["properties"]
-    return [
+    return tuple(
         _declared_key(properties_type.prefix, name, field, _in_words(schemas[name]))
         for name, field in properties_type.model_fields.items()
-    ]
+    )
 
 
 def environment_variable(key: str) -> str:
