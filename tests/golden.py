@@ -85,7 +85,7 @@ async def _exchange(server: RunningServer, request: bytes, script: Script, expec
     reader, writer = await asyncio.open_connection(server.server.host, server.server.port)
     received = bytearray()
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             writer.write(request)
             if script.hold:
                 await script.started.wait()

@@ -58,7 +58,7 @@ def is_fast(item: pytest.Item) -> bool:
 
 def loaded_libraries() -> set[str]:
     """Return which engines' libraries this process has imported."""
-    return LIBRARIES & sys.modules.keys()
+    return {name for name in LIBRARIES if name in sys.modules}
 
 
 def check_paths() -> None:

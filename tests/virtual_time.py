@@ -3,25 +3,23 @@
 import asyncio
 import functools
 import selectors
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from typing import Any, ParamSpec
 
 P = ParamSpec("P")
 
 
-class _Clock:
+class _Clock(selectors.SelectSelector):
     """A selector that moves its clock on in the place of waiting."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.now = 0.0
-        self.selector = selectors.DefaultSelector()
-        self._select = self.selector.select
-        self.selector.select = self.select  # type: ignore[method-assign]
 
-    def select(self, timeout: float | None = None) -> Sequence[tuple[selectors.SelectorKey, int]]:
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         if timeout is None:
-            return self._select(None)
-        ready = self._select(0)
+            return super().select()
+        ready = super().select(0)
         if not ready:
             self.now += max(timeout, 0)
         return ready
@@ -32,7 +30,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
 
     def __init__(self) -> None:
         self._clock = _Clock()
-        super().__init__(self._clock.selector)
+        super().__init__(self._clock)
 
     def time(self) -> float:
         return self._clock.now

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from djl_python import huggingface
 from lmi_core.script.services.hugging_face import HuggingFaceService
 from tests.conftest import SCRIPTED, ModelDirectory, Serve
@@ -17,6 +19,7 @@ PROPERTIES = f"option.model_id={ROOT / 'examples' / 'hello'}\n"
 NAME, MY_NAME = "What is your name?", "My name is Hello."
 
 
+@pytest.mark.torch
 async def test_models(serve: Serve, model_dir: ModelDirectory) -> None:
     scripted = ("prediction", PREDICTION, SCRIPTED)
     for name, code, properties in (("service", SERVICE, PROPERTIES), ("stream", STREAM, PROPERTIES), scripted):
@@ -31,6 +34,7 @@ async def test_models(serve: Serve, model_dir: ModelDirectory) -> None:
     }
 
 
+@pytest.mark.torch
 def test_without_a_server() -> None:
     done = subprocess.run(
         [sys.executable, "-c", OFFLINE], capture_output=True, text=True, timeout=60, check=True, cwd=ROOT

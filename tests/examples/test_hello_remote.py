@@ -122,14 +122,14 @@ async def test_ctrl_c_ends_a_download_at_once(s3: S3Server) -> None:
     released = threading.Event()
 
     def hold(environ: Environ, body: Body) -> Body:
-        released.wait(30)
+        released.wait(100)
         return body
 
     s3.fault = hold
     async with lmi_serve("s3://models/hello", "--port", 0) as server:
         await server.line_with("downloading s3://models/hello")
         server.process.send_signal(signal.SIGINT)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             assert await server.process.wait() != 0
     released.set()
 

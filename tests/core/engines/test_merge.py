@@ -35,7 +35,7 @@ def text(item: IndexedStep) -> tuple[int, str]:
 
 
 async def all_of(*streams: Stream) -> list[tuple[int, str]]:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         return [text(item) async for item in merge([stream.steps() for stream in streams])]
 
 
@@ -55,7 +55,7 @@ async def test_each_stream_keeps_its_order() -> None:
 async def test_steps_come_as_they_are_ready() -> None:
     streams = [Stream(), Stream()]
     order = [(1, "a"), (0, "b"), (0, "c"), (1, "d")]
-    async with asyncio.timeout(5), aclosing(merge([stream.steps() for stream in streams])) as merged:
+    async with asyncio.timeout(60), aclosing(merge([stream.steps() for stream in streams])) as merged:
         for prompt_index, word in order:
             streams[prompt_index].said.put_nowait(word)
             assert text(await anext(merged)) == (prompt_index, word)
@@ -65,7 +65,7 @@ async def test_error_in_one_closes_all() -> None:
     streams = [Stream(), Stream("a"), Stream()]
     error = GenerationFailed("broken")
     streams[1].said.put_nowait(error)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         merged = merge([stream.steps() for stream in streams])
         assert text(await anext(merged)) == (1, "a")
         with pytest.raises(GenerationFailed) as raised:
@@ -77,7 +77,7 @@ async def test_error_in_one_closes_all() -> None:
 @pytest.mark.parametrize("count", [1, 2, 3])
 async def test_closing_early_closes_all(count: int) -> None:
     streams = [Stream("a") for _ in range(count)]
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         merged = merge([stream.steps() for stream in streams])
         await anext(merged)
         await merged.aclose()
@@ -94,7 +94,7 @@ async def test_cancelled_reader_closes_all() -> None:
                 seen.set()
 
     reader = asyncio.create_task(read())
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await seen.wait()
         reader.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -112,7 +112,7 @@ async def test_error_in_the_only_stream() -> None:
 
 async def test_the_steps_of_prompts_say_whose_they_are() -> None:
     streams = [Stream("a", ends=True), Stream("b", "c", ends=True)]
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         merged = [step async for step in merge_prompts([stream.steps() for stream in streams])]
     assert sorted((step.prompt_index, step.tokens[0].text) for step in merged) == [(0, "a"), (1, "b"), (1, "c")]
     assert all(stream.closed for stream in streams)

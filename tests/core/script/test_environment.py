@@ -52,6 +52,7 @@ def write_wheel(folder: Path, greeting: str) -> None:
     (folder / "requirements.txt").write_text("--no-index\n./tiny_words-1.0-py3-none-any.whl\n")
 
 
+@pytest.mark.slow
 async def test_each_model_has_an_environment_of_its_own(serve: Serve, model_dir: ModelDirectory) -> None:
     for name in ("one", "two"):
         write_wheel(model_dir({"serving.properties": ENABLED, "model.py": FORMATTER}, f"store/{name}"), f"I am {name}")
@@ -90,6 +91,7 @@ def test_requirements_that_cannot_be_installed(model_dir: ModelDirectory, cache:
     assert "no-such-package" in raised.value.message
 
 
+@pytest.mark.slow
 def test_environment_is_made_once(model_dir: ModelDirectory) -> None:
     directory = model_dir({"requirements.txt": ""})
     first = model_environment(directory, enabled=True)

@@ -131,7 +131,7 @@ async def test_queue_is_each_model_s_own(dispatch: Dispatch) -> None:
 async def test_drain_of_an_idle_server(dispatch: Dispatch) -> None:
     dispatcher = dispatch("a")
     await dispatcher.start()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await dispatcher.drain(60)
     with pytest.raises(ModelNotReady, match="the server is shutting down"), dispatcher.admit(dispatcher.find("a")):
         pass
@@ -155,7 +155,7 @@ async def test_drain_waits_for_those_in_flight(dispatch: Dispatch) -> None:
     await asyncio.sleep(0)
     assert dispatcher.in_flight == 2
     draining = asyncio.create_task(dispatcher.drain(60))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         for release, running in zip(releases, requests, strict=True):
             for _ in range(20):
                 await asyncio.sleep(0)
@@ -190,7 +190,7 @@ async def test_models_load_at_the_same_time(dispatch: Dispatch) -> None:
     a, b = (toy(model) for model in dispatcher.models.values())
     a.loaded.clear()
     b.start_error = ConfigurationError("no weights")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         with pytest.raises(ConfigurationError, match=r"^no weights$"):
             await dispatcher.start()
     assert a.events == ["cancelled"]

@@ -114,7 +114,7 @@ def started(plan: Plan, plugins: Plugins) -> Start:
 
 async def generate(model: Model, *prompts: str, **parameters: Any) -> list[GenerationStep]:
     requests = await model.validate([GenerationRequest(prompt, parameters) for prompt in prompts], "r")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         return [item async for item in model.generate(requests)]
 
 
@@ -314,7 +314,7 @@ async def test_closing_aborts_every_prompt(started: Start, prompts: int) -> None
     scripts = [Script("one", hold=True) for _ in range(prompts)]
     backend.enqueue(*scripts)
     requests = await model.validate([GenerationRequest("a", {})] * prompts, "r")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         async with aclosing(model.generate(requests)) as steps:
             await anext(steps)
     assert [script.closed.is_set() for script in scripts] == [True] * prompts
@@ -334,7 +334,7 @@ async def test_dynamic_batches_run_one_after_the_other(plan: Plan, plugins: Plug
     assert isinstance(model.backend, AutoBackend)
     scripts = [Script("one", hold=True), Script("two", hold=True), Script("three"), Script("four")]
     model.backend.enqueue(*scripts)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         first = [asyncio.create_task(generate(model, "a")) for _ in range(2)]
         await asyncio.gather(*(script.started.wait() for script in scripts[:2]))
         second = [asyncio.create_task(generate(model, "b")) for _ in range(2)]
@@ -371,7 +371,7 @@ async def test_abort_by_request_id(started: Start, prompts: int) -> None:
     backend.enqueue(*scripts)
     requests = await model.validate([GenerationRequest("a", {})] * prompts, "r")
     reasons: list[str | None] = []
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         async for step in model.generate(requests, "r"):
             reasons.append(step.finish_reason)
             if len(reasons) == prompts:
@@ -387,7 +387,7 @@ async def test_abort_of_a_request_that_waits_for_its_batch(started: Start, plugi
     task = asyncio.create_task(anext(model.generate(requests, "r")))
     while not model.running.abort("r"):
         await asyncio.sleep(0)
-    step = await asyncio.wait_for(task, 5)
+    step = await asyncio.wait_for(task, 60)
     assert (step.finish_reason, backend.history) == ("abort", [])
 
 

@@ -118,6 +118,7 @@ async def test_page(server: RunningServer) -> None:
     assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
 
 
+@pytest.mark.slow
 async def test_whatever_the_document_allows_is_answered(server: RunningServer, document: dict[str, Any]) -> None:
     await asyncio.to_thread(fuzz, document, server.server.url)
 

@@ -366,7 +366,7 @@ async def test_dynamic_batch(serve: Serve, model_dir: ModelDirectory) -> None:
     first = asyncio.create_task(server.post(INFER, body, headers={"x-request-id": "first"}))
     await backwards(server).holding.get()
     second = asyncio.create_task(infer(server))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while server.dispatcher.in_flight < 2:
             await asyncio.sleep(0.01)
     assert len(backwards(server).inferred) == 1
