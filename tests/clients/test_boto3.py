@@ -162,7 +162,7 @@ async def test_parts_come_as_they_are_generated(server: RunningServer, endpoint:
             return [json.loads(next(events)["PayloadPart"]["Bytes"])["token"]["text"] for _ in range(2)]
 
     assert await asyncio.to_thread(first_two) == ["one", " two"]
-    await asyncio.wait_for(script.closed.wait(), 5)
+    await script.closed.wait()
 
 
 async def test_bad_parameter(server: RunningServer, endpoint: Endpoint) -> None:

@@ -183,7 +183,7 @@ async def test_stop_ends_the_requests_of_the_same_id(server: RunningServer) -> N
     async with server.client.post("/invocations", json=payload, headers=headers) as response:
         first = await response.content.readline()
         stopped = await server.post("/invocations", {"inputs": "a", "parameters": {"stop": True}}, headers=headers)
-        rest = await asyncio.wait_for(response.content.read(), 30)
+        rest = await response.content.read()
     assert first
     assert stopped.json() == {"generated_text": ""}
     last = rest.splitlines()[-1]
@@ -198,7 +198,7 @@ async def test_closing_stops_the_request(server: RunningServer) -> None:
     async with server.client.post("/invocations", json=payload) as response:
         await response.content.readline()
         assert backend.manager.in_flight == 1
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while backend.manager.in_flight:
             await asyncio.sleep(0.01)
     assert await text_of(server) == ANSWER

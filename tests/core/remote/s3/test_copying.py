@@ -184,14 +184,14 @@ def wait_for_lock(cache: Path) -> None:
 
 async def parts_done(cache: Path, count: int) -> None:
     """Wait until so many parts are noted as being on the disk."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while sum(path.read_bytes().count(b"\1") for path in cache.rglob("*.parts-of-*")) < count:
             await asyncio.sleep(0.01)
 
 
 async def parts_held(s3: S3Server) -> None:
     """Wait until the server has both requests that it holds back, so that none of them is counted later."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while sum(range_start({"HTTP_RANGE": get.partition(" ")[2]}) >= 2 * PART_SIZE for get in s3.gets) < 2:
             await asyncio.sleep(0.01)
 
@@ -271,7 +271,7 @@ async def test_unreachable_with_a_copy(
 async def test_unreachable_without_a_copy(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
     address = closed_port()
     monkeypatch.setenv("AWS_ENDPOINT_URL", address)
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(60):
         message = await error_of("s3://models/nowhere/")
     assert message == (
         f's3://models/nowhere/: S3 cannot be reached (Could not connect to the endpoint URL: "{address}/models"):'
