@@ -19,6 +19,8 @@ NEEDS = {
     "clients/test_openai_torch.py": "torch",
     "clients/test_tritonclient_trtllm.py": "torch",
     "core/engines/test_hypotheses.py": "torch",
+    "core/remote/s3/test_copying.py": "slow",
+    "core/remote/test_hub.py": "slow",
     "core/script/services/test_hugging_face.py": "torch",
     "core/script/services/test_served.py": "torch",
     "core/script/services/test_streaming.py": "torch",
