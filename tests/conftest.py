@@ -53,7 +53,8 @@ def pytest_make_collect_report(
     """Fail a file that imports an engine's library when it is collected although it has no marker."""
     before = loaded_libraries()
     report = yield
-    if collector.config.getoption("fast") and (imported := loaded_libraries() - before):
+    imported = loaded_libraries() - before
+    if imported and collector.config.getoption("fast") and marker_of_path(collector.path) is None:
         raise pytest.UsageError(f"{collector.nodeid} imports {', '.join(imported)}: name it in tests/markers.py")
     return report
 
