@@ -4,6 +4,7 @@ from typing import Any
 import pytest
 
 from lmi_core.backend import BackendSetup
+from lmi_core.chats.reasoning.budget import ReasoningBudget
 from lmi_core.engines.extended_parameters import ExtendedParameters
 from lmi_core.errors import InvalidParameter
 from lmi_core.parameters import GenerationParameters
@@ -97,6 +98,9 @@ ASKS_FOR_NOTHING: dict[str, Any] = {
     "guided_grammar": None,
     "guided_structural_tag": None,
     "guided_reasoning": None,
+    "allowed_token_ids": None,
+    "logprob_token_ids": None,
+    "reasoning_budget": None,
     "stop": False,
     "watermark": False,
 }
@@ -158,7 +162,7 @@ def test_header(names: list[str], header: str) -> None:
 
 def test_names_of_objects_within_payloads() -> None:
     assert {"inputs", "parameters", "watermark", "stop"} <= names_of([TgiPayload])
-    assert names_of([ExtendedParameters]) == set(ExtendedParameters.model_fields)
+    assert names_of([ExtendedParameters]) == {*ExtendedParameters.model_fields, *ReasoningBudget.model_fields}
 
 
 def test_log_line_comes_once_for_each_name(caplog: pytest.LogCaptureFixture) -> None:
