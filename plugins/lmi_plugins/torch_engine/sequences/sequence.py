@@ -86,11 +86,8 @@ class Sequence:
     def fork(self, block_table: list[int]) -> "Sequence":
         """Return another sequence that goes on from the same tokens, with a block table of its own."""
         other = copy(self)
-        other.token_ids, other.block_table, other.block_keys = (
-            self.token_ids.copy(),
-            block_table,
-            self.block_keys.copy(),
-        )
+        other.block_table = block_table
+        other.token_ids, other.block_keys = self.token_ids.copy(), self.block_keys.copy()
         other.prompt_log_probs, other.prompt_ranks = self.prompt_log_probs.copy(), self.prompt_ranks.copy()
         other.prompt_top_logprobs = self.prompt_top_logprobs.copy()
         other.prompt_logits, other.generation_logits = self.prompt_logits.copy(), self.generation_logits.copy()

@@ -122,6 +122,7 @@ def test_requests_join_and_leave_and_are_preempted(
         {"temperature": 1.0, "seed": 3},
         {"temperature": 0.7, "top_p": 0.9, "repetition_penalty": 1.2, "seed": 3},
         {"num_top_tokens": 3},
+        {"prompt_log_probs": True},
         {"guide": Guide("regex", "[a-z ]{9,40}[.]")},
     ],
 )
