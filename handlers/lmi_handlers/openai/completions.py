@@ -125,7 +125,7 @@ def _in_openai_form(payload: CompletionRequest, call: Call, model: ServedModel) 
         count=payload.n or 1,
         echo=bool(payload.echo),
         generated=payload.max_tokens != 0,
-        log_probs=1 if payload.logprob_token_ids else payload.logprobs,
+        log_probs=_num_top_tokens(payload),
         include_usage=payload.include_usage,
         continuous_usage=payload.continuous_usage,
         token_ids_as_text=bool(payload.return_tokens_as_token_ids),
@@ -134,6 +134,11 @@ def _in_openai_form(payload: CompletionRequest, call: Call, model: ServedModel) 
     )
     formatter = OpenAiCompletionsStreamFormatter if payload.stream else OpenAiCompletionsFormatter
     return Generation(_requests(payload, model, further), formatter(answer))
+
+
+def _num_top_tokens(payload: CompletionRequest) -> int | None:
+    """Return how many tokens to show in each place: those named come in addition to the generated one."""
+    return 1 + len(payload.logprob_token_ids) if payload.logprob_token_ids else payload.logprobs
 
 
 def _num_prompt_top_tokens(payload: CompletionRequest) -> int | None:
