@@ -10,7 +10,8 @@ LAST_CHUNK = b"0\r\n\r\n"
 class Stream(web.StreamResponse):
     """Each event is a chunk of its own, as clients take one for an event; those that come together are one write."""
 
-    # Both are aiohttp's for answers of its own: whole ones, and web sockets.
+    # aiohttp has no public way to either, but for its own answers: whole ones, and web sockets. A test holds the bytes.
+    # https://github.com/aio-libs/aiohttp/blob/master/aiohttp/web_response.py
     _send_headers_immediately = False  # but with the first event: one packet for the client to wake up for
     _length_check = False  # the chunks are made here
 

@@ -1,12 +1,11 @@
 """What LMI's formatters get and give: `djl_python.request_io`, as model.py files use it."""
 
-import dis
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import lru_cache
 from sys import _getframe as calling_frame
-from types import CodeType
 from typing import Any
+
+from lmi_core.script.formatters.unpacking import unpacks_four
 
 NextToken = tuple["Token | None", bool, bool] | tuple["Token | None", int, bool, bool]
 
@@ -78,8 +77,7 @@ class Sequence:
 
     def get_next_token(self) -> NextToken:
         """`(token, is_first, is_last)` as in LMI v0.28; `(token, index, is_first, is_last)` to who unpacks four."""
-        frame = calling_frame(1)
-        four = _unpacks_four(frame.f_code, frame.f_lasti)
+        four = unpacks_four(calling_frame(1))
         if not self.has_next_token():
             return (None, -1, False, False) if four else (None, False, False)
         index, self._next_token = self._next_token, self._next_token + 1
@@ -94,14 +92,6 @@ class Sequence:
 
     def get_last_token(self) -> Token | None:
         return self.tokens[self._last_token_index] if self._last_token_index is not None else None
-
-
-@lru_cache(maxsize=1024)
-def _unpacks_four(code: CodeType, call: int) -> bool:
-    """Whether the instruction after the call assigns its result to four names. Model.py files do both."""
-    following = (each for each in dis.get_instructions(code) if each.offset > call and each.opname != "CACHE")
-    instruction = next(following, None)
-    return instruction is not None and instruction.opname == "UNPACK_SEQUENCE" and instruction.arg == 4
 
 
 @dataclass
