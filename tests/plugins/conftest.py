@@ -46,8 +46,5 @@ def hello_with_adapters(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def vllm(vllm_environment: None, hello_with_adapters: Path) -> AsyncIterator[VllmServer]:
-    from lmi_plugins.vllm_engine.compute_cpus import share_again
-
     async with running_server(hello_with_adapters) as server:
-        share_again()  # other tests run in this process while the engine is idle
         yield VllmServer(server)

@@ -9,11 +9,9 @@ from contextlib import contextmanager, suppress
 
 from pydantic import ValidationError
 
-from lmi_core.engines.gathering import Gathering
 from lmi_core.engines.restarts import Restarts
 from lmi_core.errors import BackendUnhealthy, ConfigurationError, GenerationFailed, InvalidParameter, LmiError
 from lmi_plugins.vllm_engine.arguments.parsing import engine_arguments
-from lmi_plugins.vllm_engine.compute_cpus import leave_to_workers, let_core_look, share_again
 from lmi_plugins.vllm_engine.library import (
     AsyncEngineArgs,
     AsyncLLM,
@@ -25,13 +23,11 @@ from lmi_plugins.vllm_engine.library import (
     SamplingParams,
     TokensInput,
     VLLMClientError,
-    current_platform,
-    generation_end_ids,
-    installed_version,
+    generation_eos_token_ids,
     token_prompt,
-    warn_if_untested,
 )
-from lmi_plugins.vllm_engine.outputs.gathering import GatheringOutputs
+from lmi_plugins.vllm_engine.outputs.stream_intervals import StreamIntervals
+from lmi_plugins.vllm_engine.versions import installed_version, warn_if_untested
 
 logger = logging.getLogger(__name__)
 
@@ -39,14 +35,13 @@ LOST = "the request was lost: vLLM's engine died"
 
 
 class VllmEngine:
-    def __init__(self, arguments: Mapping[str, str], retry_threshold: int, longest_gathering: float = 0.0) -> None:
-        """`longest_gathering`: seconds; see Gathering."""
+    def __init__(self, arguments: Mapping[str, str], retry_threshold: int, max_stream_delay: float = 0.0) -> None:
+        """`max_stream_delay`: in seconds; see StreamIntervals."""
         self.restarts = Restarts(retry_threshold)
         self.why_unhealthy = "the engine is starting"  # while it is
         self._arguments = arguments
-        self._gathering = Gathering(longest_gathering)
+        self._stream_intervals = StreamIntervals(max_stream_delay)
         self._engine: AsyncLLM | None = None  # set while it takes requests
-        self._beside_core = False  # on the CPUs that vLLM's workers leave
         self._ids = itertools.count()
         self._supervisor: asyncio.Task[None] | None = None
 
@@ -61,9 +56,9 @@ class VllmEngine:
     def max_length(self) -> int:
         return int(self.vllm.model_config.max_model_len)
 
-    def end_ids(self) -> frozenset[int]:
+    def eos_token_ids(self) -> frozenset[int]:
         """What the model's generation configuration says; the tokenizer may have one more."""
-        return generation_end_ids(self.vllm.model_config)
+        return generation_eos_token_ids(self.vllm.model_config)
 
     async def start(self) -> None:
         """Raises ConfigurationError."""
@@ -83,29 +78,27 @@ class VllmEngine:
         parameters: SamplingParams,
         adapter: LoRARequest | None = None,
         *,
-        gathers: bool = False,
+        coalesces: bool = False,
     ) -> AsyncGenerator[RequestOutput, None]:
-        """What vLLM's engine puts out, under load several tokens at once if it `gathers`.
+        """Yield the outputs of vLLM's engine, each of several tokens where it `coalesces` and many requests run.
 
-        Closing it aborts the request. Raises LmiError.
+        Closing the generator aborts the request. Raises LmiError.
         """
         engine, request_id = self.vllm, str(next(self._ids))
         finished = False
         try:
-            with translated_errors():
-                collector = await engine.add_request(request_id, prompt, parameters, lora_request=adapter)
-            with self._gathering.stream() as stream:
-                outputs = GatheringOutputs(engine, collector, stream) if gathers else None
+            with self._stream_intervals.stream() as clock:
+                if coalesces:
+                    parameters.stream_interval = self._stream_intervals.choose()
+                with translated_errors():
+                    collector = await engine.add_request(request_id, prompt, parameters, lora_request=adapter)
                 while not finished:
                     output = collector.get_nowait() or await collector.get()
+                    clock.read(len(output.outputs[0].token_ids))
                     finished = output.finished
                     if finished:
                         self.restarts.worked()
                     yield output
-                    if self._beside_core:
-                        let_core_look()
-                    if outputs is not None:
-                        await outputs.gather()
         except EngineDeadError:
             raise GenerationFailed(LOST) from None
         except LmiError:
@@ -117,7 +110,6 @@ class VllmEngine:
                 await engine.abort(request_id)
 
     async def _start_engine(self) -> AsyncLLM:
-        share_again()
         arguments = await asyncio.to_thread(engine_arguments, self._arguments)
         engine = await _in_own_thread(lambda: _create(arguments))
         try:
@@ -128,7 +120,6 @@ class VllmEngine:
         except BaseException:
             await asyncio.to_thread(engine.shutdown)
             raise
-        self._beside_core = current_platform.is_cpu() and leave_to_workers()
         self._engine = engine
         return engine
 
@@ -143,7 +134,6 @@ class VllmEngine:
                 self._engine = None
                 engine.output_handler.cancel()  # which else logs that the core is gone
                 await asyncio.shield(asyncio.to_thread(engine.shutdown))
-                share_again()
             restarted = await self.restarts.attempt(self._start_engine)
             if restarted is None:
                 self.why_unhealthy = self.restarts.reason

@@ -36,9 +36,9 @@ class VllmService:
         arguments: Mapping[str, str],
         tokenizer: HuggingFaceTokenizer,
         retry_threshold: int,
-        longest_gathering: float,
+        max_stream_delay: float,
     ) -> None:
-        self._engine = VllmEngine(arguments, retry_threshold, longest_gathering)
+        self._engine = VllmEngine(arguments, retry_threshold, max_stream_delay)
         self._adapters = VllmAdapters(self._engine)
         self._tokenizer = tokenizer
         self._speculates = "speculative_config" in arguments
@@ -48,8 +48,8 @@ class VllmService:
         """The longest sequence that the model takes. Raises ConfigurationError."""
         await self._engine.start()
         own_end = self._tokenizer.pretrained.eos_token_id  # which ends a generation in vLLM too
-        self._end_ids = self._engine.end_ids() | frozenset([own_end] if own_end is not None else ())
-        self._writer = TokenWriter(self._tokenizer, self._end_ids)
+        self._eos_token_ids = self._engine.eos_token_ids() | frozenset([own_end] if own_end is not None else ())
+        self._writer = TokenWriter(self._tokenizer, self._eos_token_ids)
         self.images = VllmImages(self._engine.vllm)
         await self._adapters.load_all(adapters)
         return self._engine.max_length
@@ -100,7 +100,7 @@ class VllmService:
             async with aclosing(self._engine.generate(_prompt(request, ids), asked, adapter)) as outputs:
                 return await anext(outputs)
 
-        search = BeamSearch(request.prompt_ids, parameters, self._writer, self._end_ids, request.markers)
+        search = BeamSearch(request.prompt_ids, parameters, self._writer, self._eos_token_ids, request.markers)
         return search.steps(next_token)
 
     def _sequence(
@@ -110,8 +110,8 @@ class VllmService:
         with translated_errors():
             sampling = sampling_params(parameters, index, request.log_probs)
         adapter = self._adapters.find(request.adapter)
-        gathers = not parameters.stop_sequences  # which are looked for in what was read
-        outputs = self._engine.generate(_prompt(request, request.prompt_ids), sampling, adapter, gathers=gathers)
+        coalesces = not parameters.stop_sequences  # they are looked for in what was read
+        outputs = self._engine.generate(_prompt(request, request.prompt_ids), sampling, adapter, coalesces=coalesces)
         if self._acceptance is not None:
             outputs = self._acceptance.recorded(request.request_id, outputs)
         return steps(outputs, request.prompt_ids, parameters, self._writer, index, request.markers)

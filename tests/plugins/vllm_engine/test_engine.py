@@ -1,14 +1,11 @@
-"""A request that its client drops is gone from vLLM's scheduler a few steps later; and who gets the server's CPU."""
+"""A request that its client drops is gone from vLLM's scheduler a few steps later."""
 
 import asyncio
 from typing import Any
 
-import psutil
 import pytest
 
-from lmi_core.engines import gathering
-from lmi_plugins.vllm_engine import engine
-from lmi_plugins.vllm_engine.compute_cpus import ALL
+from lmi_plugins.vllm_engine.outputs.stream_intervals import StreamIntervals
 from tests.plugins.vllm_server import STORY, VllmServer
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(300)]
@@ -34,10 +31,10 @@ async def drop(vllm: VllmServer, *calls: asyncio.Task[Any]) -> None:
             await each
 
 
-@pytest.mark.parametrize("streams", [1, 1000])
-async def test_a_stream(vllm: VllmServer, monkeypatch: pytest.MonkeyPatch, streams: int) -> None:
-    """Also while its tokens gather, as under load."""
-    monkeypatch.setattr(gathering, "SECONDS_PER_STREAM", gathering.SECONDS_PER_STREAM * streams)
+@pytest.mark.parametrize("interval", [1, 1000])
+async def test_a_stream(vllm: VllmServer, monkeypatch: pytest.MonkeyPatch, interval: int) -> None:
+    """Also while vLLM holds its tokens together, as under load."""
+    monkeypatch.setattr(StreamIntervals, "choose", lambda _: interval)
     body = {"inputs": STORY, "stream": True, "parameters": LONG}
     async with vllm.server.client.post("/invocations", json=body) as response:
         await response.content.readline()
@@ -99,21 +96,3 @@ async def test_at_any_moment(vllm: VllmServer) -> None:
     assert await vllm.until(working=False) < SOON
     assert (await vllm.ask("What is Deep Learning?"))["generated_text"] == "Deep Learning is a really cool field."
     assert not await vllm.is_working()
-
-
-async def test_core_beside_the_server_looks_after_each_output(
-    vllm: VllmServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    looks, tokens = 0, 20
-
-    def look() -> None:
-        nonlocal looks
-        looks += 1
-
-    monkeypatch.setattr(engine, "let_core_look", look)
-    body = {"inputs": STORY, "stream": True, "parameters": {"max_new_tokens": tokens, "ignore_eos_token": True}}
-    async with vllm.server.client.post("/invocations", json=body) as response:
-        await response.read()
-    cores = [process for process in psutil.Process().children() if process.name().startswith("VLLM::EngineCor")]
-    assert cores
-    assert looks == 0 if set(cores[0].cpu_affinity()) == ALL else 1 < looks <= tokens

@@ -51,18 +51,18 @@ class BeamSearch:
         prompt_ids: list[int],
         parameters: ExtendedParameters,
         writer: TokenWriter,
-        end_ids: frozenset[int],
+        eos_token_ids: frozenset[int],
         markers: tuple[str, ...] = (),
     ) -> None:
-        """`end_ids`: those that end a generation by themselves."""
+        """`eos_token_ids`: those that end a generation by themselves."""
         self._prompt_ids = prompt_ids
         self._parameters = parameters
         self._writer = writer
         self._markers = markers
-        self._end_ids = frozenset() if parameters.ignore_eos_token else end_ids
-        self._all_end_ids = self._end_ids.union(parameters.stop_token_ids or ())
+        self._eos_token_ids = frozenset() if parameters.ignore_eos_token else eos_token_ids
+        self._all_eos_token_ids = self._eos_token_ids.union(parameters.stop_token_ids or ())
         # So many that as many as there are beams remain if all that can end by a token do.
-        self._num_candidates = max(2, 1 + len(self._all_end_ids)) * parameters.num_beams
+        self._num_candidates = max(2, 1 + len(self._all_eos_token_ids)) * parameters.num_beams
         self._finished = Hypotheses[Beam](
             parameters.num_beams, parameters.length_penalty, parameters.early_stopping, parameters.max_new_tokens
         )
@@ -111,7 +111,9 @@ class BeamSearch:
 
     def _all_candidates(self, beams: Sequence[Beam], places: Sequence[LogProbs]) -> Iterator[Candidate]:
         for beam, place in zip(beams, places, strict=True):
-            excluded = self._all_end_ids if len(beam.token_ids) < self._parameters.min_length else frozenset[int]()
+            excluded = (
+                self._all_eos_token_ids if len(beam.token_ids) < self._parameters.min_length else frozenset[int]()
+            )
             for token_id, each in place.items():
                 if token_id not in excluded:
                     yield Candidate(beam.score + each.logprob, beam, token_id, place)
@@ -124,7 +126,7 @@ class BeamSearch:
     def _reason(self, token_ids: list[int]) -> FinishReason | None:
         """Why a beam of these tokens ends, if it does."""
         parameters = self._parameters
-        if token_ids[-1] in self._end_ids:
+        if token_ids[-1] in self._eos_token_ids:
             return "eos_token"
         if (parameters.stop_sequences or parameters.stop_token_ids) and self._stops(token_ids):
             return "stop_sequence"

@@ -14,7 +14,7 @@ from lmi_plugins.vllm_engine.library import (
     ModelConfig,
     SamplingParams,
     VllmConfig,
-    generation_end_ids,
+    generation_eos_token_ids,
 )
 
 BAD_SEQUENCES = "bad_sequences"
@@ -49,7 +49,7 @@ class BadTextsProcessor(AdapterLogitsProcessor):
         if self._vocabulary is None:
             self._vocabulary = Vocabulary(self._model_config)
         ban = self._vocabulary.indexes.ban(**asked, ignore_end=params.ignore_eos)
-        return RequestBan(ban, self._vocabulary.end_id)
+        return RequestBan(ban, self._vocabulary.eos_token_id)
 
 
 class Vocabulary:
@@ -57,17 +57,17 @@ class Vocabulary:
 
     def __init__(self, config: ModelConfig) -> None:
         tokenizer = HuggingFaceTokenizer.load(config.tokenizer, config.tokenizer_revision, config.trust_remote_code)
-        self.end_id: int | None = tokenizer.pretrained.eos_token_id
-        own_end = frozenset() if self.end_id is None else frozenset([self.end_id])
-        self.indexes = TokenIndexes(tokenizer, config.get_vocab_size(), generation_end_ids(config) | own_end)
+        self.eos_token_id: int | None = tokenizer.pretrained.eos_token_id
+        own_end = frozenset() if self.eos_token_id is None else frozenset([self.eos_token_id])
+        self.indexes = TokenIndexes(tokenizer, config.get_vocab_size(), generation_eos_token_ids(config) | own_end)
 
 
 class RequestBan:
     """One request's."""
 
-    def __init__(self, ban: TextBan, end_id: int | None) -> None:
+    def __init__(self, ban: TextBan, eos_token_id: int | None) -> None:
         self._ban = ban
-        self._end_id = end_id
+        self._eos_token_id = eos_token_id
         self._always: torch.Tensor | None = None  # on the device of the logits
 
     def __call__(self, output_ids: list[int], logits: torch.Tensor) -> torch.Tensor:
@@ -78,8 +78,8 @@ class RequestBan:
         completing = self._ban.completing(output_ids, 0)
         if completing is not None:
             kept.index_fill_(0, torch.from_numpy(completing).to(logits.device), -torch.inf)
-        if self._end_id is not None:
+        if self._eos_token_id is not None:
             # Where a guide allows nothing but what is bad, the end is left, which the guide then refuses: the request
             # fails, and vLLM does not choose among tokens of which none may come.
-            kept[self._end_id] = torch.where(kept.isneginf().all(), 0.0, kept[self._end_id])
+            kept[self._eos_token_id] = torch.where(kept.isneginf().all(), 0.0, kept[self._eos_token_id])
         return kept

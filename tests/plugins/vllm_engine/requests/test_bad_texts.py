@@ -13,12 +13,12 @@ PIECES = [b"a", b"b", b"ab", b"c", b""]
 END = 4
 
 
-def left(texts: list[str], output_ids: list[int], logits: torch.Tensor, end_id: int | None = END) -> list[int]:
+def left(texts: list[str], output_ids: list[int], logits: torch.Tensor, eos_token_id: int | None = END) -> list[int]:
     """The ids of the tokens that may come."""
     from lmi_plugins.vllm_engine.requests.bad_texts import RequestBan
 
     before = logits.clone()
-    kept = RequestBan(TextBan(TokenIndex(PIECES), texts), end_id)(output_ids, logits)
+    kept = RequestBan(TextBan(TokenIndex(PIECES), texts), eos_token_id)(output_ids, logits)
     assert torch.equal(logits, before)
     return kept.isfinite().nonzero()[:, 0].tolist()
 
@@ -35,7 +35,7 @@ def test_the_end_is_left_where_nothing_else_is() -> None:
     guided = torch.full([len(PIECES)], -torch.inf)
     guided[1] = 3.0
     assert left(["b"], [], guided) == [END]
-    assert left(["b"], [], guided, end_id=None) == []
+    assert left(["b"], [], guided, eos_token_id=None) == []
     assert left(["c"], [], guided) == [1]
 
 

@@ -1,0 +1,96 @@
+"""How many tokens vLLM puts into one output of a request while many requests run: its `stream_interval`.
+
+Most of what a token costs a server is to make an output of it, to wake its stream and to write to its socket; several
+tokens at once cost hardly more. vLLM puts out a request's first and last tokens at once, and counts those between. It
+takes the interval with the request, so the choice rests on how long tokens have taken lately.
+"""
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+MAX_UNDELAYED_STREAMS = 8  # so few get each token by itself
+SECONDS_PER_STREAM = 0.0006  # of delay: the more streams run, the more there is to save
+PERIOD = 1.0  # seconds that a mean is taken over
+MEMORY = 60.0  # seconds for which a mean counts
+
+
+@dataclass(slots=True)
+class Period:
+    """The streams of one period, and how long they waited for tokens."""
+
+    start: float
+    max_streams: int = 0
+    num_tokens: int = 0
+    seconds: float = 0.0
+
+    @property
+    def seconds_per_token(self) -> float:
+        return self.seconds / self.num_tokens
+
+
+class StreamIntervals:
+    """Chooses the stream interval of each request to an engine."""
+
+    def __init__(self, max_delay: float, now: Callable[[], float] = time.monotonic) -> None:
+        """`max_delay`: seconds that a token may wait for others of its request; 0 disables it."""
+        self._max_delay = max_delay
+        self._now = now
+        self._num_streams = 0
+        self._periods: deque[Period] = deque()  # those in which tokens came, oldest first
+
+    @contextmanager
+    def stream(self) -> "Iterator[StreamClock]":
+        """Count a stream, and time its tokens, for as long as the context lasts."""
+        self._num_streams += 1
+        try:
+            yield StreamClock(self, self._now)
+        finally:
+            self._num_streams -= 1
+
+    def choose(self) -> int:
+        """Return the interval for a new request, which `stream` has counted already.
+
+        A token waits for at most `interval - 1` others. Until the time per token is known, none waits.
+        """
+        self._forget(self._now())
+        if self._num_streams <= MAX_UNDELAYED_STREAMS or not self._periods:
+            return 1
+        slowest = max(period.seconds_per_token for period in self._periods)
+        most_streams = max(period.max_streams for period in self._periods)
+        if self._num_streams > most_streams:  # steps take longer then, but no more than in proportion
+            slowest *= self._num_streams / most_streams
+        delay = min(self._max_delay, max(self._num_streams, most_streams) * SECONDS_PER_STREAM)
+        return 1 + int(delay / slowest)
+
+    def record(self, now: float, seconds: float, num_tokens: int) -> None:
+        """Note that a stream waited for some seconds until it had its next tokens."""
+        if not self._periods or now - self._periods[-1].start >= PERIOD:
+            self._periods.append(Period(now))
+            self._forget(now)
+        period = self._periods[-1]
+        period.max_streams = max(period.max_streams, self._num_streams)
+        period.num_tokens += num_tokens
+        period.seconds += seconds
+
+    def _forget(self, now: float) -> None:
+        while self._periods and now - self._periods[0].start > MEMORY:
+            self._periods.popleft()
+
+
+class StreamClock:
+    """Times one stream's tokens from the first on."""
+
+    def __init__(self, intervals: StreamIntervals, now: Callable[[], float]) -> None:
+        self._intervals = intervals
+        self._now = now
+        self._last_read: float | None = None
+
+    def read(self, num_tokens: int) -> None:
+        """Note that an output with so many tokens was read just now."""
+        now = self._now()
+        if self._last_read is not None and num_tokens:
+            self._intervals.record(now, now - self._last_read, num_tokens)
+        self._last_read = now
