@@ -1,4 +1,4 @@
-"""Servers and engines that the server's benchmark measures, each in processes of its own."""
+"""What the server's benchmark measures and measures with: servers, an engine and clients in processes of their own."""
 
 import json
 import os
@@ -22,6 +22,8 @@ from tests.benchmarks.pausing import resume
 ROOT = Path(__file__).parents[2]
 HELLO = ROOT / "examples" / "hello"
 NEW_TOKENS = 64
+WAVES = 2  # of requests that vLLM's client sends: a new one as soon as one ends
+RANDOM_PROMPT_LENGTH = 32
 PROMPT_IDS = [298, 269, 637, 653, 845, 35]
 ENGINE_ARGUMENTS = {  # of all contenders
     "dtype": "float32",
@@ -116,6 +118,39 @@ class LoadClient(Child):
         return Measure(streams * NEW_TOKENS, cpu=cpu, **result)
 
 
+class VllmClient(Child):
+    """vLLM's own benchmark client, `vllm bench serve`, with its random prompts."""
+
+    def __init__(self, command: list[str], log: IO[bytes], tokenizer: Path) -> None:
+        super().__init__(command, log, answers=True)
+        self._tokenizer = tokenizer
+        self._seeds: dict[tuple[int, int], int] = {}  # by port and streams: every server gets the same prompts in turn
+
+    def measure(self, server: Server, streams: int) -> Measure:
+        seed = self._seeds[server.port, streams] = self._seeds.get((server.port, streams), 0) + 1
+        num_prompts = WAVES * streams
+        options = {
+            "base-url": f"http://127.0.0.1:{server.port}",
+            "endpoint": "/v1/completions",
+            "model": "hello",
+            "tokenizer": self._tokenizer,
+            "dataset-name": "random",
+            "random-input-len": RANDOM_PROMPT_LENGTH,
+            "random-output-len": NEW_TOKENS,
+            "num-prompts": num_prompts,
+            "max-concurrency": streams,
+            "temperature": 0,
+            "seed": seed,
+        }
+        words = [f"--{name}={value}" for name, value in options.items()]
+        before = server.cpu_seconds()
+        result = self.ask(json.dumps(words))
+        cpu = server.cpu_seconds() - before
+        if result["tokens"] != num_prompts * NEW_TOKENS:
+            raise RuntimeError(f"{result['tokens']} tokens came of {num_prompts * NEW_TOKENS}: {result['errors']}")
+        return Measure(result["tokens"], result["seconds"], cpu, result["first_token_seconds"], result["longest_gaps"])
+
+
 class BareEngine(Child):
     def measure(self, streams: int) -> Measure:
         return Measure(streams * NEW_TOKENS, **self.ask(str(streams)))
@@ -125,6 +160,10 @@ def load_client(log: IO[bytes]) -> LoadClient:
     return LoadClient([sys.executable, "-m", "tests.benchmarks.load_client"], log, answers=True)
 
 
+def vllm_client(directory: Path, log: IO[bytes]) -> VllmClient:
+    return VllmClient([sys.executable, "-m", "tests.benchmarks.vllm_client"], log, directory)
+
+
 def bare_engine(directory: Path, log: IO[bytes]) -> BareEngine:
     arguments = json.dumps([ENGINE_ARGUMENTS | {"model": str(directory)}, PROMPT_IDS, NEW_TOKENS])
     return BareEngine([sys.executable, "-m", "tests.benchmarks.bare_engine", arguments], log, answers=True)
@@ -132,7 +171,7 @@ def bare_engine(directory: Path, log: IO[bytes]) -> BareEngine:
 
 def lmi_server(directory: Path, log: IO[bytes]) -> Server:
     """With a log as quiet as that of vLLM's."""
-    command = [str(Path(sys.executable).with_name("lmi")), "serve", str(directory), "--log-level", "warning"]
+    command = [sys.executable, "-m", "lmi_handlers.cli.main", "serve", str(directory), "--log-level", "warning"]
     return Server(command, free_port(), log)
 
 

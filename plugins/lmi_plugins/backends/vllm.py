@@ -79,7 +79,7 @@ class VllmBackend(Backend[VllmProperties]):
 
     @classmethod
     def engine_arguments(cls) -> Collection[str]:
-        names: frozenset[str] = _import("arguments.parsing").argument_names()
+        names: frozenset[str] = _import("arguments.parser").argument_names()
         return (names | FORMER_ARGUMENTS) - NOT_PASSED_THROUGH
 
     @classmethod
@@ -91,7 +91,7 @@ class VllmBackend(Backend[VllmProperties]):
         given = with_present_values(self.setup.engine_arguments)
         if FORMER_ARGUMENTS.isdisjoint(given.arguments):
             return given
-        replaced = with_replacements(given.arguments, _import("arguments.parsing").argument_names())
+        replaced = with_replacements(given.arguments, _import("arguments.parser").argument_names())
         return Passed(replaced.arguments, [*given.warnings, *replaced.warnings])
 
     @classmethod

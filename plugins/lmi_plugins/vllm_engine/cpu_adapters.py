@@ -1,13 +1,29 @@
-"""LoRA in builds of vLLM for CPUs, mended where a batch holds requests with an adapter and requests without."""
+"""LoRA in vLLM's builds for CPUs, mended where a batch holds requests with an adapter and requests without.
+
+To be removed once the versions in FAULTY are no longer taken. vLLM has two faults in them:
+
+- A token without an adapter has the index -1, which PyTorch takes for the last adapter: the token gets its change.
+  https://github.com/vllm-project/vllm/pull/48421
+- The rows of a prompt whose log probs are asked for meet the indices of the batch's sequences. Where their numbers
+  differ, an error ends the engine. https://github.com/vllm-project/vllm/issues/16668
+  The second mend leaves such rows as they are, which is right unless an adapter changes the output layer:
+  `output_layer` refuses those requests.
+"""
 
 from typing import Any
 
 import torch
-from vllm.platforms import current_platform
+
+from lmi_plugins.vllm_engine.versions import VersionRange, installed_version
+
+FAULTY = VersionRange((0, 32), (0, 33))
 
 
 def mend_adapters() -> None:
-    if not current_platform.is_cpu():
+    """Mend LoRA in this process, where vLLM is a build for CPUs and of a version with the faults."""
+    from vllm.platforms import current_platform
+
+    if not current_platform.is_cpu() or installed_version() not in FAULTY:
         return
     from vllm.lora.ops.torch_ops import lora_ops
     from vllm.lora.punica_wrapper import punica_cpu
@@ -22,14 +38,38 @@ def mend_adapters() -> None:
         indices: torch.Tensor,
         scaling: float = 1.0,
     ) -> None:
-        """The index of no adapter, -1, is the last one's to Python: what a token without one gains is taken back."""
+        """Take back what tokens without an adapter got from the last one."""
         shrink(inputs, weights, outputs, indices, scaling)
         outputs[(indices < 0).expand(len(outputs))] = 0
 
     def add_lora_logits(self: Any, logits: torch.Tensor, states: torch.Tensor, *others: Any, **options: Any) -> None:
-        """Rows of a prompt have no indices where other requests are in the batch: an error that ends the engine."""
+        """Leave the rows of a prompt as they are where other requests are in the batch."""
         if len(self.sampler_indices) in (1, len(states)):
             add_logits(self, logits, states, *others, **options)
 
     lora_ops.bgmv_shrink = punica_cpu.bgmv_shrink = bgmv_shrink
     punica_cpu.PunicaWrapperCPU.add_lora_logits = add_lora_logits
+
+
+def takes_no_adapter_for_the_last() -> bool:
+    """Return whether the vLLM of this process changes tokens without an adapter."""
+    try:
+        from vllm.lora.ops.torch_ops import lora_ops
+    except ImportError:
+        return False  # what it has in its place is not known to be wrong
+    outputs = torch.zeros(1, 1)
+    lora_ops.bgmv_shrink(torch.ones(1, 1), torch.ones(1, 1, 1), outputs, torch.tensor([-1]))
+    return bool(outputs.any())
+
+
+def check_adapters() -> str | None:
+    """Return why no adapter can be taken, if so: vLLM has the first fault in a build that is not mended."""
+    from vllm.platforms import current_platform
+
+    version = installed_version()
+    if not current_platform.is_cpu() or version in FAULTY or not takes_no_adapter_for_the_last():
+        return None
+    return (
+        f"vLLM {version} for CPUs would change requests without an adapter by those beside them"
+        f" (https://github.com/vllm-project/vllm/pull/48421), which is mended in {FAULTY}"
+    )

@@ -152,11 +152,12 @@ def _create(arguments: AsyncEngineArgs) -> AsyncLLM:
 
 
 def _complaints(error: ValidationError) -> str:
-    """One for each argument: a union reports an error for each of its members."""
+    """Return one complaint about each argument: a union reports an error for each of its members."""
     lines: dict[str, str] = {}
     for details in error.errors():
         option = f"option.{details['loc'][0]}: " if details["loc"] else ""
-        lines.setdefault(option, option + details["msg"].removeprefix("Value error, "))
+        own = details.get("ctx", {}).get("error", details["msg"])  # what vLLM raised, or pydantic found
+        lines.setdefault(option, f"{option}{own}")
     return "; ".join(lines.values())
 
 

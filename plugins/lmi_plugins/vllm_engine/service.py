@@ -87,6 +87,8 @@ class VllmService:
             check_speculation(parameters)
         check_structural_tag(parameters)
         check_reasoning_budget(parameters, self._engine.vllm.model_config.get_vocab_size())
+        if parameters.wants_prefill:
+            self._adapters.check_prompt_log_probs()
         if parameters.num_beams > 1:
             return self._search(request, parameters)
         sequences = [self._sequence(request, parameters, i) for i in range(parameters.num_sequences)]

@@ -2,46 +2,35 @@
 
 import argparse
 import json
-import re
 from collections.abc import Iterable, Mapping
-from functools import cache
-from typing import NoReturn
 
 from lmi_core.errors import ConfigurationError
 from lmi_plugins.backends.parallel_degrees import MAX
-from lmi_plugins.vllm_engine.library import AsyncEngineArgs, FlexibleArgumentParser, current_platform
+from lmi_plugins.vllm_engine.arguments.parser import engine_parser
+from lmi_plugins.vllm_engine.library import AsyncEngineArgs, current_platform
 from lmi_plugins.vllm_engine.requests.logits_processors import LOGITS_PROCESSORS
 
 BOOLEANS = {"true": True, "false": False}
 
 
-class _Parser(FlexibleArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        """Raises ConfigurationError, with the flag as the option that it is."""
-        found = re.match(r"argument --([\w-]+)\S*: ", message)
-        if found is not None:
-            message = f"option.{found[1].replace('-', '_')}: {message[found.end() :]}"
-        raise ConfigurationError(" ".join(message.split()))
-
-
-@cache
-def engine_parser() -> FlexibleArgumentParser:
-    return AsyncEngineArgs.add_cli_args(_Parser(add_help=False))
-
-
-def argument_names() -> frozenset[str]:
-    """As `option.*` keys name them."""
-    return frozenset(action.dest for action in engine_parser()._actions)
-
-
 def engine_arguments(given: Mapping[str, str]) -> AsyncEngineArgs:
-    """Raises ConfigurationError for a value that vLLM does not take."""
-    actions = {action.dest: action for action in engine_parser()._actions}
-    words = [word for name, value in _resolved(given).items() for word in _words(actions[name], name, value)]
-    arguments = AsyncEngineArgs.from_cli_args(engine_parser().parse_args(words))
+    """Return what vLLM's engine is started with. Raises ConfigurationError for a value that vLLM does not take."""
+    values = argparse.Namespace()
+    for name, value in _resolved(given).items():
+        values = _parsed(name, value, values)
+    arguments = AsyncEngineArgs.from_cli_args(engine_parser().parser.parse_args([], values))
     if arguments.speculative_config is None:  # vLLM has the one or the other
         arguments.logits_processors = [*(arguments.logits_processors or ()), *LOGITS_PROCESSORS]
     return arguments
+
+
+def _parsed(name: str, value: str, others: argparse.Namespace) -> argparse.Namespace:
+    """Return the other arguments and this one: read by itself, it is known what an error is about."""
+    words = [*_words(engine_parser().actions[name], name, value)]
+    try:
+        return engine_parser().parser.parse_args(words, others)
+    except argparse.ArgumentError as error:
+        raise ConfigurationError(f"option.{name}: {' '.join(error.message.split())}") from error
 
 
 def _resolved(given: Mapping[str, str]) -> dict[str, str]:
@@ -51,7 +40,7 @@ def _resolved(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def _words(action: argparse.Action, name: str, value: str) -> Iterable[str]:
-    """One argument as it is on a command line."""
+    """Return one argument as it is on a command line."""
     flag = next(option for option in action.option_strings if option.startswith("--"))
     if action.nargs == 0:
         return _switch(action, name, value)
@@ -69,7 +58,7 @@ def _switch(action: argparse.Action, name: str, value: str) -> list[str]:
 
 
 def _items(name: str, value: str) -> list[str]:
-    """A JSON array, or words between commas or blanks."""
+    """Return the items of a JSON array, or of a list with commas or blanks."""
     if not value.startswith("["):
         return value.replace(",", " ").split()
     try:

@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
+from PIL import UnidentifiedImageError  # which vLLM requires
+
 from lmi_core.chats.images import Image, ImagePrompt
 from lmi_core.errors import InvalidParameter
 from lmi_plugins.vllm_engine.library import MOST_PIXELS, AsyncLLM, ImageReader, get_model_cls
@@ -57,4 +59,5 @@ def _decode_one(image: Image) -> Any:
 
 
 def _reason(error: Exception) -> str:
-    return str(error).partition(" <_io.BytesIO")[0]  # of which Pillow tells the address
+    """Return why an image cannot be read; Pillow's own words on an unknown format are the address of a buffer."""
+    return "its format is unknown" if isinstance(error.__cause__, UnidentifiedImageError) else str(error)

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from lmi_plugins.vllm_engine import service
+from lmi_plugins.vllm_engine.outputs.stream_intervals import StreamIntervals
 from lmi_plugins.vllm_engine.requests.sampling import sampling_params
 from tests.plugins.vllm_server import STORY, VllmServer
 
@@ -15,7 +16,7 @@ AT_ONCE = 5
 
 @pytest.fixture
 def several_at_once(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """Makes vLLM hand over so many tokens at once; what it was asked with."""
+    """Make vLLM hand over so many tokens at once, and return what it was asked with."""
     asked = []
 
     def with_interval(*arguments: Any) -> Any:
@@ -25,6 +26,7 @@ def several_at_once(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         return parameters
 
     monkeypatch.setattr(service, "sampling_params", with_interval)
+    monkeypatch.setattr(StreamIntervals, "choose", lambda _: AT_ONCE)
     return asked
 
 
