@@ -23,7 +23,6 @@ ROOT = Path(__file__).parents[2]
 HELLO = ROOT / "examples" / "hello"
 NEW_TOKENS = 64
 WAVES = 2  # of requests that vLLM's client sends: a new one as soon as one ends
-RANDOM_PROMPT_LENGTH = 32
 PROMPT_IDS = [298, 269, 637, 653, 845, 35]
 ENGINE_ARGUMENTS = {  # of all contenders
     "dtype": "float32",
@@ -135,7 +134,7 @@ class VllmClient(Child):
             "model": "hello",
             "tokenizer": self._tokenizer,
             "dataset-name": "random",
-            "random-input-len": RANDOM_PROMPT_LENGTH,
+            "random-input-len": len(PROMPT_IDS),
             "random-output-len": NEW_TOKENS,
             "num-prompts": num_prompts,
             "max-concurrency": streams,

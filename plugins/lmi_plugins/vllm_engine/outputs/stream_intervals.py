@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-MAX_UNDELAYED_STREAMS = 8  # so few get each token by itself
+MAX_UNDELAYED_STREAMS = 8  # this many or fewer get each token by itself
 SECONDS_PER_STREAM = 0.0006  # of delay: the more streams run, the more there is to save
 PERIOD = 1.0  # seconds that a mean is taken over
 MEMORY = 60.0  # seconds for which a mean counts
@@ -22,6 +22,7 @@ class Period:
     """The streams of one period, and how long they waited for tokens."""
 
     start: float
+    end: float  # so far
     max_streams: int = 0
     num_tokens: int = 0
     seconds: float = 0.0
@@ -55,8 +56,9 @@ class StreamIntervals:
 
         A token waits for at most `interval - 1` others. Until the time per token is known, none waits.
         """
-        self._forget(self._now())
-        if self._num_streams <= MAX_UNDELAYED_STREAMS or not self._periods:
+        now = self._now()
+        self._forget(now)
+        if not self._periods or self._recent_streams(now) <= MAX_UNDELAYED_STREAMS:
             return 1
         slowest = max(period.seconds_per_token for period in self._periods)
         most_streams = max(period.max_streams for period in self._periods)
@@ -68,12 +70,18 @@ class StreamIntervals:
     def record(self, now: float, seconds: float, num_tokens: int) -> None:
         """Note that a stream waited for some seconds until it had its next tokens."""
         if not self._periods or now - self._periods[-1].start >= PERIOD:
-            self._periods.append(Period(now))
+            self._periods.append(Period(now, now))
             self._forget(now)
         period = self._periods[-1]
+        period.end = now
         period.max_streams = max(period.max_streams, self._num_streams)
         period.num_tokens += num_tokens
         period.seconds += seconds
+
+    def _recent_streams(self, now: float) -> int:
+        """Return how many streams ran at a time, at most, until lately: requests often end, and begin, all together."""
+        recent = (period.max_streams for period in self._periods if now - period.end < PERIOD)
+        return max((self._num_streams, *recent))
 
     def _forget(self, now: float) -> None:
         while self._periods and now - self._periods[0].start > MEMORY:

@@ -53,6 +53,7 @@ class Load:
 def test_few_streams_get_each_token() -> None:
     load = Load()
     load.run(MANY, 0.001)
+    load.now += PERIOD
     assert load.choice(MAX_UNDELAYED_STREAMS) == 1
     assert load.choice(MAX_UNDELAYED_STREAMS + 1) > 1
 
@@ -74,6 +75,13 @@ def test_more_streams_wait_longer() -> None:
     assert load.choice(16) == 10
     load.run(64, 0.001)
     assert load.choice(64) == 39
+
+
+def test_a_lull_between_waves_of_requests_is_load() -> None:
+    load = Load()
+    load.run(MANY, 0.001)
+    load.now += PERIOD / 2
+    assert load.choice(1) == load.choice(MANY) > 1
 
 
 def test_nothing_waits_before_anything_is_known() -> None:
