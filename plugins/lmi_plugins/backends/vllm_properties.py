@@ -39,7 +39,7 @@ OWN_LOAD_FORMATS = frozenset({"dummy", "runai_streamer", "runai_streamer_sharded
 
 
 class VllmProperties(EngineProperties):
-    """Whatever is not declared here passes through: every engine argument of the installed vLLM is an option."""
+    """Options of the vLLM backend. Those not declared here pass through: every engine argument of vLLM is an option."""
 
     max_rolling_batch_size: Annotated[
         PositiveInt, Names(aliases=("max_num_seqs",), environment=("MAX_BATCH_SIZE",))
@@ -77,7 +77,7 @@ def vllm_warnings(properties: VllmProperties) -> list[str]:
 
 
 def vllm_arguments(setup: BackendSetup[Any], passed: Mapping[str, str], degrees: ParallelDegrees) -> dict[str, str]:
-    """Engine arguments as text, by vLLM's names; `passed` are those that pass through. Raises ConfigurationError."""
+    """Return engine arguments as text, by vLLM's names; `passed` go through as they are. Raises ConfigurationError."""
     properties: VllmProperties = setup.properties
     arguments: dict[str, object] = {
         "model": model_source(setup.directory, properties),

@@ -1,4 +1,4 @@
-"""vLLM's engine in this process, as its cores and workers are processes of their own; a new one when it dies."""
+"""vLLM's engine: its asynchronous client in this process, whose core and workers are child processes."""
 
 import asyncio
 import itertools
@@ -35,6 +35,8 @@ LOST = "the request was lost: vLLM's engine died"
 
 
 class VllmEngine:
+    """vLLM's engine, which is started again when it dies."""
+
     def __init__(self, arguments: Mapping[str, str], retry_threshold: int, max_stream_delay: float = 0.0) -> None:
         """`max_stream_delay`: in seconds; see StreamIntervals."""
         self.restarts = Restarts(retry_threshold)
@@ -47,26 +49,28 @@ class VllmEngine:
 
     @property
     def vllm(self) -> AsyncLLM:
-        """Raises BackendUnhealthy."""
+        """The engine while it takes requests. Raises BackendUnhealthy otherwise."""
         if self._engine is None or self._engine.errored:
             raise BackendUnhealthy(self.why_unhealthy)
         return self._engine
 
     @property
     def max_length(self) -> int:
+        """Most tokens of a prompt and its answer together."""
         return int(self.vllm.model_config.max_model_len)
 
     def eos_token_ids(self) -> frozenset[int]:
-        """What the model's generation configuration says; the tokenizer may have one more."""
+        """Return those of the model's generation configuration; the tokenizer may have one more."""
         return generation_eos_token_ids(self.vllm.model_config)
 
     async def start(self) -> None:
-        """Raises ConfigurationError."""
+        """Load the model, and watch over the engine from then on. Raises ConfigurationError."""
         warn_if_untested(installed_version())
         self._supervisor = asyncio.create_task(self._supervise(await self._start_engine()))
         await asyncio.sleep(0)  # from here on the supervisor ends the engine, also when it is cancelled at once
 
     async def stop(self) -> None:
+        """End the engine and its processes."""
         if self._supervisor is not None:
             self._supervisor.cancel()
             with suppress(asyncio.CancelledError):
@@ -132,7 +136,7 @@ class VllmEngine:
                 logger.error("vLLM's engine died; its log above says why")
             finally:
                 self._engine = None
-                engine.output_handler.cancel()  # which else logs that the core is gone
+                engine.output_handler.cancel()  # which otherwise logs that the core is gone
                 await asyncio.shield(asyncio.to_thread(engine.shutdown))
             restarted = await self.restarts.attempt(self._start_engine)
             if restarted is None:
@@ -162,7 +166,7 @@ def _complaints(error: ValidationError) -> str:
 
 
 async def _in_own_thread(create: Callable[[], AsyncLLM]) -> AsyncLLM:
-    """vLLM waits for its processes without the event loop. Cancelled, it ends because they are ended."""
+    """Create the engine in a thread, as vLLM waits for its processes; if cancelled, end them, which ends the wait."""
     loading = asyncio.ensure_future(asyncio.to_thread(create))
     try:
         return await asyncio.shield(loading)
@@ -177,7 +181,7 @@ async def _in_own_thread(create: Callable[[], AsyncLLM]) -> AsyncLLM:
 
 @contextmanager
 def translated_errors() -> Iterator[None]:
-    """vLLM's at a request that it does not take, as LmiError."""
+    """Translate the errors that vLLM raises at a request that it does not take into InvalidParameter."""
     try:
         yield
     except (VLLMClientError, ValueError) as error:

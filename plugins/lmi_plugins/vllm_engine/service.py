@@ -1,4 +1,4 @@
-"""What the vLLM backend does once vLLM can be imported: requests to sequences of steps."""
+"""The vLLM backend's work once vLLM is imported: it turns valid requests into generation steps."""
 
 from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from contextlib import aclosing
@@ -31,6 +31,8 @@ from lmi_plugins.vllm_engine.requests.sampling import sampling_params
 
 
 class VllmService:
+    """An engine, its adapters, and what writes its tokens."""
+
     def __init__(
         self,
         arguments: Mapping[str, str],
@@ -45,7 +47,7 @@ class VllmService:
         self._acceptance = AcceptanceLog() if "per_request_spec_decode_metrics" in arguments else None
 
     async def start(self, adapters: Mapping[str, Path]) -> int:
-        """The longest sequence that the model takes. Raises ConfigurationError."""
+        """Start the engine, and return the length of the longest sequence it takes. Raises ConfigurationError."""
         await self._engine.start()
         own_end = self._tokenizer.pretrained.eos_token_id  # which ends a generation in vLLM too
         self._eos_token_ids = self._engine.eos_token_ids() | frozenset([own_end] if own_end is not None else ())
@@ -55,32 +57,37 @@ class VllmService:
         return self._engine.max_length
 
     async def stop(self) -> None:
+        """End the engine."""
         await self._engine.stop()
 
     def check_health(self) -> None:
-        """Raises BackendUnhealthy."""
+        """Raise BackendUnhealthy unless the engine takes requests."""
         _ = self._engine.vllm
 
     async def given_up(self) -> str:
+        """Wait until the engine is not started again, and return why."""
         await self._engine.restarts.given_up.wait()
         return self._engine.restarts.reason
 
     @property
     def adapters(self) -> Collection[str]:
+        """Names of the adapters that requests may use."""
         return self._adapters.names
 
     async def load_adapter(self, name: str, directory: Path) -> None:
+        """Load an adapter, in place of one of the same name. Raises InvalidAdapter."""
         await self._adapters.load(name, directory)
 
     def unload_adapter(self, name: str) -> None:
+        """Forget an adapter. Raises AdapterNotFound."""
         self._adapters.unload(name)
 
     async def place_images(self, prompt_ids: list[int], images: Sequence[Image]) -> ImagePrompt:
-        """Raises InvalidParameter or BackendUnhealthy."""
+        """Put images into their places in a prompt. Raises InvalidParameter or BackendUnhealthy."""
         return await place_images(self._engine.vllm, prompt_ids, images)
 
     def generate(self, request: ValidRequest) -> AsyncGenerator[GenerationStep, None]:
-        """Raises InvalidParameter."""
+        """Return the steps of a request. Raises InvalidParameter."""
         parameters = request.parameters
         assert isinstance(parameters, ExtendedParameters), parameters
         if self._speculates:
@@ -108,7 +115,7 @@ class VllmService:
     def _sequence(
         self, request: ValidRequest, parameters: ExtendedParameters, index: int
     ) -> AsyncGenerator[GenerationStep, None]:
-        """Each is a request of its own to vLLM, as vLLM itself has it; what they share of the prompt is cached."""
+        """Return the steps of one sequence, which is a request of its own to vLLM; the prompt they share is cached."""
         with translated_errors():
             sampling = sampling_params(parameters, index, request.log_probs)
         adapter = self._adapters.find(request.adapter)

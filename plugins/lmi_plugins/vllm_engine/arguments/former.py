@@ -1,4 +1,4 @@
-"""Engine arguments that vLLM had once: by what replaced each, or why nothing did. Imports no vLLM."""
+"""Engine arguments of earlier versions of vLLM: what replaced each, or why nothing did. Imports no vLLM."""
 
 import json
 import re
@@ -137,7 +137,7 @@ def with_replacements(given: Mapping[str, str], known: Collection[str]) -> Passe
 
 
 def _merged(given: Any, value: Any) -> Any:
-    """What is given by its present name counts; members of an object add up."""
+    """Return the value under the present name, which counts before a former one; members of objects are merged."""
     if given is None:
         return value
     given = _value(given) if isinstance(given, str) else given

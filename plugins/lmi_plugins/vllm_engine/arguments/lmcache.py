@@ -1,4 +1,4 @@
-"""LMCache, a store of keys and values beyond vLLM's own, which reads its configuration from a file."""
+"""LMCache, a store of keys and values beyond vLLM's own, and the file with its configuration."""
 
 import os
 from importlib.util import find_spec

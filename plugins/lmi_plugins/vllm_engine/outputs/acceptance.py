@@ -1,4 +1,4 @@
-"""How many of a draft model's tokens vLLM accepted, in the log."""
+"""A log of how many of a draft model's tokens vLLM accepted."""
 
 import logging
 from collections.abc import AsyncGenerator
@@ -10,7 +10,7 @@ logger = logging.getLogger(__name__)
 
 
 class AcceptanceLog:
-    """Of one engine, for `record_acceptance_rate`."""
+    """The log of one engine, for `option.record_acceptance_rate`."""
 
     def __init__(self) -> None:
         self._drafted = 0
@@ -19,7 +19,7 @@ class AcceptanceLog:
     async def recorded(
         self, request_id: str, outputs: AsyncGenerator[RequestOutput, None]
     ) -> AsyncGenerator[RequestOutput, None]:
-        """The outputs as they are. Closing it closes them."""
+        """Yield the outputs unchanged, and log what the last one counts. Closing the generator closes them."""
         async with aclosing(outputs):
             async for output in outputs:
                 metrics = output.outputs[0].spec_decode_metrics  # there once the request is finished

@@ -1,6 +1,6 @@
-"""Beam search, which vLLM has outside of its engine only: each token of a beam is a request of its own there.
+"""Beam search outside of vLLM's engine, which has none: each token of a beam is a request of its own there.
 
-What the beams share is in the engine's prefix cache. They are ranked as in the torch engine, as transformers does it.
+The engine's prefix cache holds what the beams share. They are ranked as in the torch engine, as transformers does it.
 """
 
 import asyncio
@@ -20,13 +20,13 @@ from lmi_plugins.vllm_engine.outputs.generation import LogProbs, prefill, read, 
 
 T = TypeVar("T")
 
-# What vLLM says of the one token that follows these.
+# Returns what vLLM says of the one token that follows the given ones.
 NextToken = Callable[[list[int], SamplingParams], Awaitable[RequestOutput]]
 
 
 @dataclass(frozen=True, slots=True)
 class Beam:
-    """A sequence so far, or a whole one."""
+    """A sequence of generated tokens, unfinished or finished."""
 
     token_ids: list[int]  # generated
     places: list[LogProbs]  # of each of them
@@ -35,7 +35,7 @@ class Beam:
 
 
 class Candidate(NamedTuple):
-    """A beam with one more token."""
+    """A beam and one more token for it."""
 
     score: float
     beam: Beam
@@ -44,7 +44,7 @@ class Candidate(NamedTuple):
 
 
 class BeamSearch:
-    """One request's search."""
+    """The beam search of one request."""
 
     def __init__(
         self,
@@ -54,21 +54,21 @@ class BeamSearch:
         eos_token_ids: frozenset[int],
         markers: tuple[str, ...] = (),
     ) -> None:
-        """`eos_token_ids`: those that end a generation by themselves."""
+        """`eos_token_ids`: the tokens that end a generation unless the request ignores them."""
         self._prompt_ids = prompt_ids
         self._parameters = parameters
         self._writer = writer
         self._markers = markers
         self._eos_token_ids = frozenset() if parameters.ignore_eos_token else eos_token_ids
         self._all_eos_token_ids = self._eos_token_ids.union(parameters.stop_token_ids or ())
-        # So many that as many as there are beams remain if all that can end by a token do.
+        # Enough for `num_beams` to go on even where every beam has candidates that end it.
         self._num_candidates = max(2, 1 + len(self._all_eos_token_ids)) * parameters.num_beams
         self._finished = Hypotheses[Beam](
             parameters.num_beams, parameters.length_penalty, parameters.early_stopping, parameters.max_new_tokens
         )
 
     async def steps(self, next_token: NextToken) -> AsyncGenerator[GenerationStep, None]:
-        """Each sequence all at once, at the end, the best first. Raises LmiError."""
+        """Yield each sequence whole once the search is over, the best first. Raises LmiError."""
         beams = [Beam([], [])]
         prompt: list[Token] | None = None
         while beams:
@@ -93,7 +93,7 @@ class BeamSearch:
         )
 
     def _advance(self, beams: Sequence[Beam], places: Sequence[LogProbs]) -> list[Beam]:
-        """Those that go on, none once the search is over."""
+        """Return the beams that go on, an empty list once the search is over."""
         num_beams, length = self._parameters.num_beams, len(beams[0].token_ids) + 1
         extended = [self._extended(candidate) for candidate in self._candidates(beams, places)]
         for beam in extended[:num_beams]:
@@ -103,7 +103,7 @@ class BeamSearch:
         return going_on if going_on and self._finished.may_improve(going_on[0].score, length) else []
 
     def _candidates(self, beams: Sequence[Beam], places: Sequence[LogProbs]) -> list[Candidate]:
-        """The best first."""
+        """Return the candidates of a step, the best first. Raises GenerationFailed."""
         best = nlargest(self._num_candidates, self._all_candidates(beams, places), key=lambda each: each.score)
         if not best or not math.isfinite(best[0].score):
             raise GenerationFailed("the model gave no numbers")
@@ -124,7 +124,7 @@ class BeamSearch:
         return Beam(token_ids, [*beam.places, place], score, self._reason(token_ids))
 
     def _reason(self, token_ids: list[int]) -> FinishReason | None:
-        """Why a beam of these tokens ends, if it does."""
+        """Return why a beam of these tokens ends, None if it goes on."""
         parameters = self._parameters
         if token_ids[-1] in self._eos_token_ids:
             return "eos_token"
@@ -155,7 +155,7 @@ def _place(output: RequestOutput) -> LogProbs:
 
 
 async def _all(work: Iterable[Awaitable[T]]) -> list[T]:
-    """When one fails, or this is cancelled, none goes on."""
+    """Await all; when one fails, or this is cancelled, cancel the others."""
     tasks = [asyncio.ensure_future(each) for each in work]
     try:
         return await asyncio.gather(*tasks)

@@ -1,4 +1,4 @@
-"""One sequence from vLLM's outputs: tokens with their own texts and log probs, and LMI's finish reasons."""
+"""Generation steps of vLLM's outputs: tokens with texts and log probs of their own, and LMI's finish reasons."""
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
@@ -14,7 +14,7 @@ from lmi_plugins.vllm_engine.library import CompletionOutput, RequestOutput
 
 
 class LogProb(Protocol):
-    """vLLM's `Logprob`."""
+    """What is used of vLLM's `Logprob`."""
 
     logprob: float
     rank: int | None
@@ -31,7 +31,10 @@ async def steps(
     sequence_index: int,
     markers: tuple[str, ...] = (),
 ) -> AsyncGenerator[GenerationStep, None]:
-    """Closing it closes `outputs`, and so does a stop sequence, of which vLLM knows nothing."""
+    """Yield the steps of one sequence.
+
+    Closing the generator closes `outputs`, and so does a stop sequence, of which vLLM knows nothing.
+    """
     sequence = token_stream(writer, prompt_ids, parameters, markers)
     count, named = parameters.num_top_tokens, parameters.logprob_token_ids
     allowed = allowed_ids(parameters)
@@ -60,6 +63,7 @@ async def steps(
 def token_stream(
     writer: TokenWriter, prompt_ids: list[int], parameters: ExtendedParameters, markers: tuple[str, ...] = ()
 ) -> TokenStream:
+    """Return the writer of one sequence's tokens, as the request wants them."""
     return writer.sequence(
         prompt_ids,
         stop_sequences=parameters.stop_sequences or (),
@@ -73,7 +77,7 @@ def token_stream(
 
 
 def finish_reason(completion: CompletionOutput, parameters: ExtendedParameters) -> FinishReason | None:
-    """Of the sequence, as far as vLLM knows. Raises GenerationFailed."""
+    """Return the finish reason that vLLM gives, None while the sequence goes on. Raises GenerationFailed."""
     match completion.finish_reason:
         case None:
             return None
@@ -105,7 +109,7 @@ def _found(
 
 
 def read(token_id: int, log_probs: LogProbs, count: int, writer: TokenWriter) -> tuple[float, list[Token] | None]:
-    """The log prob of a token, and the likeliest tokens in its place."""
+    """Return the log prob of a token, and the top tokens in its place."""
     likeliest = writer.top_tokens(_likeliest(log_probs, count)) if count else None
     return log_probs[token_id].logprob, likeliest
 
@@ -118,7 +122,7 @@ def _likeliest(log_probs: LogProbs, count: int) -> Likeliest:
 def prefill(
     output: RequestOutput, prompt_ids: Sequence[int], parameters: ExtendedParameters, writer: TokenWriter
 ) -> list[Token] | None:
-    """The prompt's tokens, where they are asked for."""
+    """Return the prompt's tokens, None where they are not asked for."""
     if not output.prompt_logprobs:
         return None
     count = parameters.num_prompt_top_tokens

@@ -1,4 +1,4 @@
-"""Texts that never come, kept out in vLLM's engine: its own `bad_words` knows one spelling in tokens, or a few."""
+"""A logits processor that keeps bad texts out, in all their spellings; vLLM's own `bad_words` knows a few in tokens."""
 
 from collections.abc import Callable
 from typing import Any
@@ -21,7 +21,7 @@ BAD_SEQUENCES = "bad_sequences"
 
 
 def bad_text_arguments(parameters: ExtendedParameters) -> dict[str, Any] | None:
-    """What the processor is told of a request."""
+    """Return what the processor is told of a request, None if it has nothing to do."""
     if not parameters.bad_sequences:
         return None
     return {
@@ -32,7 +32,7 @@ def bad_text_arguments(parameters: ExtendedParameters) -> dict[str, Any] | None:
 
 
 class BadTextsProcessor(AdapterLogitsProcessor):
-    """Leaves out the tokens that would complete a bad text. Costs nothing where no request has any."""
+    """A processor that bans tokens which would complete a bad text; it costs nothing where no request has any."""
 
     def __init__(self, vllm_config: VllmConfig, device: torch.device, is_pin_memory: bool) -> None:
         super().__init__(vllm_config, device, is_pin_memory)
@@ -53,7 +53,7 @@ class BadTextsProcessor(AdapterLogitsProcessor):
 
 
 class Vocabulary:
-    """The model's tokens, in the process of vLLM's that samples."""
+    """The model's tokens, as the process of vLLM's that samples needs them."""
 
     def __init__(self, config: ModelConfig) -> None:
         tokenizer = HuggingFaceTokenizer.load(config.tokenizer, config.tokenizer_revision, config.trust_remote_code)
@@ -63,7 +63,7 @@ class Vocabulary:
 
 
 class RequestBan:
-    """One request's."""
+    """The ban of one request's bad texts."""
 
     def __init__(self, ban: TextBan, eos_token_id: int | None) -> None:
         self._ban = ban
@@ -71,7 +71,7 @@ class RequestBan:
         self._always: torch.Tensor | None = None  # on the device of the logits
 
     def __call__(self, output_ids: list[int], logits: torch.Tensor) -> torch.Tensor:
-        """logits: [vocabulary]."""
+        """Return the logits without the tokens that are banned next. logits: [vocabulary]."""
         if self._always is None:
             self._always = torch.from_numpy(self._ban.always).to(logits.device)
         kept = logits.index_fill(0, self._always, -torch.inf)

@@ -1,4 +1,4 @@
-"""Images in prompts, read and put into their places by what vLLM has for the model."""
+"""Images in prompts, which vLLM's processor of the model reads and puts into their places."""
 
 import asyncio
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ IMAGE = "image"  # vLLM's name of this modality
 
 
 class VllmImages:
-    """What an engine takes of images, which stays the same when that is started again."""
+    """How many images the model takes, and how a prompt names them; the same when the engine is started again."""
 
     def __init__(self, engine: AsyncLLM) -> None:
         config = engine.model_config
@@ -24,11 +24,12 @@ class VllmImages:
             self.most = int(engine.renderer.get_mm_processor().info.allowed_mm_limits.get(IMAGE, 0))
 
     def placeholder(self, number: int) -> str | None:
+        """Return the text that stands for an image in a prompt, None where the model takes none."""
         return None if self._model is None else self._model.get_placeholder_str(IMAGE, number)
 
 
 async def place_images(engine: AsyncLLM, prompt_ids: list[int], images: Sequence[Image]) -> ImagePrompt:
-    """Raises InvalidParameter."""
+    """Return the prompt with the images in their places. Raises InvalidParameter."""
     decoded = await asyncio.to_thread(_decode, images)
     prompt = {"prompt_token_ids": prompt_ids, "multi_modal_data": {IMAGE: decoded}}
     try:

@@ -1,4 +1,4 @@
-"""What vLLM's sampler lacks, done in its engine. A request asks by `SamplingParams.extra_args`."""
+"""Logits processors for what vLLM's sampler lacks. A request asks for them by `SamplingParams.extra_args`."""
 
 from collections.abc import Callable
 from typing import Any
@@ -20,6 +20,7 @@ NO_REPEAT_NGRAM_SIZE = "no_repeat_ngram_size"
 
 
 def extra_arguments(parameters: ExtendedParameters) -> dict[str, Any] | None:
+    """Return what the processors are told of a request, None if they have nothing to do."""
     given: dict[str, Any] = {}
     if parameters.typical_p < 1 and parameters.do_sample:
         given[TYPICAL_P] = parameters.typical_p
@@ -33,7 +34,7 @@ def extra_arguments(parameters: ExtendedParameters) -> dict[str, Any] | None:
 
 
 class TypicalProcessor(AdapterLogitsProcessor):
-    """Locally typical sampling (Meister et al. 2022): keeps the tokens whose surprise is about the expected one."""
+    """Locally typical sampling (Meister et al. 2022): it keeps the tokens whose surprise is about the expected one."""
 
     def is_argmax_invariant(self) -> bool:
         return True  # not in the letter: but greedy decoding must not change, and it comes after the temperature
@@ -44,7 +45,7 @@ class TypicalProcessor(AdapterLogitsProcessor):
 
 
 class NoRepeatNgramProcessor(AdapterLogitsProcessor):
-    """No run of n tokens comes twice, the prompt's included."""
+    """A processor that lets no run of n tokens come twice, the prompt's included."""
 
     def is_argmax_invariant(self) -> bool:
         return False
@@ -64,7 +65,7 @@ LOGITS_PROCESSORS = tuple(
 
 
 def keep_typical(logits: torch.Tensor, mass: float) -> torch.Tensor:
-    """logits: [vocabulary]. As transformers' TypicalLogitsWarper."""
+    """Mask the tokens outside the typical `mass`, as transformers' TypicalLogitsWarper does. logits: [vocabulary]."""
     log_probs = logits.log_softmax(-1)
     probs = log_probs.exp()
     entropy = -(log_probs * probs).nansum()
@@ -74,7 +75,7 @@ def keep_typical(logits: torch.Tensor, mass: float) -> torch.Tensor:
 
 
 def exclude_repeats(logits: torch.Tensor, ids: list[int], size: int) -> torch.Tensor:
-    """logits: [vocabulary]; `ids`: all tokens so far."""
+    """Mask the tokens that would repeat a run of `size` among `ids`, all tokens so far. logits: [vocabulary]."""
     start = ids[len(ids) - size + 1 :]
     repeats = {ids[i + size - 1] for i in range(len(ids) - size + 1) if ids[i : i + size - 1] == start}
     if not repeats:

@@ -1,4 +1,4 @@
-"""Which of LMI's parameters exclude each other with vLLM."""
+"""Checks for LMI's parameters that exclude each other with vLLM."""
 
 from lmi_core.engines.extended_parameters import GUIDES, ExtendedParameters
 from lmi_core.engines.structural_tag import grammar_mistake
@@ -6,7 +6,7 @@ from lmi_core.errors import InvalidParameter
 from lmi_plugins.vllm_engine.requests.logits_processors import extra_arguments
 
 DEFAULTS = ExtendedParameters()
-# vLLM tells the log probs as they are before these.
+# vLLM's log probs are those before these are applied.
 CHANGES_OF_SCORES = (
     "repetition_penalty",
     "presence_penalty",
@@ -20,7 +20,7 @@ CHANGES_OF_SCORES = (
 
 
 def check_beams(parameters: ExtendedParameters) -> None:
-    """Raises InvalidParameter."""
+    """Raise InvalidParameter for parameters that beam search cannot heed."""
     excluded = {"do_sample": parameters.do_sample and parameters.temperature > 0}
     for name in (*CHANGES_OF_SCORES, *GUIDES):
         excluded[name] = bool(getattr(parameters, name)) and getattr(parameters, name) != getattr(DEFAULTS, name)
@@ -30,7 +30,7 @@ def check_beams(parameters: ExtendedParameters) -> None:
 
 
 def check_structural_tag(parameters: ExtendedParameters) -> None:
-    """Raises InvalidParameter; vLLM itself does not tell what is wrong with a tag."""
+    """Raise InvalidParameter for a tag that is no grammar; vLLM itself does not tell what is wrong with it."""
     if parameters.guided_structural_tag is None:
         return
     from xgrammar import Grammar
@@ -42,7 +42,7 @@ def check_structural_tag(parameters: ExtendedParameters) -> None:
 
 
 def check_speculation(parameters: ExtendedParameters) -> None:
-    """Raises InvalidParameter; vLLM itself refuses `min_p` and `logit_bias`."""
+    """Raise InvalidParameter for what needs logits processors; vLLM itself refuses `min_p` and `logit_bias`."""
     named = ["logprob_token_ids"] if parameters.logprob_token_ids else []
     for name in [*(extra_arguments(parameters) or ()), *named]:
         raise InvalidParameter(

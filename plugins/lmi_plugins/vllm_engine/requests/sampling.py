@@ -1,4 +1,4 @@
-"""LMI's generation parameters as vLLM takes them."""
+"""Translation of LMI's generation parameters into vLLM's."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from lmi_plugins.vllm_engine.requests.logits_processors import extra_arguments
 
 
 def sampling_params(parameters: ExtendedParameters, sequence_index: int, log_probs: bool) -> SamplingParams:
-    """For one of the request's sequences. Texts, and so stop sequences, are not vLLM's: see `generation`."""
+    """Return vLLM's parameters for one sequence; it gets no stop sequences, as `outputs.generation` looks for them."""
     return SamplingParams(
         temperature=parameters.temperature if parameters.do_sample else 0.0,
         top_k=max(parameters.top_k, 0),
@@ -39,6 +39,7 @@ def sampling_params(parameters: ExtendedParameters, sequence_index: int, log_pro
 
 
 def structured_outputs(parameters: ExtendedParameters) -> StructuredOutputsParams | None:
+    """Return the grammar, schema or other guide that the text must follow, None without one."""
     guides: dict[str, Any] = {
         "choice": parameters.guided_choice,
         "json": parameters.guided_json,
@@ -56,7 +57,7 @@ def structured_outputs(parameters: ExtendedParameters) -> StructuredOutputsParam
 
 
 def _as_format(kind: str, guide: Any) -> dict[str, Any]:
-    """Of xgrammar's structural tags."""
+    """Return a guide as xgrammar's structural tags have it."""
     match kind:
         case "json":
             return {"type": "json_schema", "json_schema": guide}
