@@ -175,13 +175,12 @@ def section(found: dict[tuple[str, int], Summary], rounds: int, load: float) -> 
     return f"""## The server
 
 `make bench-server` measures what a server adds to vLLM's engine: `examples/hello`, prompts of {len(PROMPT_IDS)} tokens,
-{NEW_TOKENS} tokens a stream. Our client, in a process of its own, only counts, and sends all requests at once. vLLM's client
-is `vllm bench serve`: it sends {WAVES} random prompts for each stream, one when another ends, and takes more of
-the CPUs that it shares with the servers. CPU is that of the server's process alone, without the engine's
-own. The contenders take turns in {rounds} rounds, and stand still while another runs; what else runs on the machine
-meets them alike. CPU is the mean of the rounds, tokens/s the median, and so is the longest time between a stream's
-reads: `lmi serve` lets tokens gather ([api.md](api.md#streams-under-load)), by default as here. Neither server logs
-requests.
+{NEW_TOKENS} tokens a stream. Our client, in a process of its own, only counts, and sends all requests at once.
+vLLM's client is `vllm bench serve`: it sends {WAVES} random prompts for each stream, one when another ends, and takes
+more of the CPUs that it shares with the servers. CPU is that of the server's process alone, without the engine's own.
+The contenders take turns in {rounds} rounds, and stand still while another runs; what else runs on the machine meets
+them alike. CPU is the mean of the rounds, tokens/s the median, and so is the longest time between a stream's reads:
+`lmi serve` lets tokens gather ([api.md](api.md#streams-under-load)), by default as here. Neither server logs requests.
 All engines have the same arguments:
 {arguments}.
 

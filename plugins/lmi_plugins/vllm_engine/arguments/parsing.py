@@ -17,18 +17,18 @@ def engine_arguments(given: Mapping[str, str]) -> AsyncEngineArgs:
     """Return what vLLM's engine is started with. Raises ConfigurationError for a value that vLLM does not take."""
     values = argparse.Namespace()
     for name, value in _resolved(given).items():
-        values = _parsed(name, value, values)
+        _parse(name, value, values)
     arguments = AsyncEngineArgs.from_cli_args(engine_parser().parser.parse_args([], values))
     if arguments.speculative_config is None:  # vLLM has the one or the other
         arguments.logits_processors = [*(arguments.logits_processors or ()), *LOGITS_PROCESSORS]
     return arguments
 
 
-def _parsed(name: str, value: str, others: argparse.Namespace) -> argparse.Namespace:
-    """Return the other arguments and this one: read by itself, it is known what an error is about."""
+def _parse(name: str, value: str, values: argparse.Namespace) -> None:
+    """Add an argument to the values: parsed by itself, it is known what an error is about."""
     words = [*_words(engine_parser().actions[name], name, value)]
     try:
-        return engine_parser().parser.parse_args(words, others)
+        engine_parser().parser.parse_args(words, values)
     except argparse.ArgumentError as error:
         raise ConfigurationError(f"option.{name}: {' '.join(error.message.split())}") from error
 
