@@ -22,7 +22,7 @@ from tests.benchmarks.pausing import resume
 ROOT = Path(__file__).parents[2]
 HELLO = ROOT / "examples" / "hello"
 NEW_TOKENS = 64
-WAVES = 2  # of requests that vLLM's client sends: a new one as soon as one ends
+WAVES = 4  # of requests that vLLM's client sends: a new one as soon as one ends
 PROMPT_IDS = [298, 269, 637, 653, 845, 35]
 ENGINE_ARGUMENTS = {  # of all contenders
     "dtype": "float32",

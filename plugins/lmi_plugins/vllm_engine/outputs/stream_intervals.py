@@ -5,6 +5,7 @@ tokens at once cost hardly more. vLLM puts out a request's first and last tokens
 takes the interval with the request, so the choice rests on how long tokens have taken lately.
 """
 
+import statistics
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -54,18 +55,20 @@ class StreamIntervals:
     def choose(self) -> int:
         """Return the interval for a new request, which `stream` has counted already.
 
-        A token waits for at most `interval - 1` others. Until the time per token is known, none waits.
+        A token waits for at most `interval - 1` others: for the maximum delay if each takes as long as in the middle
+        one of the last minute's busy seconds. Until the time per token is known, none waits.
         """
         now = self._now()
         self._forget(now)
         if not self._periods or self._recent_streams(now) <= MAX_UNDELAYED_STREAMS:
             return 1
-        slowest = max(period.seconds_per_token for period in self._periods)
-        most_streams = max(period.max_streams for period in self._periods)
-        if self._num_streams > most_streams:  # steps take longer then, but no more than in proportion
-            slowest *= self._num_streams / most_streams
-        delay = min(self._max_delay, max(self._num_streams, most_streams) * SECONDS_PER_STREAM)
-        return 1 + int(delay / slowest)
+        max_streams = max(period.max_streams for period in self._periods)
+        busy = [period.seconds_per_token for period in self._periods if 2 * period.max_streams >= max_streams]
+        expected = statistics.median(busy)
+        if self._num_streams > max_streams:  # steps take longer then, but no more than in proportion
+            expected *= self._num_streams / max_streams
+        delay = min(self._max_delay, max(self._num_streams, max_streams) * SECONDS_PER_STREAM)
+        return 1 + int(delay / expected)
 
     def record(self, now: float, seconds: float, num_tokens: int) -> None:
         """Note that a stream waited for some seconds until it had its next tokens."""
