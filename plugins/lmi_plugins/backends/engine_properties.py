@@ -47,7 +47,7 @@ class EngineProperties(ModelProperties):
     max_stream_delay: NonNegativeInt = Field(
         40,
         description="Most milliseconds that a token waits, while many requests run, for others of its request to be"
-        " sent with it; 0 disables it.",
+        " sent with it (with vLLM on average); 0 disables it.",
     )
     max_loras: PositiveInt = Field(4, description="Most LoRA adapters that run at the same time.")
     max_cpu_loras: PositiveInt | None = Field(
