@@ -141,6 +141,17 @@ def test_server_options_that_security_names_are_declared() -> None:
     assert keys <= set(re.findall(r"^\| `(\w+)`", DOCUMENTS["options.md"], re.MULTILINE))
 
 
+def test_the_plan_of_the_architecture_page_has_every_room_and_no_other() -> None:
+    plan = DOCUMENTS["architecture.md"].partition("## Layout")[2].partition("\n`lmi_handlers`")[0]
+    named = set(re.findall(r"(?<![\w/])([a-z]\w+)/", plan))
+    packages = [
+        folder.parent for each in ("core", "handlers", "plugins") for folder in (ROOT / each).rglob("__init__.py")
+    ]
+    rooms = {package.name for package in packages if package.parent.name != "djl_python"}
+    assert rooms - named == {"lmi_core", "lmi_handlers", "lmi_plugins", "djl_python"}
+    assert named - rooms == {"core", "handlers", "plugins", "tests", "clients", "benchmarks", "examples"}
+
+
 def test_make_targets_that_are_named_exist() -> None:
     targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     named = {
