@@ -5,11 +5,12 @@ import itertools
 import logging
 import multiprocessing
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
 from pydantic import ValidationError
 
 from lmi_core.engines.restarts import Restarts
+from lmi_core.engines.supervisor import Supervisor
 from lmi_core.errors import BackendUnhealthy, ConfigurationError, GenerationFailed, InvalidParameter, LmiError
 from lmi_plugins.vllm_engine.arguments.parsing import engine_arguments
 from lmi_plugins.vllm_engine.library import (
@@ -39,20 +40,22 @@ class VllmEngine:
 
     def __init__(self, arguments: Mapping[str, str], retry_threshold: int, max_stream_delay: float = 0.0) -> None:
         """`max_stream_delay`: in seconds; see StreamIntervals."""
-        self.restarts = Restarts(retry_threshold)
-        self.why_unhealthy = "the engine is starting"  # while it is
         self._arguments = arguments
         self._stream_intervals = StreamIntervals(max_stream_delay)
-        self._engine: AsyncLLM | None = None  # set while it takes requests
+        self._supervisor: Supervisor[AsyncLLM] = Supervisor(self._create, _watch, _end, retry_threshold)
         self._ids = itertools.count()
-        self._supervisor: asyncio.Task[None] | None = None
+
+    @property
+    def restarts(self) -> Restarts:
+        return self._supervisor.restarts
 
     @property
     def vllm(self) -> AsyncLLM:
-        """The engine while it takes requests. Raises BackendUnhealthy otherwise."""
-        if self._engine is None or self._engine.errored:
-            raise BackendUnhealthy(self.why_unhealthy)
-        return self._engine
+        """The engine while it takes requests. Raise BackendUnhealthy otherwise."""
+        engine = self._supervisor.running
+        if engine.errored:
+            raise BackendUnhealthy(self._supervisor.why_unhealthy)
+        return engine
 
     @property
     def max_length(self) -> int:
@@ -66,15 +69,11 @@ class VllmEngine:
     async def start(self) -> None:
         """Load the model, and watch over the engine from then on. Raises ConfigurationError."""
         warn_if_untested(installed_version())
-        self._supervisor = asyncio.create_task(self._supervise(await self._start_engine()))
-        await asyncio.sleep(0)  # from here on the supervisor ends the engine, also when it is cancelled at once
+        await self._supervisor.start()
 
     async def stop(self) -> None:
         """End the engine and its processes."""
-        if self._supervisor is not None:
-            self._supervisor.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._supervisor
+        await self._supervisor.stop()
 
     async def generate(
         self,
@@ -113,9 +112,9 @@ class VllmEngine:
             if not finished and not engine.errored:
                 await engine.abort(request_id)
 
-    async def _start_engine(self) -> AsyncLLM:
+    async def _create(self) -> AsyncLLM:
         arguments = await asyncio.to_thread(engine_arguments, self._arguments)
-        engine = await _in_own_thread(lambda: _create(arguments))
+        engine = await _in_own_thread(lambda: _from_arguments(arguments))
         try:
             # Also what makes vLLM listen to its core, whose death is then seen at once.
             parameters = SamplingParams(max_tokens=1, detokenize=False, output_kind=RequestOutputKind.FINAL_ONLY)
@@ -124,29 +123,22 @@ class VllmEngine:
         except BaseException:
             await asyncio.to_thread(engine.shutdown)
             raise
-        self._engine = engine
         return engine
 
-    async def _supervise(self, engine: AsyncLLM) -> None:
-        while True:
-            try:
-                await asyncio.wait({engine.output_handler})  # ends when the core has died, or with the engine
-                self._engine = None
-                self.why_unhealthy = "vLLM's engine died and is being restarted"
-                logger.error("vLLM's engine died; its log above says why")
-            finally:
-                self._engine = None
-                engine.output_handler.cancel()  # which otherwise logs that the core is gone
-                await asyncio.shield(asyncio.to_thread(engine.shutdown))
-            restarted = await self.restarts.attempt(self._start_engine)
-            if restarted is None:
-                self.why_unhealthy = self.restarts.reason
-                self.restarts.give_up()
-                return
-            engine = restarted
+
+async def _watch(engine: AsyncLLM) -> str:
+    """Wait until the core has died, and return that it has."""
+    await asyncio.wait({engine.output_handler})  # ends when the core has died, or with the engine
+    logger.error("vLLM's engine died; its log above says why")
+    return "vLLM's engine died"
 
 
-def _create(arguments: AsyncEngineArgs) -> AsyncLLM:
+async def _end(engine: AsyncLLM) -> None:
+    engine.output_handler.cancel()  # which otherwise logs that the core is gone
+    await asyncio.shield(asyncio.to_thread(engine.shutdown))
+
+
+def _from_arguments(arguments: AsyncEngineArgs) -> AsyncLLM:
     try:
         return AsyncLLM.from_engine_args(arguments)
     except ValidationError as error:

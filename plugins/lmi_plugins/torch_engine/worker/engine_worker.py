@@ -1,11 +1,11 @@
 """An engine's worker process, from the server's side: a new one is started when it dies."""
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from lmi_core.engines.restarts import Restarts
+from lmi_core.engines.supervisor import Supervisor
 from lmi_core.engines.worker import Worker, WorkerDied
 from lmi_core.errors import BackendUnhealthy, ConfigurationError
 
@@ -38,46 +38,45 @@ class EngineWorker:
         lose: Callable[[str], None],
         retry_threshold: int,
     ) -> None:
-        self.restarts = Restarts(retry_threshold)
-        self.why_unhealthy = "the engine is starting"  # while it is
         self._target = target
         self._greet = greet
         self._deliver = deliver
         self._lose = lose
-        self._worker: Worker | None = None  # set while it takes requests
-        self._started: Worker | None = None  # the last one, whether it lives or not
-        self._supervisor: asyncio.Task[None] | None = None
+        self._supervisor = Supervisor(self._create, self._watch, Worker.stop, retry_threshold)
+
+    @property
+    def restarts(self) -> Restarts:
+        return self._supervisor.restarts
+
+    @property
+    def why_unhealthy(self) -> str:
+        """The reason while no worker takes messages."""
+        return self._supervisor.why_unhealthy
 
     @property
     def process_id(self) -> int | None:
-        return self._worker.process_id if self._worker else None
+        """The worker's process id; None while there is none."""
+        with suppress(BackendUnhealthy):
+            return self._supervisor.running.process_id
+        return None
 
     async def start(self) -> None:
         """Start the worker and watch over it; raise ConfigurationError if it cannot begin."""
-        worker = await self._start_worker()
-        self._supervisor = asyncio.create_task(self._supervise(worker))
+        await self._supervisor.start()
 
     async def stop(self) -> None:
-        if self._supervisor is not None:
-            self._supervisor.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._supervisor
-        if self._started is not None:
-            await self._started.stop()
+        await self._supervisor.stop()
         self._lose("the engine was stopped")
 
     def check_health(self) -> None:
         """Raise BackendUnhealthy while no worker takes messages."""
-        if self._worker is None:
-            raise BackendUnhealthy(self.why_unhealthy)
+        _ = self._supervisor.running
 
     def send(self, message: bytes) -> None:
         """Send a message to the worker; raise BackendUnhealthy while there is none."""
-        self.check_health()
-        assert self._worker is not None
-        self._worker.send(message)
+        self._supervisor.running.send(message)
 
-    async def _start_worker(self) -> Worker:
+    async def _create(self) -> Worker:
         worker = Worker(self._target, WORKER_ENVIRONMENT)
         try:
             await worker.start()
@@ -88,25 +87,14 @@ class EngineWorker:
         except BaseException:
             await worker.stop()
             raise
-        self._worker = self._started = worker
         return worker
 
-    async def _supervise(self, worker: Worker) -> None:
-        while True:
-            try:
-                while True:
-                    self._deliver(await worker.receive())
-            except WorkerDied as death:
-                self._worker = None
-                logger.error("%s; the requests in it fail", death)
-                self.why_unhealthy = f"{death} and is being restarted"
-                self._lose(str(death))
-            finally:
-                self._worker = None
-                await worker.stop()
-            restarted = await self.restarts.attempt(self._start_worker)
-            if restarted is None:
-                self.why_unhealthy = self.restarts.reason
-                self.restarts.give_up()
-                return
-            worker = restarted
+    async def _watch(self, worker: Worker) -> str:
+        """Deliver what the worker sends until it dies, and return how it did."""
+        try:
+            while True:
+                self._deliver(await worker.receive())
+        except WorkerDied as death:
+            logger.error("%s; the requests in it fail", death)
+            self._lose(str(death))
+            return str(death)

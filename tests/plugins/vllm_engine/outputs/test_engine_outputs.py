@@ -35,7 +35,7 @@ class Vllm:
         output = self._outputs.pop(0)
         if isinstance(output, Exception):
             raise output
-        return SimpleNamespace(finished=output)
+        return SimpleNamespace(finished=output, outputs=[SimpleNamespace(token_ids=[1])])
 
     async def abort(self, request_id: str) -> None:
         self.aborted.append(request_id)
@@ -43,7 +43,7 @@ class Vllm:
 
 def generation(vllm: Vllm, engine: VllmEngine | None = None) -> AsyncGenerator[RequestOutput, None]:
     engine = engine or VllmEngine({}, 3)
-    engine._engine = cast("Any", vllm)
+    engine._supervisor._running = cast("Any", vllm)
     return engine.generate(token_prompt([1]), SamplingParams(detokenize=False))
 
 

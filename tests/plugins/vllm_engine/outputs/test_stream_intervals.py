@@ -187,7 +187,7 @@ def test_the_answer_is_the_same_in_fewer_outputs(interval: int, engines_own: int
 async def test_a_request_is_given_its_interval(monkeypatch: pytest.MonkeyPatch, coalesces: bool) -> None:
     monkeypatch.setattr(StreamIntervals, "choose", lambda _: 1000)
     vllm, engine, read = Vllm(), VllmEngine({}, 3, MAX_DELAY), list[list[int]]()
-    engine._engine = cast("Any", vllm)
+    engine._supervisor._running = cast("Any", vllm)
 
     async def reading() -> None:
         async for output in engine.generate(token_prompt(PROMPT), SamplingParams(), coalesces=coalesces):
