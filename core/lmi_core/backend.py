@@ -1,9 +1,9 @@
 """The seam to an inference engine."""
 
 from abc import abstractmethod
-from collections.abc import AsyncGenerator, Collection, Sequence
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from lmi_core.chats.images import Image, ImagePrompt
 from lmi_core.configuration.properties import ModelProperties
@@ -76,8 +76,13 @@ class Backend(ServingRuntime[P]):
         """Return what stands for the prompt's image of that number, from 1, in chat templates that take only texts."""
         return None
 
-    async def place_images(self, prompt_ids: list[int], images: Sequence[Image]) -> ImagePrompt:
-        """Read the images, of which there are no more than `max_images`. Raise InvalidParameter."""
+    async def place_images(
+        self, prompt_ids: list[int], images: Sequence[Image], parameters: Mapping[str, Any]
+    ) -> ImagePrompt:
+        """Read the images, of which there are no more than `max_images`. Raise InvalidParameter.
+
+        `parameters` are the request's, as its dialect read them: nothing of them is checked yet.
+        """
         raise InvalidParameter(f"the {self.name} backend takes no images")
 
     @abstractmethod

@@ -1,7 +1,7 @@
 """What a backend yields and what a formatter reads. Built once per token: no pydantic here."""
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -37,6 +37,9 @@ class GenerationStep(msgspec.Struct, array_like=True, gc=False):
     # the prompt, in the first step, [prompt tokens, vocabulary]; of each of `tokens`, [tokens, vocabulary].
     prompt_logits: bytes | None = None
     generation_logits: bytes | None = None
+    # What an engine hands on to another that goes on with its work, in the last step: members of the answer, by vLLM's
+    # names, `kv_transfer_params` and `ec_transfer_params`.
+    transfer: dict[str, Any] | None = None
     prompt_index: int = 0  # the place of the prompt within its call; backends, which see one prompt, leave it alone
 
 
@@ -102,6 +105,7 @@ class GenerationOutput:
         "sequence",
         "sequences",
         "step",
+        "transfer",
     )
 
     def __init__(self, requests: Sequence[ValidRequest]) -> None:
@@ -117,6 +121,7 @@ class GenerationOutput:
         self.prompt_index = 0
         self.sequence = self.sequences[0]
         self.step = GenerationStep([])
+        self.transfer: dict[str, Any] = {}  # of the first sequence that brought something
 
     @property
     def request(self) -> ValidRequest:
@@ -192,5 +197,7 @@ class GenerationOutput:
         self.sequence.extend(step)
         if step.prefill is not None:
             self.prefill[prompt_index] = step.prefill
+        if step.transfer is not None:
+            self.transfer = self.transfer or step.transfer
         if step.finish_reason is not None:
             self._unfinished -= 1

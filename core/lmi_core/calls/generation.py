@@ -14,4 +14,5 @@ class Generation:
     formatter: OutputFormatter
     timeout: float | None = None  # most seconds for the answer
     ignored: tuple[str, ...] = ()  # what `parse` dropped, as nobody knows it, by the client's names
+    request_id: str | None = None  # the call's from here on, where its body names it; None: as before
     strict: bool = False  # a parameter that nobody knows is an error, whatever option.strict_parameters says

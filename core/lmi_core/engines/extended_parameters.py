@@ -3,14 +3,25 @@
 from typing import Annotated, Any, Self
 
 import orjson
-from pydantic import Field, ValidationInfo, WithJsonSchema, field_validator, model_validator
+from pydantic import AfterValidator, Field, ValidationInfo, WithJsonSchema, field_validator, model_validator
 
 from lmi_core.chats.reasoning.budget import ReasoningBudget
+from lmi_core.engines.repetition import RepetitionDetection
 from lmi_core.engines.structural_tag import StructuralTag
 from lmi_core.parameters import ALL_TOKENS, GenerationParameters, StopSequence
 
 TokenId = Annotated[int, Field(ge=0)]
+NOT_IN_SALT = frozenset("@/\\\0")  # as with vLLM: what its stores outside the engine make paths of
 GUIDES = ("guided_choice", "guided_json", "guided_regex", "guided_grammar", "guided_structural_tag")
+
+
+def _can_be_in_a_path(salt: str) -> str:
+    if not NOT_IN_SALT.isdisjoint(salt):
+        raise ValueError("must not hold @, /, \\ or NUL")
+    return salt
+
+
+CacheSalt = Annotated[str, Field(min_length=1, max_length=128), AfterValidator(_can_be_in_a_path)]
 
 
 class ExtendedParameters(GenerationParameters):
@@ -37,6 +48,9 @@ class ExtendedParameters(GenerationParameters):
     )
     min_length: int = Field(
         0, ge=0, description="The fewest tokens to generate before the end-of-sequence token or a stop token."
+    )
+    repetition_detection: RepetitionDetection | None = Field(
+        None, description="End the generation once it repeats a run of tokens so often in a row."
     )
     ignore_eos_token: bool = Field(False, description="Go on after the end-of-sequence token.")
     stop_token_ids: list[TokenId] | None = Field(None, max_length=64, description="Token ids that end the generation.")
@@ -69,6 +83,10 @@ class ExtendedParameters(GenerationParameters):
     )
     reasoning_budget: ReasoningBudget | None = Field(
         None, description="The most tokens of reasoning, after which its end is forced, with the ids of its markers."
+    )
+
+    cache_salt: CacheSalt | None = Field(
+        None, description="What is computed for the prompt is shared only with requests of the same salt."
     )
 
     @field_validator("best_of")
@@ -111,9 +129,10 @@ class ExtendedParameters(GenerationParameters):
         return self
 
     @model_validator(mode="after")
-    def _chosen_tokens_without_beams(self) -> Self:
-        if self.logprob_token_ids is not None and self.num_beams > 1:
-            raise ValueError("`logprob_token_ids` and `num_beams` above 1 exclude each other")
+    def _of_samples_alone(self) -> Self:
+        for name in ("logprob_token_ids", "repetition_detection"):
+            if getattr(self, name) is not None and self.num_beams > 1:
+                raise ValueError(f"`{name}` and `num_beams` above 1 exclude each other")
         return self
 
     @property

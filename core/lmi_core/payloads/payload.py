@@ -59,9 +59,12 @@ def explain(
     owner: str = "this request",
     names: Mapping[str, str] | None = None,
 ) -> str:
-    """Return the first thing that is wrong, in a sentence for the person who wrote the request and called fields so."""
+    """Return the first thing that is wrong, in one sentence for the person who wrote the request.
+
+    `names` has the person's own names of fields; "" leaves out the name of an object that the person did not write.
+    """
     first = error.errors(include_url=False)[0]
-    name = ".".join((names or {}).get(str(part), str(part)) for part in first["loc"])
+    name = ".".join(filter(None, ((names or {}).get(str(part), str(part)) for part in first["loc"])))
     if not name:  # a rule about several fields, which names them itself
         return _bound(first)
     if first["type"] == "missing":

@@ -32,9 +32,10 @@ NEUTRAL: Final[Mapping[str, Any]] = {
     "stop_token_ids": [],
     "stop": False,  # TensorRT-LLM's
     "watermark": False,  # TGI's
+    "vllm_fields": {},
 }
 # A backend that lacks one of these would answer something else than what was asked for.
-KNOWN = ExtendedParameters.model_fields.keys() | {"stop"}
+KNOWN = ExtendedParameters.model_fields.keys() - {"cache_salt"} | {"stop", "vllm_fields"}
 
 
 def drop_unknown(

@@ -26,7 +26,7 @@ async def with_images(request: GenerationRequest, backend: Backend[Any]) -> Gene
         )
     images = [Image(source.place, await source.read()) for source in request.images]
     _, prompt_ids = await asyncio.to_thread(_tokenized, request, backend.tokenizer)
-    return replace(request, image_prompt=await backend.place_images(prompt_ids, images))
+    return replace(request, image_prompt=await backend.place_images(prompt_ids, images, request.parameters))
 
 
 def validate(request: GenerationRequest, backend: Backend[Any], request_id: str) -> ValidRequest:

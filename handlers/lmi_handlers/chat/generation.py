@@ -21,6 +21,7 @@ from lmi_handlers.chat.reasoning import ReasoningUse, use_reasoning
 from lmi_handlers.chat.request import ChatRequest
 from lmi_handlers.chat.tools import ToolUse, use_tools
 from lmi_handlers.fields.guides import Guide
+from lmi_handlers.fields.passed import TRANSFERS
 from lmi_handlers.openai.tolerance import take_fields
 
 UP_TO_THE_CONTEXT = 2**31  # tokens; what is beyond the model's context is cut
@@ -53,7 +54,7 @@ def chat_generation(payload: ChatRequest, call: Call, model: ServedModel, form: 
     if form.details:
         answer = _with_details(answer, payload)
     else:
-        payload.refuse_unshown("prompt_logprobs", "return_token_ids", "return_prompt_text")
+        payload.refuse_unshown("prompt_logprobs", "return_token_ids", "return_prompt_text", *TRANSFERS)
     request = replace(_request(payload, model, use, guide, tools.markers), images=images)
     return Generation((request,), form.new_formatter(answer))
 

@@ -1,13 +1,13 @@
 """The chat completion request, which OpenAI's dialect and LMI's have in common."""
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field, JsonValue, model_validator
 
 from lmi_handlers.chat.functions import GivenFunctionCall, as_tools
 from lmi_handlers.chat.messages import Message
 from lmi_handlers.chat.tools import FunctionDefinition, GivenToolChoice, Tool, ToolChoice
-from lmi_handlers.fields.answers import AnswerFields
+from lmi_handlers.fields.passed import PassedFields
 
 # How a template is used; the others are names in it.
 TEMPLATE_CALL = ("chat_template", "conversation", "messages", "return_dict", "return_tensors", "tokenize", "tools")
@@ -23,10 +23,12 @@ EXAMPLE: dict[str, JsonValue] = {
 }
 
 
-class ChatRequest(AnswerFields):
+class ChatRequest(PassedFields):
     """A chat completion request of OpenAI's, with the parameters that vLLM and LMI add."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [EXAMPLE]})
+
+    only_vllm: ClassVar[tuple[str, ...]] = (*PassedFields.only_vllm, "mm_processor_kwargs", "media_io_kwargs")
 
     messages: list[Message] = Field(min_length=1, description="The conversation so far.")
     max_completion_tokens: int | None = Field(None, ge=1, description="The newer name of `max_tokens`.")
@@ -54,6 +56,12 @@ class ChatRequest(AnswerFields):
     add_generation_prompt: bool | None = Field(None, description="Whether the prompt begins an answer. Default: true.")
     continue_final_message: bool | None = Field(None, description="Go on within the last message.")
     add_special_tokens: bool | None = Field(None, description="Beside those of the chat template. Default: false.")
+    mm_processor_kwargs: dict[str, Any] | None = Field(
+        None, description="Only vLLM, if option.trust_request_mm_kwargs: arguments of the model's processor of images."
+    )
+    media_io_kwargs: dict[str, dict[str, Any]] | None = Field(
+        None, description="Only vLLM, if option.trust_request_mm_kwargs: how images are read, as `image`."
+    )
     return_prompt_text: bool | None = Field(None, description="Answer with the text that the chat template made.")
     echo: bool | None = Field(None, description="Put the last message before the answer, if it is the assistant's.")
 

@@ -38,7 +38,7 @@ class AnswerFields(CallFields):
         """Raises InvalidPayload for each of the fields that asks for something."""
         for name in names:
             value = getattr(self, name)
-            if value is not None and value is not False:
+            if value not in (None, {}) and value is not False:
                 raise InvalidPayload(
                     f"`{name}` must be null in a request for another form of answer than OpenAI's, which has no place "
                     f"for it. Given: {value}"

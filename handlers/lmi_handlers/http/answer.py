@@ -72,6 +72,8 @@ async def _model_response(dispatcher: Dispatcher, exchange: Exchange) -> web.Str
 async def _generation_response(
     exchange: Exchange, model: Model, generation: Generation, customization: Customization
 ) -> web.StreamResponse:
+    if generation.request_id is not None:
+        exchange.request_id = generation.request_id
     formatter = exchange.formatter = customization.formatter(generation.formatter)
     requests = await _valid_requests(exchange, model, generation, customization)  # 4
     check_sequences(generation.formatter, requests)

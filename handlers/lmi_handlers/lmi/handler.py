@@ -136,8 +136,9 @@ def _chat(body: Mapping[str, Any], call: Call, model: ServedModel) -> Generation
     payload, ignored = read_chat(body, model)
     names = model.chat_formatters
     form = ChatForm(partial(model.new_chat_formatter, names.stream if payload.stream else names.whole))
+    call = payload.named(call)
     generation = chat_generation(payload, call, model, form)
-    return replace(generation, ignored=ignored)
+    return replace(generation, ignored=ignored, request_id=call.request_id)
 
 
 def _rolling(body: Mapping[str, Any], model: ServedModel) -> Generation:

@@ -24,8 +24,9 @@ class OpenAiChatHandler(OpenAiHandler):
     def parse(self, call: Call, model: ServedModel) -> Generation:
         payload, ignored = read_chat(call.json_object(), model)
         check_model(payload.model, call, model)
+        call = payload.named(call)
         generation = chat_generation(payload, call, model, _form(call, model, bool(payload.stream)))
-        return replace(generation, ignored=ignored)
+        return replace(generation, ignored=ignored, request_id=call.request_id)
 
 
 def _form(call: Call, model: ServedModel, stream: bool) -> ChatForm:

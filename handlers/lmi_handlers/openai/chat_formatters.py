@@ -45,7 +45,8 @@ class OpenAiChatFormatter(WholeChatFormatter):
         return orjson.dumps(
             self.response("chat.completion", choices)
             | {"model": self.chat.model, "usage": self.usage(output)}
-            | prompt_members(self, output),
+            | prompt_members(self, output)
+            | output.transfer,
         )
 
     def error(self, error: LmiError) -> bytes:

@@ -118,7 +118,7 @@ class OpenAiCompletionsFormatter(CompletionsFormatter):
             for prompt_index in range(len(output.requests))
             for place, sequence in enumerate(output.best_sequences(self.asked.count, prompt_index))
         ]
-        return orjson.dumps({**self.head, "choices": choices, "usage": self.usage(output)})
+        return orjson.dumps({**self.head, "choices": choices, "usage": self.usage(output), **output.transfer})
 
     def error(self, error: LmiError) -> bytes:
         return orjson.dumps(error_object(error))

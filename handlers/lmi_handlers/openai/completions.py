@@ -15,7 +15,7 @@ from lmi_core.parameters import ALL_TOKENS
 from lmi_core.request import GenerationRequest
 from lmi_core.texts.fill_in_the_middle import middle_prompt
 from lmi_handlers.chat.reasoning_limit import completion_context, reasoning_limit
-from lmi_handlers.fields.answers import AnswerFields
+from lmi_handlers.fields.passed import TRANSFERS, PassedFields
 from lmi_handlers.openai.completion_formatters import (
     CompletionAnswer,
     OpenAiCompletionsFormatter,
@@ -50,7 +50,7 @@ Prompts = Annotated[
 ]
 
 
-class CompletionRequest(AnswerFields):
+class CompletionRequest(PassedFields):
     """A completion request of OpenAI's, with the parameters that vLLM and LMI add."""
 
     model_config = ConfigDict(
@@ -101,9 +101,10 @@ class OpenAiCompletionsHandler(OpenAiHandler):
     def parse(self, call: Call, model: ServedModel) -> Generation:
         payload, ignored = take_fields(call.json_object(), CompletionRequest, model.options.strict_parameters)
         check_model(payload.model, call, model)
+        call = payload.named(call)
         if payload.user is not None:
             logger.info("request %s is of user %r", call.request_id, payload.user)
-        return replace(_generation(payload, call, model), ignored=ignored)
+        return replace(_generation(payload, call, model), ignored=ignored, request_id=call.request_id)
 
 
 def _generation(payload: CompletionRequest, call: Call, model: ServedModel) -> Generation:
@@ -151,7 +152,7 @@ def _in_lmi_form(payload: CompletionRequest, model: ServedModel, formatter: str)
     """The LMI inference schema's answer, which has no place for several prompts but in dynamic batches."""
     if len(payload.prompt) > 1 and not model.options.dynamic_batching:
         raise InvalidPayload("`prompt` must be a single one for an answer in the LMI schema")
-    payload.refuse_unshown("return_token_ids")
+    payload.refuse_unshown("return_token_ids", *TRANSFERS)
     further: dict[str, Any] = {"return_full_text": payload.echo or None}
     if payload.logprobs is not None:
         further |= {"details": True, "logprobs": payload.logprobs or None}

@@ -45,27 +45,20 @@ HINTS = frozenset(
 # Ignored like an unknown field, so that the client is told.
 IGNORED = MappingProxyType(
     {
-        "cache_salt": "prompts share one prefix cache",
         "guided_whitespace_pattern": "what blanks a guided answer may have, the engine says",
-        "request_id": "the header x-request-id names the request",
         "web_search_options": "the model searches nothing",
     }
 )
-_NO_TRANSFER = "one engine computes the prompt and the answer"
-_NOT_BY_REQUEST = "requests cannot change how images are read"
+_NO_IMAGES = "only chats may hold images"
 REFUSED = MappingProxyType(
     {
         "audio": Refused("answers are text"),
-        "ec_transfer_params": Refused(_NO_TRANSFER, ({},)),
-        "kv_transfer_params": Refused(_NO_TRANSFER, ({},)),
         "logits_processors": Refused("requests bring no code", ([],)),
-        "media_io_kwargs": Refused(_NOT_BY_REQUEST, ({},)),
-        "mm_processor_kwargs": Refused(_NOT_BY_REQUEST, ({},)),
+        "media_io_kwargs": Refused(_NO_IMAGES, ({},)),
+        "mm_processor_kwargs": Refused(_NO_IMAGES, ({},)),
         "moderation": Refused("nothing moderates requests or answers"),
         "modalities": Refused("answers are text", ([], ["text"])),
         "prompt_embeds": Refused("prompts are texts or token ids", ([],)),
-        "repetition_detection": Refused("no backend takes it"),
-        "vllm_xargs": Refused("no backend takes any", ({},)),
         "watermarking": Refused("no backend marks its answers", (False,)),
     }
 )
@@ -78,7 +71,7 @@ def take_fields(given: Mapping[str, Any], payload_type: type[M], strict: bool) -
     """
     kept: dict[str, Any] = {}
     for name, value in given.items():
-        if name in REFUSED:
+        if name in REFUSED and name not in payload_type.model_fields:
             _refuse(name, value)
         elif name not in HINTS:
             kept[name] = value

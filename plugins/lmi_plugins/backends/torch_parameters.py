@@ -3,7 +3,7 @@
 import orjson
 
 from lmi_core.engines.extended_parameters import ExtendedParameters
-from lmi_plugins.torch_engine.worker.messages import Guide, ReasoningLimit, SamplingParameters
+from lmi_plugins.torch_engine.worker.messages import Guide, ReasoningLimit, Repetition, SamplingParameters
 
 
 def sampling_parameters(parameters: ExtendedParameters, markers: tuple[str, ...] = ()) -> SamplingParameters:
@@ -41,12 +41,21 @@ def sampling_parameters(parameters: ExtendedParameters, markers: tuple[str, ...]
         allowed_ids=parameters.allowed_token_ids,
         reasoning_limit=_reasoning_limit(parameters),
         top_ids=parameters.logprob_token_ids or [],
+        repetition=_repetition(parameters),
+        cache_salt=parameters.cache_salt,
     )
 
 
 def _reasoning_limit(parameters: ExtendedParameters) -> ReasoningLimit | None:
     budget = parameters.reasoning_budget
     return None if budget is None else ReasoningLimit(budget.tokens, budget.starts, budget.ends, budget.inside)
+
+
+def _repetition(parameters: ExtendedParameters) -> Repetition | None:
+    asked = parameters.repetition_detection
+    if asked is None or not asked.max_pattern_size:
+        return None
+    return Repetition(asked.min_pattern_size, asked.max_pattern_size, asked.min_count)
 
 
 def _guide(parameters: ExtendedParameters) -> Guide | None:

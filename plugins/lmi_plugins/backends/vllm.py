@@ -15,7 +15,7 @@ from lmi_core.backend import Backend, BackendSetup
 from lmi_core.chats.images import Image, ImagePrompt
 from lmi_core.configuration.devices import visible_gpus
 from lmi_core.engines.extended_parameters import ExtendedParameters
-from lmi_core.errors import BackendUnhealthy, ConfigurationError
+from lmi_core.errors import BackendUnhealthy, ConfigurationError, InvalidParameter
 from lmi_core.generation import GenerationStep
 from lmi_core.hookspecs import hookimpl
 from lmi_core.remote.location import RemoteModel
@@ -23,6 +23,7 @@ from lmi_core.request import ValidRequest
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
 from lmi_plugins.backends.engine_properties import adapter_folders
 from lmi_plugins.backends.parallel_degrees import parallel_degrees
+from lmi_plugins.backends.vllm_fields import OF_IMAGES, VllmFields, fields_of, read_fields
 from lmi_plugins.backends.vllm_properties import (
     NOT_PASSED_THROUGH,
     VllmProperties,
@@ -53,11 +54,17 @@ class VllmParameters(ExtendedParameters):
     temperature: float = Field(1.0, ge=0, le=2, description="Divides the logits before sampling; 0 is greedy.")
 
 
+class VllmEngineParameters(VllmParameters):
+    """With what no other engine has."""
+
+    vllm_fields: VllmFields | None = Field(None, description="What only vLLM has, by the names of its server's fields.")
+
+
 class VllmBackend(Backend[VllmProperties]):
     name = "vllm"
     auto_priority: ClassVar[int | None] = 10
     properties_type = VllmProperties
-    parameters_type = VllmParameters
+    parameters_type = VllmEngineParameters
 
     def __init__(self, setup: BackendSetup[VllmProperties]) -> None:
         super().__init__(setup)
@@ -147,13 +154,25 @@ class VllmBackend(Backend[VllmProperties]):
         assert self._service is not None, "started before"
         return self._service.images.placeholder(number)
 
-    async def place_images(self, prompt_ids: list[int], images: Sequence[Image]) -> ImagePrompt:
+    async def place_images(
+        self, prompt_ids: list[int], images: Sequence[Image], parameters: Mapping[str, Any]
+    ) -> ImagePrompt:
         assert self._service is not None, "started before"
-        return await self._service.place_images(prompt_ids, images)
+        self._check_trust(read_fields(parameters))
+        return await self._service.place_images(prompt_ids, images, parameters)
 
     def generate(self, request: ValidRequest) -> AsyncGenerator[GenerationStep, None]:
         assert self._service is not None, "started before"
+        self._check_trust(fields_of(request.parameters))
         return self._service.generate(request)
+
+    def _check_trust(self, fields: VllmFields) -> None:
+        for name in () if self.setup.properties.trust_request_mm_kwargs else OF_IMAGES:
+            if getattr(fields, name):
+                raise InvalidParameter(
+                    f"`{name}` changes what reading images takes of the server: set "
+                    f"option.trust_request_mm_kwargs=true to trust everyone who sends requests with it"
+                )
 
 
 def is_cpu_build() -> bool:

@@ -56,6 +56,11 @@ class VllmProperties(EngineProperties):
         None,
         description="LMCache's configuration, a file in the model directory; option.kv_transfer_config turns it on.",
     )
+    trust_request_mm_kwargs: bool = Field(
+        default=False,
+        description="Let chats bring `mm_processor_kwargs` and `media_io_kwargs`: trust everyone who sends requests "
+        "with the processor time and the memory that reading their images takes.",
+    )
     enable_lora: bool | None = Field(
         None, description="Take LoRA adapters; when not given, if the model directory holds some."
     )

@@ -131,4 +131,6 @@ def _finish_reason(sequence: Sequence) -> FinishReason | None:
         return "eos_token"
     if sequence.stream.stopped:
         return "stop_sequence"
-    return "length" if len(sequence.token_ids) >= sequence.max_length else None
+    if len(sequence.token_ids) >= sequence.max_length:
+        return "length"
+    return "stop_sequence" if sequence.repeats_itself else None

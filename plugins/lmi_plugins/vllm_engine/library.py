@@ -22,7 +22,7 @@ from vllm.model_executor.model_loader import get_model_cls
 from vllm.multimodal.media import ImageMediaIO as ImageReader
 from vllm.outputs import CompletionOutput, RequestOutput
 from vllm.platforms import current_platform
-from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
+from vllm.sampling_params import RepetitionDetectionParams, RequestOutputKind, StructuredOutputsParams
 from vllm.utils.argparse_utils import FlexibleArgumentParser
 from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.exceptions import EngineDeadError
@@ -43,6 +43,7 @@ __all__ = [
     "LogprobsTensors",
     "ModelConfig",
     "MultiModalInput",
+    "RepetitionDetectionParams",
     "RequestOutput",
     "RequestOutputKind",
     "Sampler",
@@ -61,14 +62,16 @@ __all__ = [
 MOST_PIXELS: int = envs.VLLM_MAX_IMAGE_PIXELS  # vLLM's bound on one image, here on a prompt's together
 
 
-def token_prompt(ids: list[int]) -> TokensInput:
+def token_prompt(ids: list[int], cache_salt: str | None = None) -> TokensInput:
     """Return a prompt that vLLM takes as it is, without reading it once more in another thread."""
-    return TokensInput(type="token", prompt_token_ids=ids)
+    prompt = TokensInput(type="token", prompt_token_ids=ids)
+    return prompt if cache_salt is None else {**prompt, "cache_salt": cache_salt}
 
 
-def image_prompt(content: MultiModalInput, ids: list[int]) -> MultiModalInput:
+def image_prompt(content: MultiModalInput, ids: list[int], cache_salt: str | None = None) -> MultiModalInput:
     """Return a prompt with the same images and other tokens: `ids`, which begin with those that vLLM read."""
-    return {**content, "prompt_token_ids": ids}
+    prompt: MultiModalInput = {**content, "prompt_token_ids": ids}
+    return prompt if cache_salt is None else {**prompt, "cache_salt": cache_salt}
 
 
 def generation_eos_token_ids(config: ModelConfig) -> frozenset[int]:

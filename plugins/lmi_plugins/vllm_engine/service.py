@@ -3,6 +3,7 @@
 from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
+from typing import Any
 
 from lmi_core.chats.images import Image, ImagePrompt
 from lmi_core.engines.extended_parameters import ExtendedParameters
@@ -11,6 +12,7 @@ from lmi_core.generation import GenerationStep
 from lmi_core.request import ValidRequest
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
 from lmi_core.texts.token_writer import TokenWriter
+from lmi_plugins.backends.vllm_fields import read_fields
 from lmi_plugins.vllm_engine.adapters import VllmAdapters
 from lmi_plugins.vllm_engine.engine import VllmEngine, translated_errors
 from lmi_plugins.vllm_engine.library import (
@@ -26,6 +28,7 @@ from lmi_plugins.vllm_engine.outputs.beam_search import BeamSearch
 from lmi_plugins.vllm_engine.outputs.generation import steps
 from lmi_plugins.vllm_engine.requests.images import VllmImages, place_images
 from lmi_plugins.vllm_engine.requests.parameter_checks import check_beams, check_speculation, check_structural_tag
+from lmi_plugins.vllm_engine.requests.passed_fields import check_passed_fields
 from lmi_plugins.vllm_engine.requests.reasoning_budget import check_reasoning_budget
 from lmi_plugins.vllm_engine.requests.sampling import sampling_params
 
@@ -82,9 +85,11 @@ class VllmService:
         """Forget an adapter. Raises AdapterNotFound."""
         self._adapters.unload(name)
 
-    async def place_images(self, prompt_ids: list[int], images: Sequence[Image]) -> ImagePrompt:
-        """Put images into their places in a prompt. Raises InvalidParameter or BackendUnhealthy."""
-        return await place_images(self._engine.vllm, prompt_ids, images)
+    async def place_images(
+        self, prompt_ids: list[int], images: Sequence[Image], parameters: Mapping[str, Any]
+    ) -> ImagePrompt:
+        """Put images into their places in a prompt. Raise InvalidParameter or BackendUnhealthy."""
+        return await place_images(self._engine.vllm, prompt_ids, images, read_fields(parameters))
 
     def generate(self, request: ValidRequest) -> AsyncGenerator[GenerationStep, None]:
         """Return the steps of a request. Raises InvalidParameter."""
@@ -96,6 +101,7 @@ class VllmService:
         check_reasoning_budget(parameters, self._engine.vllm.model_config.get_vocab_size())
         if parameters.wants_prefill:
             self._adapters.check_prompt_log_probs()
+        check_passed_fields(parameters)
         if parameters.num_beams > 1:
             return self._search(request, parameters)
         sequences = [self._sequence(request, parameters, i) for i in range(parameters.num_sequences)]
@@ -127,7 +133,11 @@ class VllmService:
 
 
 def _prompt(request: ValidRequest, ids: list[int]) -> TokensInput | MultiModalInput:
-    return token_prompt(ids) if request.image_prompt is None else image_prompt(request.image_prompt.content, ids)
+    assert isinstance(request.parameters, ExtendedParameters), request.parameters
+    salt = request.parameters.cache_salt
+    if request.image_prompt is None:
+        return token_prompt(ids, salt)
+    return image_prompt(request.image_prompt.content, ids, salt)
 
 
 async def _together(sequences: list[AsyncGenerator[GenerationStep, None]]) -> AsyncGenerator[GenerationStep, None]:

@@ -6,6 +6,7 @@ import pytest
 from lmi_core.backend import BackendSetup
 from lmi_core.chats.reasoning.budget import ReasoningBudget
 from lmi_core.engines.extended_parameters import ExtendedParameters
+from lmi_core.engines.repetition import RepetitionDetection
 from lmi_core.errors import InvalidParameter
 from lmi_core.parameters import GenerationParameters
 from lmi_core.payloads.tolerance import (
@@ -101,8 +102,11 @@ ASKS_FOR_NOTHING: dict[str, Any] = {
     "allowed_token_ids": None,
     "logprob_token_ids": None,
     "reasoning_budget": None,
+    "repetition_detection": None,
+    "cache_salt": None,
     "stop": False,
     "watermark": False,
+    "vllm_fields": {},
 }
 
 
@@ -110,7 +114,10 @@ ASKS_FOR_NOTHING: dict[str, Any] = {
 @pytest.mark.parametrize("parameters_type", [GenerationParameters, TrtllmParameters, ExtendedParameters])
 def test_neutral_values_pass_on_every_backend(parameters_type: type[GenerationParameters], strict: bool) -> None:
     common = GenerationParameters.model_fields.keys()
-    assert ASKS_FOR_NOTHING.keys() - {"stop", "watermark"} == ExtendedParameters.model_fields.keys() - common
+    assert (
+        ASKS_FOR_NOTHING.keys() - {"stop", "watermark", "vllm_fields"}
+        == ExtendedParameters.model_fields.keys() - common
+    )
     backend = backend_of(parameters_type)
     request, ignored = drop_unknown(GenerationRequest("a prompt", ASKS_FOR_NOTHING), backend, strict)
     assert ignored == ()
@@ -119,7 +126,15 @@ def test_neutral_values_pass_on_every_backend(parameters_type: type[GenerationPa
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("min_p", 0.1), ("n", 2), ("n", True), ("skip_special_tokens", 1), ("guided_regex", "a+"), ("stop", True)],
+    [
+        ("min_p", 0.1),
+        ("n", 2),
+        ("n", True),
+        ("skip_special_tokens", 1),
+        ("guided_regex", "a+"),
+        ("stop", True),
+        ("vllm_fields", {"vllm_xargs": {}}),
+    ],
 )
 def test_what_is_known_but_not_taken_is_refused(name: str, value: object) -> None:
     backend = backend_of(GenerationParameters)
@@ -162,7 +177,8 @@ def test_header(names: list[str], header: str) -> None:
 
 def test_names_of_objects_within_payloads() -> None:
     assert {"inputs", "parameters", "watermark", "stop"} <= names_of([TgiPayload])
-    assert names_of([ExtendedParameters]) == {*ExtendedParameters.model_fields, *ReasoningBudget.model_fields}
+    within = {*ReasoningBudget.model_fields, *RepetitionDetection.model_fields}
+    assert names_of([ExtendedParameters]) == {*ExtendedParameters.model_fields, *within}
 
 
 def test_log_line_comes_once_for_each_name(caplog: pytest.LogCaptureFixture) -> None:

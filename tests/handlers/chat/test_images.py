@@ -1,7 +1,7 @@
 """Images in chats, on a backend that puts a token into the prompt for each."""
 
 from base64 import b64encode
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -30,7 +30,9 @@ class SeeingBackend(ScriptedBackend):
     def image_placeholder(self, number: int) -> str | None:
         return f"(image {number})"
 
-    async def place_images(self, prompt_ids: list[int], images: Sequence[Image]) -> ImagePrompt:
+    async def place_images(
+        self, prompt_ids: list[int], images: Sequence[Image], parameters: Mapping[str, Any]
+    ) -> ImagePrompt:
         places = [self.tokenizer.encode(f"({image.place})")[0] for image in images]
         return ImagePrompt([*places, *prompt_ids], [image.data for image in images])
 

@@ -185,3 +185,29 @@ async def test_named_tokens_in_chats(server: RunningServer) -> None:
 )
 async def test_wrong_named_tokens(server: RunningServer, fields: dict[str, Any], message: str) -> None:
     assert message in await refusal(server, **fields)
+
+
+REPEATED = {"max_pattern_size": 3, "min_count": 4}
+
+
+@pytest.mark.parametrize(
+    ("fields", "length"),
+    [
+        ({"repetition_detection": REPEATED}, 4),
+        ({"repetition_detection": REPEATED, "min_tokens": 6}, 6),
+        ({"repetition_detection": REPEATED | {"min_pattern_size": 2}}, 8),
+        ({"repetition_detection": REPEATED, "max_tokens": 4}, 4),
+        ({"repetition_detection": {"max_pattern_size": 0}}, 30),
+    ],
+)
+async def test_the_end_of_a_repetition(server: RunningServer, fields: dict[str, Any], length: int) -> None:
+    """One token alone is allowed, which so repeats itself; the numbers are those of vLLM's engine."""
+    found = await complete(server, allowed_token_ids=[70], **fields)
+    ended_by_length = length == 30 or "max_tokens" in fields
+    assert (len(ids(found)), found["finish_reason"]) == (length, "length" if ended_by_length else "stop")
+
+
+async def test_a_repetition_has_no_place_in_beam_search(server: RunningServer) -> None:
+    asked = {"use_beam_search": True, "n": 2, "temperature": 0, "repetition_detection": REPEATED}
+    message = "`repetition_detection` and `num_beams` above 1 exclude each other"
+    assert await refusal(server, **asked) == message

@@ -10,10 +10,12 @@ from lmi_plugins.torch_engine.worker.tensors import to_bytes
 
 
 def condition(sequence: Sequence, adapter: Adapter | None, soft_prompt: torch.Tensor | None) -> None:
-    """Set a sequence's adapter and soft prompt; it shares blocks only with sequences that have the same ones."""
+    """Set a sequence's adapter, soft prompt and cache salt; it shares blocks only with sequences that have the same."""
     sequence.adapter = adapter
     sequence.soft_prompt = soft_prompt
     if adapter is not None:
         sequence.variant += ("adapter", adapter.serial)
     if soft_prompt is not None:
         sequence.variant += ("soft prompt", sha256(to_bytes(soft_prompt)).hexdigest())
+    if sequence.parameters.cache_salt is not None:
+        sequence.variant += ("salt", sequence.parameters.cache_salt)

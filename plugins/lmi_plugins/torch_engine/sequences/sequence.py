@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 import torch
 
+from lmi_core.engines.repetition import ends_in_repetition
 from lmi_core.texts.token_stream import TokenStream
 from lmi_plugins.torch_engine.adapters.adapter import Adapter
 from lmi_plugins.torch_engine.sampling.logits_processor import LogitsProcessor
@@ -82,6 +83,14 @@ class Sequence:
         """Whether every position of the prompt has to be computed, also those that the prefix cache holds."""
         parameters = self.parameters
         return not self.started and (parameters.prompt_log_probs or parameters.prompt_logits)
+
+    @property
+    def repeats_itself(self) -> bool:
+        """Whether what was generated ends in a repetition that its request wants to end with."""
+        asked, generated = self.parameters.repetition, len(self.token_ids) - self.prompt_length
+        if asked is None or generated < self.parameters.min_length:
+            return False
+        return ends_in_repetition(self.token_ids[self.prompt_length :], asked.shortest, asked.longest, asked.count)
 
     def fork(self, block_table: list[int]) -> "Sequence":
         """Return another sequence that goes on from the same tokens, with a block table of its own."""

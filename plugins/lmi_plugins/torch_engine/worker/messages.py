@@ -45,6 +45,14 @@ class ReasoningLimit(msgspec.Struct, array_like=True, frozen=True):
     inside: bool
 
 
+class Repetition(msgspec.Struct, array_like=True, frozen=True):
+    """The runs of tokens that end a generation, as LMI's `repetition_detection`."""
+
+    shortest: int
+    longest: int
+    count: int
+
+
 class SamplingParameters(msgspec.Struct, array_like=True, frozen=True):
     """The choice of a request's tokens. Temperature 0 is greedy; `top_k` 0 or -1 and `top_p` 1 keep all tokens."""
 
@@ -86,6 +94,8 @@ class SamplingParameters(msgspec.Struct, array_like=True, frozen=True):
     allowed_ids: list[int] | None = None  # no other tokens are generated
     reasoning_limit: ReasoningLimit | None = None
     top_ids: list[int] = []  # tokens that `Token.top_tokens` has instead of the likeliest, after the generated one
+    repetition: Repetition | None = None
+    cache_salt: str | None = None  # sequences that differ in it share no blocks
 
     @property
     def greedy(self) -> bool:

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
-from typing import Protocol
+from typing import Any, Protocol
 
 from lmi_core.engines.extended_parameters import ExtendedParameters
 from lmi_core.errors import GenerationFailed
@@ -55,7 +55,7 @@ async def steps(
             if reason is not None:
                 tokens += sequence.finish()
             prompt = prefill(output, prompt_ids, parameters, writer) if output.prompt_logprobs else None
-            yield GenerationStep(tokens, reason, sequence_index, prompt)
+            yield GenerationStep(tokens, reason, sequence_index, prompt, transfer=transfer(output))
             if reason is not None:
                 return
 
@@ -88,7 +88,15 @@ def finish_reason(completion: CompletionOutput, parameters: ExtendedParameters) 
         case "stop":
             own = completion.stop_reason in (parameters.stop_token_ids or ())
             return "stop_sequence" if own else "eos_token"
+        case "repetition":
+            return "stop_sequence"
     raise GenerationFailed(f"vLLM ended the request with {completion.finish_reason}")
+
+
+def transfer(output: RequestOutput) -> dict[str, Any] | None:
+    """Return what the engine's connectors hand on to another engine, by vLLM's names of it."""
+    found = {"kv_transfer_params": output.kv_transfer_params, "ec_transfer_params": output.ec_transfer_params}
+    return {name: value for name, value in found.items() if value is not None} or None
 
 
 def allowed_ids(parameters: ExtendedParameters) -> frozenset[int] | None:

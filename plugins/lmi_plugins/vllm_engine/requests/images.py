@@ -5,9 +5,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from PIL import UnidentifiedImageError  # which vLLM requires
+from PIL.Image import MODES
 
 from lmi_core.chats.images import Image, ImagePrompt
 from lmi_core.errors import InvalidParameter
+from lmi_plugins.backends.vllm_fields import VllmFields
 from lmi_plugins.vllm_engine.library import MOST_PIXELS, AsyncLLM, ImageReader, get_model_cls
 
 IMAGE = "image"  # vLLM's name of this modality
@@ -28,23 +30,43 @@ class VllmImages:
         return None if self._model is None else self._model.get_placeholder_str(IMAGE, number)
 
 
-async def place_images(engine: AsyncLLM, prompt_ids: list[int], images: Sequence[Image]) -> ImagePrompt:
-    """Return the prompt with the images in their places. Raises InvalidParameter."""
-    decoded = await asyncio.to_thread(_decode, images)
-    prompt = {"prompt_token_ids": prompt_ids, "multi_modal_data": {IMAGE: decoded}}
+async def place_images(
+    engine: AsyncLLM, prompt_ids: list[int], images: Sequence[Image], passed: VllmFields
+) -> ImagePrompt:
+    """Return the prompt with the images in their places. Raise InvalidParameter for one that cannot be read."""
+    decoded = await asyncio.to_thread(_decode, images, _reader(engine, passed))
+    prompt: dict[str, Any] = {"prompt_token_ids": prompt_ids, "multi_modal_data": {IMAGE: decoded}}
+    if passed.mm_processor_kwargs:
+        prompt["mm_processor_kwargs"] = passed.mm_processor_kwargs
     try:
         # Its other cache counts on the engine seeing every prompt in turn, and one may be refused or dropped from here.
         (content,) = await engine.renderer.render_cmpl_async([prompt], skip_mm_cache=True)
-    except (AssertionError, ValueError, RuntimeError) as error:  # of the model's own processor, too
+    except Exception as error:
+        if not passed.mm_processor_kwargs and not isinstance(error, AssertionError | ValueError | RuntimeError):
+            raise  # the model's own processor has no others, unless a request's arguments of it are wrong
         raise InvalidParameter(f"vLLM cannot put the images into the prompt: {' '.join(str(error).split())}") from error
     return ImagePrompt(content["prompt_token_ids"], content)
 
 
-def _decode(images: Sequence[Image]) -> list[Any]:
+def _reader(engine: AsyncLLM, passed: VllmFields) -> ImageReader:
+    """Return a reader of images, as the engine's `media_io_kwargs` and then the request's say."""
+    config = engine.model_config.multimodal_config
+    asked = (passed.media_io_kwargs or {}).get(IMAGE)
+    mode = (asked or {}).get("image_mode")
+    if mode is not None and mode not in MODES:
+        raise InvalidParameter(f"`media_io_kwargs.image.image_mode` must be null or one of {', '.join(MODES)}")
+    defaults = None if config is None else config.media_io_kwargs.get(IMAGE)
+    try:
+        return ImageReader(**ImageReader.merge_kwargs(defaults, asked))
+    except (TypeError, ValueError) as error:
+        raise InvalidParameter(f"`media_io_kwargs.image` cannot be used: {error}") from None
+
+
+def _decode(images: Sequence[Image], reader: ImageReader) -> list[Any]:
     pixels = 0
     decoded = []
     for image in images:
-        decoded.append(_decode_one(image))
+        decoded.append(_decode_one(image, reader))
         width, height = decoded[-1].media.size
         pixels += width * height
         if pixels > MOST_PIXELS:
@@ -52,9 +74,9 @@ def _decode(images: Sequence[Image]) -> list[Any]:
     return decoded
 
 
-def _decode_one(image: Image) -> Any:
+def _decode_one(image: Image, reader: ImageReader) -> Any:
     try:
-        return ImageReader().load_bytes(image.data)
+        return reader.load_bytes(image.data)
     except Exception as error:  # of whatever class the reader of the format raises
         raise InvalidParameter(f"`{image.place}` is no image that can be read: {_reason(error)}") from error
 

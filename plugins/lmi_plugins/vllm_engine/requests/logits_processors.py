@@ -17,6 +17,7 @@ from lmi_plugins.vllm_engine.requests.reasoning_budget import (
 
 TYPICAL_P = "typical_p"
 NO_REPEAT_NGRAM_SIZE = "no_repeat_ngram_size"
+ARGUMENT_NAMES = frozenset({TYPICAL_P, NO_REPEAT_NGRAM_SIZE, BAD_SEQUENCES, REASONING_BUDGET})
 
 
 def extra_arguments(parameters: ExtendedParameters) -> dict[str, Any] | None:

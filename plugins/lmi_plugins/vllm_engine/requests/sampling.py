@@ -6,8 +6,13 @@ import orjson
 
 from lmi_core.chats.reasoning.guide import after_reasoning
 from lmi_core.engines.extended_parameters import ExtendedParameters
-from lmi_plugins.vllm_engine.library import RequestOutputKind, SamplingParams, StructuredOutputsParams
-from lmi_plugins.vllm_engine.requests.logits_processors import extra_arguments
+from lmi_plugins.vllm_engine.library import (
+    RepetitionDetectionParams,
+    RequestOutputKind,
+    SamplingParams,
+    StructuredOutputsParams,
+)
+from lmi_plugins.vllm_engine.requests.passed_fields import all_extra_arguments
 
 
 def sampling_params(parameters: ExtendedParameters, sequence_index: int, log_probs: bool) -> SamplingParams:
@@ -31,11 +36,17 @@ def sampling_params(parameters: ExtendedParameters, sequence_index: int, log_pro
         logprob_token_ids=parameters.logprob_token_ids if log_probs else None,
         prompt_logprobs=parameters.num_prompt_top_tokens if parameters.wants_prefill and not sequence_index else None,
         structured_outputs=structured_outputs(parameters),
-        extra_args=extra_arguments(parameters),
+        extra_args=all_extra_arguments(parameters),
+        repetition_detection=_repetition_detection(parameters),
         detokenize=False,
         output_kind=RequestOutputKind.DELTA,
         skip_clone=True,
     )
+
+
+def _repetition_detection(parameters: ExtendedParameters) -> RepetitionDetectionParams | None:
+    asked = parameters.repetition_detection
+    return None if asked is None else RepetitionDetectionParams(**asked.model_dump())
 
 
 def structured_outputs(parameters: ExtendedParameters) -> StructuredOutputsParams | None:

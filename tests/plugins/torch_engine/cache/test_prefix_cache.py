@@ -47,6 +47,17 @@ def test_answers_are_the_same(architecture: str, model_directory: ModelDirectory
     assert cache_of(engine).cached_tokens >= 3 * len(head) - 3 * BLOCK_SIZE
 
 
+def test_requests_of_another_salt_find_nothing(model_directory: ModelDirectory) -> None:
+    engine = make_engine(model_directory("llama"))
+    (prompt,) = make_prompts([2 * BLOCK_SIZE + 1])
+    found = []
+    for salt in ("a", "b", "a", None, None):
+        before = cache_of(engine).cached_tokens
+        run(engine, request("a", prompt, max_new_tokens=1, cache_salt=salt))
+        found.append(cache_of(engine).cached_tokens - before)
+    assert found == [0, 0, 2 * BLOCK_SIZE, 0, 2 * BLOCK_SIZE]
+
+
 def test_what_was_generated_is_found_too(model_directory: ModelDirectory, reference: ReferenceModel) -> None:
     engine = make_engine(model_directory("llama"))
     (prompt,) = make_prompts([10])

@@ -2,10 +2,12 @@
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from io import BytesIO
 from typing import Any
 
 import pytest
 import pytest_asyncio
+from PIL import Image, ImageColor
 
 from lmi_core.generation import GenerationOutput
 from lmi_core.request import GenerationRequest
@@ -164,3 +166,58 @@ async def test_too_many_pixels(vision: VllmServer, monkeypatch: pytest.MonkeyPat
     error = (await ask(vision, png("red"), png("red"))).json()["error"]
     message = "`messages.0.content.1.image_url.url` is too large: images may have 1024 pixels together"
     assert error["message"] == message
+
+
+def transparent(colour: str) -> bytes:
+    """A PNG of nothing but transparent pixels, whose own colour nobody sees."""
+    data = BytesIO()
+    Image.new("RGBA", (32, 32), (*ImageColor.getrgb(colour)[:3], 0)).save(data, "PNG")
+    return data.getvalue()
+
+
+async def test_how_images_are_read(vision: VllmServer) -> None:
+    """What shows through a transparent image is the background that the request names, and white without one."""
+    glass = transparent("green")
+    for colour, rgb in (("red", [255, 0, 0]), ("blue", [0, 0, 255])):
+        asked = {"image": {"rgba_background_color": rgb}}
+        assert await text(vision, glass, media_io_kwargs=asked) == await text(vision, png(colour))
+    assert await text(vision, glass) == await text(vision, png("white"))
+    assert await text(vision, png("red"), media_io_kwargs={"video": {"num_frames": 4}}) == await text(
+        vision, png("red")
+    )
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"rgba_background_color": "red"}, "`media_io_kwargs.image` cannot be used: rgba_background_color must be a "),
+        ({"image_mode": "XYZ"}, "`media_io_kwargs.image.image_mode` must be null or one of 1, CMYK, "),
+        ({"image_mode": ["RGB"]}, "`media_io_kwargs.image.image_mode` must be null or one of 1, CMYK, "),
+    ],
+)
+async def test_images_that_cannot_be_read_so(vision: VllmServer, asked: dict[str, Any], message: str) -> None:
+    answer = await ask(vision, png("red"), media_io_kwargs={"image": asked})
+    assert answer.status == 400, answer.body
+    assert answer.json()["error"]["message"].startswith(message)
+
+
+async def test_the_models_own_processor_of_images(vision: VllmServer) -> None:
+    count = (await ask(vision, png("red"))).json()["usage"]["prompt_tokens"]
+    split = await ask(
+        vision, png("red"), mm_processor_kwargs={"size": {"longest_edge": 64}, "do_image_splitting": True}
+    )
+    assert split.status == 200, split.body
+    assert split.json()["usage"]["prompt_tokens"] > count
+    refused = await ask(vision, png("red"), mm_processor_kwargs={"size": "large"})
+    assert refused.status == 400, refused.body
+    assert refused.json()["error"]["message"].startswith("vLLM cannot put the images into the prompt: ")
+
+
+async def test_only_who_is_trusted_says_how_images_are_read(vllm: VllmServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vllm.server.model, "plan", replace(vllm.server.model.plan, chat_template=TEXT_TEMPLATE))
+    for name in ("mm_processor_kwargs", "media_io_kwargs"):
+        asked: dict[str, Any] = {name: {"image": {"size": 1}}}
+        answer = await ask(vllm, **asked)
+        assert answer.status == 400
+        message = f"`{name}` changes what reading images takes of the server: set option.trust_request_mm_kwargs=true "
+        assert answer.json()["error"]["message"].startswith(message)

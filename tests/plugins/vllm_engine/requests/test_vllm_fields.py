@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 
+from lmi_plugins.vllm_engine.outputs import generation
 from tests.plugins.vllm_server import STORY, VllmServer, ids
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(300)]
@@ -133,3 +134,45 @@ async def test_rows_without_named_tokens() -> None:
         best = log_probs[row].topk(4)
         assert found.logprob_token_ids[row, 1:].tolist() == best.indices.tolist()
         assert torch.equal(found.logprobs[row, 1:], best.values)
+
+
+async def test_the_end_of_a_repetition(vllm: VllmServer) -> None:
+    """One token alone is allowed, so that it repeats itself from the second on."""
+    (letter,) = vllm.encode("b")
+    one = {"max_pattern_size": 3, "min_count": 4}
+    found = await complete(vllm, allowed_token_ids=[letter], repetition_detection=one)
+    assert (len(written(found)), found["finish_reason"]) == (4, "stop")
+    later = await complete(vllm, allowed_token_ids=[letter], repetition_detection=one, min_tokens=6)
+    assert (len(written(later)), later["finish_reason"]) == (6, "stop")
+    longer = await complete(vllm, allowed_token_ids=[letter], repetition_detection=one | {"min_pattern_size": 2})
+    assert len(written(longer)) == 8
+    never = await complete(vllm, allowed_token_ids=[letter], repetition_detection={"max_pattern_size": 0})
+    assert (len(written(never)), never["finish_reason"]) == (12, "length")
+
+
+async def test_prompts_of_one_salt_share_what_was_computed(vllm: VllmServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    prompt = "A prompt of its own, which is as long as some blocks of the cache are. " * 8
+    found: list[bool] = []
+    monkeypatch.setattr(generation, "transfer", lambda output: found.append(output.num_cached_tokens > 0))
+    for salt in ("a", "b", "a", None, None):
+        await complete(vllm, prompt=prompt, max_tokens=1, cache_salt=salt)
+    assert found == [False, False, True, False, True]
+    assert "`cache_salt` must not hold" in await refusal(vllm, cache_salt="a/b")
+
+
+async def test_arguments_that_are_others(vllm: VllmServer) -> None:
+    for name in ("reasoning_budget", "bad_sequences", "typical_p", "no_repeat_ngram_size", "kv_transfer_params"):
+        message = await refusal(vllm, vllm_xargs={name: "x"})
+        assert message == f"`vllm_xargs` must not hold `{name}`, which is a parameter of its own"
+    assert "`vllm_xargs.a` must be a text, a number" in await refusal(vllm, vllm_xargs={"a": {"b": 1}})
+    deep: dict[str, Any] = {}
+    for _ in range(40):
+        deep = {"a": deep}
+    assert "`kv_transfer_params` must be nested at most 32 deep" in await refusal(vllm, kv_transfer_params=deep)
+    beams = {"use_beam_search": True, "n": 2, "temperature": 0, "vllm_xargs": {"a": 1}}
+    assert await refusal(vllm, **beams) == "`num_beams` above 1 and `vllm_xargs` exclude each other with vLLM"
+    repeated = await refusal(
+        vllm, use_beam_search=True, n=2, repetition_detection={"max_pattern_size": 1, "min_count": 2}
+    )
+    assert repeated == "`repetition_detection` and `num_beams` above 1 exclude each other"
+    assert written(await complete(vllm, vllm_xargs={"a": [1, "b"]})) == written(await complete(vllm))

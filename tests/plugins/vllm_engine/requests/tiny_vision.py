@@ -52,7 +52,9 @@ def save_vision_model(directory: Path) -> None:
             if parameter.dim() > 1:
                 parameter.normal_(0, 0.2)  # else the images would hardly matter
     model.save_pretrained(directory)
-    (directory / "serving.properties").write_text(PROPERTIES + 'option.limit_mm_per_prompt={"image": 3}\n')
+    (directory / "serving.properties").write_text(
+        f'{PROPERTIES}option.limit_mm_per_prompt={{"image": 3}}\noption.trust_request_mm_kwargs=true\n'
+    )
 
 
 def png(color: str, side: int = SIDE) -> bytes:

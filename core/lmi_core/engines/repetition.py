@@ -1,0 +1,37 @@
+"""The end of a generation that goes on repeating itself."""
+
+from collections.abc import Sequence
+from typing import Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+
+class RepetitionDetection(BaseModel):
+    """The runs of tokens that end a generation once they have come several times in a row, as vLLM has them."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    max_pattern_size: int = Field(0, ge=0, description="The longest run to look for, in tokens; 0: none.")
+    min_pattern_size: int = Field(0, ge=0, description="The shortest run to look for; 0 is as good as 1.")
+    min_count: int = Field(0, ge=0, description="How often a run must come in a row; at least 2.")
+
+    @model_validator(mode="after")
+    def _can_be_found(self) -> Self:
+        if self.min_pattern_size > self.max_pattern_size:
+            raise ValueError(
+                f"must have a `min_pattern_size` of at most `max_pattern_size`, {self.max_pattern_size}. "
+                f"Given: {self.min_pattern_size}"
+            )
+        if self.max_pattern_size and self.min_count < 2:
+            raise ValueError(f"must have a `min_count` of at least 2. Given: {self.min_count}")
+        return self
+
+
+def ends_in_repetition(token_ids: Sequence[int], shortest: int, longest: int, count: int) -> bool:
+    """Return whether the last tokens are a run of `shortest` to `longest` tokens, `count` times in a row."""
+    for size in range(max(shortest, 1), min(longest, len(token_ids) // count) + 1):
+        # Each token of all the runs but the first is the one that stands a run's length before it.
+        places = range(len(token_ids) - 1, len(token_ids) - 1 - size * (count - 1), -1)
+        if all(token_ids[place] == token_ids[place - size] for place in places):
+            return True
+    return False

@@ -1,0 +1,83 @@
+"""The fields of vLLM's chats and completions that its engine takes as they are, or that name a request."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Annotated, Any, ClassVar
+
+from pydantic import AfterValidator, Field
+
+from lmi_core.calls.served_model import ServedModel
+from lmi_core.engines.extended_parameters import CacheSalt
+from lmi_core.engines.repetition import RepetitionDetection
+from lmi_core.errors import InvalidPayload
+from lmi_core.handler import Call
+from lmi_core.payloads.payload import shown
+from lmi_handlers.fields.answers import AnswerFields
+from lmi_handlers.fields.guides import Guide
+
+REQUEST_ID_HEADER = "x-request-id"
+VLLM_FIELDS = "vllm_fields"  # the parameter of backends on vLLM that holds them
+TRANSFERS = ("kv_transfer_params", "ec_transfer_params")
+
+
+def _can_be_in_a_header(name: str) -> str:
+    if not (name.isascii() and name.isprintable()):
+        raise ValueError("must be printable ASCII")
+    return name
+
+
+RequestId = Annotated[str, Field(min_length=1, max_length=128), AfterValidator(_can_be_in_a_header)]
+
+
+class PassedFields(AnswerFields):
+    """With what only an engine of vLLM's can do something with, and names of the request and of its cache."""
+
+    only_vllm: ClassVar[tuple[str, ...]] = ("vllm_xargs", *TRANSFERS)
+
+    request_id: RequestId | None = Field(
+        None, description="Names the request in its answer, in the log and to abort it, unless x-request-id does."
+    )
+    cache_salt: CacheSalt | None = Field(
+        None, description="What is computed for the prompt is shared only with requests of the same salt."
+    )
+    repetition_detection: RepetitionDetection | None = Field(
+        None, description="End the generation once it repeats a run of tokens so often in a row."
+    )
+    vllm_xargs: dict[str, Any] | None = Field(
+        None, description="Only vLLM: what logits processors and models beyond its own take of a request."
+    )
+    kv_transfer_params: dict[str, Any] | None = Field(
+        None, description="Only vLLM: what the engine's KV connector is told. The answer tells its own."
+    )
+    ec_transfer_params: dict[str, Any] | None = Field(
+        None, description="Only vLLM: the same of the engine's EC connector, for what encoders compute."
+    )
+
+    def parameters(
+        self, model: ServedModel, further: Mapping[str, Any], guide: Guide | None
+    ) -> tuple[dict[str, Any], dict[str, str]]:
+        parameters, names = super().parameters(model, further, guide)
+        if self.cache_salt is not None:
+            parameters["cache_salt"] = self.cache_salt
+        if self.repetition_detection is not None and self.repetition_detection.max_pattern_size:
+            parameters["repetition_detection"] = self.repetition_detection.model_dump()
+        if given := {name: value for name in self.only_vllm if (value := getattr(self, name))}:
+            _check_for_vllm(given, model)
+            parameters[VLLM_FIELDS] = given
+            names[VLLM_FIELDS] = ""
+        return parameters, names
+
+    def named(self, call: Call) -> Call:
+        """Return the call by the name that the request gives itself, unless a header has named it."""
+        in_header = call.headers.get(REQUEST_ID_HEADER, "").startswith(call.request_id)
+        return call if self.request_id is None or in_header else replace(call, request_id=self.request_id)
+
+
+def _check_for_vllm(given: Mapping[str, Any], model: ServedModel) -> None:
+    if VLLM_FIELDS in model.backend.parameters_type.model_fields:
+        return
+    for name, value in given.items():
+        raise InvalidPayload(
+            f"`{name}` must be null or {{}}: only the vllm backend takes it, and this model is served by the "
+            f"{model.backend.name} backend. Given: {shown(value)}"
+        )

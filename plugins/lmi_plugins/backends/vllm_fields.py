@@ -1,0 +1,80 @@
+"""The fields of vLLM's requests that no other engine has. Imports no vLLM."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema
+
+from lmi_core.errors import InvalidParameter
+from lmi_core.parameters import GenerationParameters
+from lmi_core.payloads.payload import explain
+
+OF_IMAGES = ("mm_processor_kwargs", "media_io_kwargs")
+
+DEEPEST = 32  # objects and arrays in each other: more than anything asks for, and less than what ends a process
+
+JsonObject = dict[str, Any]
+
+
+def _not_too_deep(value: JsonObject | None) -> JsonObject | None:
+    level: list[Any] = [value]
+    for _ in range(DEEPEST):
+        level = [inner for each in level for inner in _members(each)]
+    if any(isinstance(each, dict | list) for each in level):
+        raise ValueError(f"must be nested at most {DEEPEST} deep")
+    return value
+
+
+def _members(value: object) -> list[Any]:
+    if isinstance(value, dict):
+        return list(value.values())
+    return value if isinstance(value, list) else []
+
+
+def _argument(value: object) -> object:
+    for each in value if isinstance(value, list) else [value]:
+        if not isinstance(each, str | int | float):
+            raise ValueError("must be a text, a number, a boolean, or a list of these")
+    return value
+
+
+ShallowObject = Annotated[JsonObject, AfterValidator(_not_too_deep)]
+SCALARS = {"type": ["string", "number", "boolean"]}
+Argument = Annotated[
+    Any, AfterValidator(_argument), WithJsonSchema({"anyOf": [SCALARS, {"type": "array", "items": SCALARS}]})
+]
+
+
+class VllmFields(BaseModel):
+    """What only vLLM has, by the names of its server's fields."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    vllm_xargs: dict[str, Argument] | None = Field(
+        None, description="What logits processors and models beyond vLLM's own take of a request."
+    )
+    kv_transfer_params: ShallowObject | None = Field(None, description="What the engine's KV connector is told.")
+    ec_transfer_params: ShallowObject | None = Field(None, description="What the engine's EC connector is told.")
+    mm_processor_kwargs: ShallowObject | None = Field(
+        None, description="Arguments of the model's own processor of images, if option.trust_request_mm_kwargs."
+    )
+    media_io_kwargs: dict[str, ShallowObject] | None = Field(
+        None, description="How media are read, by their kind: `image`; if option.trust_request_mm_kwargs."
+    )
+
+
+NOTHING = VllmFields()
+
+
+def fields_of(parameters: GenerationParameters) -> VllmFields:
+    """Return what only vLLM has of a request's parameters."""
+    found: VllmFields | None = getattr(parameters, "vllm_fields", None)
+    return found or NOTHING
+
+
+def read_fields(parameters: Mapping[str, Any]) -> VllmFields:
+    """Return the same of parameters that are not checked yet. Raises InvalidParameter."""
+    try:
+        return VllmFields.model_validate(parameters.get("vllm_fields") or {})
+    except ValidationError as error:
+        raise InvalidParameter(explain(error, VllmFields, "`vllm_fields`")) from None
