@@ -43,6 +43,9 @@ class PassedFields(AnswerFields):
     repetition_detection: RepetitionDetection | None = Field(
         None, description="End the generation once it repeats a run of tokens so often in a row."
     )
+    priority: int | None = Field(
+        None, ge=-(2**63), lt=2**63, description="Only vLLM: less goes first, if it schedules by priority."
+    )
     vllm_xargs: dict[str, Any] | None = Field(
         None, description="Only vLLM: what logits processors and models beyond its own take of a request."
     )
@@ -63,6 +66,9 @@ class PassedFields(AnswerFields):
             parameters["repetition_detection"] = self.repetition_detection.model_dump()
         if given := {name: value for name in self.only_vllm if (value := getattr(self, name))}:
             _check_for_vllm(given, model)
+        if self.priority and VLLM_FIELDS in model.backend.parameters_type.model_fields:
+            given["priority"] = self.priority  # to other backends a hint
+        if given:
             parameters[VLLM_FIELDS] = given
             names[VLLM_FIELDS] = ""
         return parameters, names

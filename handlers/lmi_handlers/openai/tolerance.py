@@ -27,7 +27,6 @@ HINTS = frozenset(
         "metadata",
         "mm_payload",
         "prediction",
-        "priority",
         "prompt_cache_key",
         "prompt_cache_options",
         "prompt_cache_retention",

@@ -54,6 +54,9 @@ class VllmFields(BaseModel):
         None, description="What logits processors and models beyond vLLM's own take of a request."
     )
     kv_transfer_params: ShallowObject | None = Field(None, description="What the engine's KV connector is told.")
+    priority: int = Field(
+        0, ge=-(2**63), lt=2**63, description="Less goes first, where vLLM's `scheduling_policy` is priority."
+    )
     ec_transfer_params: ShallowObject | None = Field(None, description="What the engine's EC connector is told.")
     mm_processor_kwargs: ShallowObject | None = Field(
         None, description="Arguments of the model's own processor of images, if option.trust_request_mm_kwargs."

@@ -82,6 +82,7 @@ class VllmEngine:
         adapter: LoRARequest | None = None,
         *,
         coalesces: bool = False,
+        priority: int = 0,
     ) -> AsyncGenerator[RequestOutput, None]:
         """Yield the outputs of vLLM's engine, each of several tokens where it `coalesces` and many requests run.
 
@@ -94,7 +95,9 @@ class VllmEngine:
                 if coalesces:
                     parameters.stream_interval = self._stream_intervals.choose()
                 with translated_errors():
-                    collector = await engine.add_request(request_id, prompt, parameters, lora_request=adapter)
+                    collector = await engine.add_request(
+                        request_id, prompt, parameters, lora_request=adapter, priority=priority
+                    )
                 while not finished:
                     output = collector.get_nowait() or await collector.get()
                     clock.read(len(output.outputs[0].token_ids))

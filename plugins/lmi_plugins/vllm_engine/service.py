@@ -12,7 +12,7 @@ from lmi_core.generation import GenerationStep
 from lmi_core.request import ValidRequest
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
 from lmi_core.texts.token_writer import TokenWriter
-from lmi_plugins.backends.vllm_fields import read_fields
+from lmi_plugins.backends.vllm_fields import fields_of, read_fields
 from lmi_plugins.vllm_engine.adapters import VllmAdapters
 from lmi_plugins.vllm_engine.engine import VllmEngine, translated_errors
 from lmi_plugins.vllm_engine.library import (
@@ -110,9 +110,11 @@ class VllmService:
     def _search(self, request: ValidRequest, parameters: ExtendedParameters) -> AsyncGenerator[GenerationStep, None]:
         check_beams(parameters)
         adapter = self._adapters.find(request.adapter)
+        priority = fields_of(parameters).priority
 
         async def next_token(ids: list[int], asked: SamplingParams) -> RequestOutput:
-            async with aclosing(self._engine.generate(_prompt(request, ids), asked, adapter)) as outputs:
+            outputs = self._engine.generate(_prompt(request, ids), asked, adapter, priority=priority)
+            async with aclosing(outputs):
                 return await anext(outputs)
 
         search = BeamSearch(request.prompt_ids, parameters, self._writer, self._eos_token_ids, request.markers)
@@ -126,7 +128,10 @@ class VllmService:
             sampling = sampling_params(parameters, index, request.log_probs)
         adapter = self._adapters.find(request.adapter)
         coalesces = not parameters.stop_sequences  # they are looked for in what was read
-        outputs = self._engine.generate(_prompt(request, request.prompt_ids), sampling, adapter, coalesces=coalesces)
+        priority = fields_of(parameters).priority
+        outputs = self._engine.generate(
+            _prompt(request, request.prompt_ids), sampling, adapter, coalesces=coalesces, priority=priority
+        )
         if self._acceptance is not None:
             outputs = self._acceptance.recorded(request.request_id, outputs)
         return steps(outputs, request.prompt_ids, parameters, self._writer, index, request.markers)

@@ -176,3 +176,20 @@ async def test_arguments_that_are_others(vllm: VllmServer) -> None:
     )
     assert repeated == "`repetition_detection` and `num_beams` above 1 exclude each other"
     assert written(await complete(vllm, vllm_xargs={"a": [1, "b"]})) == written(await complete(vllm))
+
+
+async def test_the_scheduler_is_told_the_priority(vllm: VllmServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[int] = []
+    add_request = vllm.engine.add_request
+
+    async def recording(*asked: Any, priority: int, **further: Any) -> Any:
+        told.append(priority)
+        return await add_request(*asked, priority=priority, **further)
+
+    monkeypatch.setattr(vllm.engine, "add_request", recording)
+    await complete(vllm, max_tokens=1, priority=-5)
+    await complete(vllm, max_tokens=1, priority=7, n=2, temperature=1)
+    await complete(vllm, max_tokens=1, priority=None)
+    await complete(vllm, max_tokens=1, priority=3, use_beam_search=True, n=2, logprobs=None)
+    assert told == [-5, 7, 7, 0, 3]
+    assert "`priority`" in await refusal(vllm, priority="high")
