@@ -1,4 +1,4 @@
-"""The fixtures that authors of plugins have too, and what the markers of tests stand for (`markers.py`)."""
+"""The fixtures that plugin authors have too, and the hooks behind the markers of `markers.py`."""
 
 from collections.abc import Generator, Iterator
 from pathlib import Path

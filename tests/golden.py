@@ -1,6 +1,6 @@
-"""Golden transcripts: the bytes of a request and of its answer, one file each, replayed against the scripted backend.
+"""Golden transcripts, files with the bytes of a request and its answer, replayed against the scripted backend.
 
-`LMI_WRITE_GOLDEN=1` writes them anew. The chunks of a streamed answer are kept, for each is one write of the server.
+`LMI_WRITE_GOLDEN=1` rewrites them. They keep the chunks of a streamed answer, each one write of the server.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from tests.conftest import RunningServer
 
 FOLDER = Path(__file__).with_name("golden")
 SEPARATOR = b"\r\n======== answer ========\r\n"
-CONTEXT = 12  # tokens that fit, here
+CONTEXT = 12  # the number of tokens that fit
 VOLATILE = (
     (rb"(?m)^(Date|Server): [^\r]*", rb"\1: *"),
     (rb'"created":\d+', b'"created":0'),
@@ -26,18 +26,18 @@ VOLATILE = (
 )
 FORMS = ("whole", "stream")
 
-# From the prompt, LMI's parameters and the form to a path and a payload.
+# Maps the prompt, LMI's parameters and the form to a path and a payload.
 Dialect = Callable[[str, dict[str, Any], str], tuple[str, object]]
 
 
 @dataclass(frozen=True)
 class Case:
-    """What is asked for, and what the backend says."""
+    """A request, and the scripted answer of the backend."""
 
     parameters: dict[str, Any] = field(default_factory=dict)
     prompt: str = "What is Deep Learning?"
     said: str = "Deep Learning is a field."
-    client_leaves: bool = False  # once everything was said
+    client_leaves: bool = False  # after the whole text was yielded
 
 
 CASES = {
@@ -51,7 +51,7 @@ CASES = {
 
 
 async def replay(server: RunningServer, name: str, dialect: Dialect, form: str, case_name: str) -> None:
-    """Fails unless the answer to the recorded request is the recorded one."""
+    """Assert that the recorded request gets the recorded answer."""
     path = FOLDER / f"{name}_{form}_{case_name}.http"
     case = CASES[case_name]
     request = _request(*dialect(case.prompt, case.parameters, form))
@@ -81,7 +81,7 @@ def _request(path: str, payload: object) -> bytes:
 
 
 async def _exchange(server: RunningServer, request: bytes, script: Script, expected: bytes) -> bytes:
-    """What came, volatile parts replaced, until the server closed or, for a held script, until it was all there."""
+    """Return the answer with volatile parts replaced, up to the end or, for a held script, its expected length."""
     reader, writer = await asyncio.open_connection(server.server.host, server.server.port)
     received = bytearray()
     try:
@@ -103,7 +103,7 @@ async def _exchange(server: RunningServer, request: bytes, script: Script, expec
 
 
 async def _rest(reader: asyncio.StreamReader) -> bytes:
-    """What the server has written and was not read yet; all of it was sent before, so that a moment is enough."""
+    """Return what the server has already sent and the reader has not read, which arrives within a moment."""
     try:
         return await asyncio.wait_for(reader.read(65536), 0.1)
     except TimeoutError:

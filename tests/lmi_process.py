@@ -1,4 +1,4 @@
-"""`lmi serve` as a process of its own."""
+"""`lmi serve` in a process of its own."""
 
 import asyncio
 import sys
@@ -17,7 +17,7 @@ class LmiProcess:
         self.log: list[str] = []
 
     async def line_with(self, text: str) -> str:
-        """The next line of the log that holds the text; fails with the log where none does."""
+        """Return the log's next line that contains the text; fail with the whole log if none does."""
         assert self.process.stderr is not None
         while line := (await self.process.stderr.readline()).decode():
             self.log.append(line)
@@ -26,7 +26,7 @@ class LmiProcess:
         raise AssertionError("".join(self.log))
 
     async def ready(self) -> str:
-        """The URL, once the models are loaded."""
+        """Wait until the models are loaded, and return the URL."""
         line = await self.line_with("Ready")
         return next(word for word in line.split() if word.startswith("http://"))
 
@@ -46,7 +46,7 @@ async def lmi_serve(*arguments: object) -> AsyncIterator[LmiProcess]:
 
 @asynccontextmanager
 async def client_of(directory: Path) -> AsyncIterator[aiohttp.ClientSession]:
-    """A client of `lmi serve DIR`, whose log is read on, as a full pipe would hold the server up."""
+    """Yield a client of `lmi serve DIR`, whose log is drained, as a full pipe would block the server."""
     async with lmi_serve(directory, "--port", 0) as server:
         url = await server.ready()
         log = asyncio.create_task(server.line_with("no line is like this"))

@@ -1,4 +1,4 @@
-"""Which engine a test needs: markers by folder, file and fixture, and `--fast`, which leaves marked tests out.
+"""Markers of the engine that a test needs, by folder, file and fixture, and `--fast`, which skips marked tests.
 
 A file that needs an engine as a whole is named here rather than marked in itself, so that `--fast` does not import it.
 A single test among others has `@pytest.mark.torch`, and imports PyTorch where it uses it.

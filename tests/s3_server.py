@@ -1,4 +1,4 @@
-"""moto's S3 on a port of this host, with faults on demand."""
+"""moto's S3 server on a local port, with faults on demand."""
 
 import re
 import threading
@@ -24,20 +24,20 @@ KEYS = {
 
 Environ = dict[str, Any]
 Body = Iterable[bytes]
-Fault = Callable[[Environ, Body], Body]  # gets a GET's request and its answer's body
+Fault = Callable[[Environ, Body], Body]  # takes a GET request's environ and the answer's body
 
 
 class S3Server:
-    """One bucket, `models`, and what it is to do wrong."""
+    """An S3 server with one bucket, `models`, and settable faults."""
 
     def __init__(self, url: str) -> None:
         self.url = url
         self.environment = {**KEYS, "AWS_ENDPOINT_URL": url}
-        self.gets: list[str] = []  # the path and range of each object that was asked for
+        self.gets: list[str] = []  # the path and range of each requested object
         self.fault: Fault | None = None
-        self.listed: Callable[[Body], Body] = _as_it_is  # gets the bodies of the other answers
-        self.refusal: tuple[str, bytes] | None = None  # status and body of every answer
-        self.denied: bytes | None = None  # the body with which every object is refused
+        self.listed: Callable[[Body], Body] = _as_it_is  # takes the bodies of the other answers
+        self.refusal: tuple[str, bytes] | None = None  # status and body of every answer, if set
+        self.denied: bytes | None = None  # the body with which every object is refused, if set
         self.client: S3Client = boto3.client(
             "s3",
             endpoint_url=url,
@@ -48,7 +48,7 @@ class S3Server:
         )
 
     def put(self, folder: str, files: dict[str, bytes]) -> str:
-        """Store the files below the folder of the bucket, and return its URL."""
+        """Store the files in a folder of the bucket, and return its URL."""
         for path, data in files.items():
             self.client.put_object(Bucket="models", Key=f"{folder}/{path}", Body=data)
         return f"s3://models/{folder}/"
@@ -80,7 +80,7 @@ class _Quiet(WSGIRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def log(self, type: str, message: str, *args: Any) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 @contextmanager
@@ -105,7 +105,7 @@ def s3_server() -> Iterator[S3Server]:
 
 
 def range_start(environ: Environ) -> int:
-    """The first byte that is asked for."""
+    """Return the index of the first requested byte."""
     found = re.fullmatch(r"bytes=(\d+)-\d+", environ["HTTP_RANGE"])
     assert found is not None
     return int(found[1])

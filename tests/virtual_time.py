@@ -1,4 +1,4 @@
-"""An event loop whose clock jumps to the next timer when nothing else is left to do: times are exact on any machine."""
+"""An event loop whose clock jumps to the next timer when idle, so that times are exact on any machine."""
 
 import asyncio
 import functools
@@ -10,7 +10,7 @@ P = ParamSpec("P")
 
 
 class _Clock(selectors.SelectSelector):
-    """A selector that moves its clock on in the place of waiting."""
+    """A selector that advances the clock instead of waiting."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -26,7 +26,7 @@ class _Clock(selectors.SelectSelector):
 
 
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
-    """For code that waits for timers and futures; what runs in threads or processes would seem to take for ever."""
+    """A loop for code that waits for timers and futures; threads and processes would seem never to finish."""
 
     def __init__(self) -> None:
         self._clock = _Clock()
@@ -36,7 +36,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         return self._clock.now
 
     def pass_time(self, seconds: float) -> None:
-        """Let the time pass within one callback, as one that computes lets it."""
+        """Advance the clock inside a callback, as a long computation would."""
         self._clock.now += seconds
 
 

@@ -1,1 +1,1 @@
-"""What a request is and how it is routed. Knows no web framework, no engine and no dialect."""
+"""Requests, models and answers, without any web framework, engine or dialect."""

@@ -1,4 +1,4 @@
-"""The seam to an inference engine."""
+"""The interface of an inference engine."""
 
 from abc import abstractmethod
 from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
@@ -17,27 +17,27 @@ from lmi_core.tokenizer import Tokenizer
 P = TypeVar("P", bound=ModelProperties)
 
 
-BackendSetup = RuntimeSetup  # what a backend is created from; creating it is cheap and imports no engine
+BackendSetup = RuntimeSetup  # what a backend is created from
 
 
 class Backend(ServingRuntime[P]):
-    """An inference engine behind a model. Sees token ids and sampling parameters; never HTTP, never a dialect."""
+    """An inference engine behind a model, which sees token ids and sampling parameters, never HTTP or a dialect."""
 
     name: ClassVar[str]
-    aliases: ClassVar[tuple[str, ...]] = ()  # other values of `option.rolling_batch` that mean this backend
-    auto_priority: ClassVar[int | None] = None  # `auto` takes the highest that is available; None: never
+    aliases: ClassVar[tuple[str, ...]] = ()  # other values of `option.rolling_batch` that select this backend
+    auto_priority: ClassVar[int | None] = None  # `auto` selects the highest that is available; None: never
     properties_type: ClassVar[type[ModelProperties]]
     parameters_type: ClassVar[type[GenerationParameters]] = GenerationParameters
 
     # Both are set by the time `start` returns.
     tokenizer: Tokenizer
-    max_length: int  # of a prompt and what is generated from it, in tokens
+    max_length: int  # context length in tokens: the prompt and what is generated from it
 
-    # Where a backend takes less than its context holds.
-    max_input_length: int | None = None  # tokens of a prompt
-    max_output_length: int | None = None  # tokens to generate
+    # Set where the backend's limits are below the context length.
+    max_input_length: int | None = None  # prompt tokens
+    max_output_length: int | None = None  # generated tokens
 
-    max_images: int = 0  # that one prompt may hold, once `start` has returned; 0: the model takes only text
+    max_images: int = 0  # images in one prompt, known once `start` has returned; 0: the model takes only text
 
     @property
     def adapters(self) -> Collection[str]:
@@ -45,41 +45,44 @@ class Backend(ServingRuntime[P]):
         return ()
 
     async def load_adapter(self, name: str, directory: Path) -> None:
-        """Load an adapter in place of any of that name, with which what runs goes on. Raise InvalidAdapter."""
+        """Load an adapter, replacing one of that name for new requests; running ones keep the old one.
+
+        Raise InvalidAdapter where it cannot be read or does not fit the model.
+        """
         raise InvalidAdapter(f"the {self.name} backend takes no LoRA adapters")
 
     async def unload_adapter(self, name: str) -> None:
-        """Unload an adapter, with which what runs goes on. Raise AdapterNotFound."""
+        """Unload an adapter, which running requests keep. Raise AdapterNotFound for an unknown name."""
         raise AdapterNotFound(f"the {self.name} backend takes no LoRA adapters")
 
     @classmethod
     def unavailable(cls) -> str | None:
-        """Return why `option.rolling_batch=auto` cannot choose this backend here; None if it can. Imports no engine."""
+        """Return why `option.rolling_batch=auto` cannot select this backend here, or None; imports no engine."""
         return None
 
     @classmethod
     def engine_arguments(cls) -> Collection[str]:
-        """Return the undeclared `option.*` keys that pass through to the engine. May import it."""
+        """Return the undeclared `option.*` keys that pass through to the engine, which may be imported for it."""
         return ()
 
     @classmethod
     def known_engine_arguments(cls) -> Collection[str]:
-        """Return the names that `engine_arguments` is known to have, without importing the engine."""
+        """Return the names of `engine_arguments` that are known without importing the engine."""
         return ()
 
     @classmethod
     def takes(cls, undeclared: Collection[str]) -> Collection[str]:
-        """Return the engine's arguments, where there is an undeclared key that may be one."""
+        """Return the engine's arguments if any undeclared key is given; otherwise nothing, and import no engine."""
         return cls.engine_arguments() if undeclared else ()
 
     def image_placeholder(self, number: int) -> str | None:
-        """Return what stands for the prompt's image of that number, from 1, in chat templates that take only texts."""
+        """Return the text for the prompt's image `number`, counted from 1, for chat templates that take only texts."""
         return None
 
     async def place_images(
         self, prompt_ids: list[int], images: Sequence[Image], parameters: Mapping[str, Any]
     ) -> ImagePrompt:
-        """Read the images, of which there are no more than `max_images`. Raise InvalidParameter.
+        """Read at most `max_images` images and insert their tokens. Raise InvalidParameter for others.
 
         `parameters` are the request's, as its dialect read them: nothing of them is checked yet.
         """
@@ -87,4 +90,7 @@ class Backend(ServingRuntime[P]):
 
     @abstractmethod
     def generate(self, request: ValidRequest) -> AsyncGenerator[GenerationStep, None]:
-        """Yield steps until every sequence has a finish reason; raise LmiError. Closing it aborts the request."""
+        """Yield steps until every sequence has a finish reason; closing the generator aborts the request.
+
+        Raise an LmiError where the request cannot be finished.
+        """

@@ -1,10 +1,10 @@
-"""Hints at the name that was meant."""
+"""Suggestions for misspelt names."""
 
 import difflib
 from collections.abc import Iterable
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return a sentence that suggests the nearest known name, or "" where none is near."""
+    """Return a sentence that suggests the nearest known name, or "" where none is close enough."""
     near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
     return f" Did you mean `{near[0]}`?" if near else ""

@@ -1,4 +1,4 @@
-"""The one closed family of errors. A dialect maps a kind to its own status and body; nothing here knows HTTP."""
+"""The closed family of errors, each of a `kind` that a dialect maps to its own status and body."""
 
 from typing import ClassVar
 
@@ -9,12 +9,12 @@ class LmiError(Exception):
     kind: ClassVar[str] = "internal"
 
     def __init__(self, message: str) -> None:
-        self.message = message.encode(errors="backslashreplace").decode()  # it may quote bytes that are no UTF-8
+        self.message = message.encode(errors="backslashreplace").decode()  # may quote bytes that are not UTF-8
         super().__init__(self.message)
 
 
 class ConfigurationError(LmiError):
-    """A model directory, a property or a plugin is wrong: start-up stops."""
+    """A model directory, a property or a plugin is invalid, which stops start-up."""
 
     kind = "configuration"
 
@@ -32,13 +32,13 @@ class InvalidPayload(LmiError):
 
 
 class InvalidParameter(LmiError):
-    """A generation parameter that the backend does not take, or a value that it cannot work with."""
+    """A generation parameter that the backend does not support, or a value out of its range."""
 
     kind = "invalid_parameter"
 
 
 class ContextLengthExceeded(InvalidParameter):
-    """The prompt, or the prompt and the tokens asked for, do not fit in the model's context."""
+    """The prompt, or the prompt together with the requested tokens, exceeds the model's context length."""
 
     kind = "context_length_exceeded"
 
@@ -50,31 +50,31 @@ class PayloadTooLarge(LmiError):
 
 
 class ModelNotFound(LmiError):
-    """No model of that name is served here, or several are and none was named."""
+    """No model of that name is served, or several models are served and the request names none."""
 
     kind = "model_not_found"
 
 
 class AdapterNotFound(LmiError):
-    """The model has no adapter of that name."""
+    """The model has no adapter of the requested name."""
 
     kind = "adapter_not_found"
 
 
 class AdapterExists(LmiError):
-    """The model has an adapter of that name already."""
+    """The model already has an adapter of the given name."""
 
     kind = "adapter_exists"
 
 
 class Forbidden(LmiError):
-    """Whoever calls from that address may not do this."""
+    """The client's address is not allowed to make this request."""
 
     kind = "forbidden"
 
 
 class InvalidAdapter(LmiError):
-    """A LoRA adapter that cannot be read, or that does not fit the model."""
+    """A LoRA adapter that cannot be read or does not fit the model."""
 
     kind = "invalid_adapter"
 
@@ -98,13 +98,13 @@ class BackendUnhealthy(LmiError):
 
 
 class BackendGivenUp(LmiError):
-    """No model is left that could take requests again: the server ends."""
+    """Every model's engine has failed for good, which ends the server."""
 
     kind = "backend_given_up"
 
 
 class GenerationFailed(LmiError):
-    """The engine failed while it worked on this request."""
+    """The engine failed while it processed this request."""
 
     kind = "generation_failed"
 
@@ -116,12 +116,12 @@ class GenerationTimeout(LmiError):
 
 
 class RequestAborted(LmiError):
-    """Somebody else ended the request, and its dialect has no other way to say so."""
+    """Another client aborted the request, and the dialect has no finish reason for that."""
 
     kind = "aborted"
 
 
 class FormatterFailed(LmiError):
-    """Code of the model's own raised: an input or output formatter, or its model function."""
+    """The model's own code raised: an input formatter, an output formatter or the model function."""
 
     kind = "formatter_failed"

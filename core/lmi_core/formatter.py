@@ -1,4 +1,4 @@
-"""The seam to how an answer is written."""
+"""The interface of output formatters, which write answers."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
@@ -16,34 +16,34 @@ __all__ = ["GenerationOutput", "OutputFormatter", "output_formatter"]
 
 
 class OutputFormatter(ABC):
-    """Writes one call's output as it is generated; one instance per call. What it returns is final.
+    """A writer of one call's output as it is generated; one instance per call, and what it returns is final.
 
-    What `format` returns at each generation step is written to the client at once, each of a list's events by itself.
-    A formatter of whole answers returns b"" until `output.finished`.
+    What `format` returns at each generation step is sent to the client at once, each event of a list by itself.
+    A formatter of whole (not streamed) answers returns b"" until `output.finished`.
     """
 
     name: ClassVar[str]
-    one_sequence: ClassVar[bool] = False  # whether it cannot tell several sequences of a prompt apart
+    one_sequence: ClassVar[bool] = False  # whether its form has no room for several sequences of a prompt
 
-    # Both may be set by an instance, up to and in the call that returns its first bytes.
+    # An instance may set both until the call that returns its first bytes has ended.
     content_type: str
     headers: Mapping[str, str] = MappingProxyType({})
 
     @abstractmethod
     def format(self, output: GenerationOutput) -> bytes | list[bytes]:
-        """Return what is to be sent at a generation step, the latest being `output.step`."""
+        """Return what to send after the latest generation step, `output.step`."""
 
     def reads_log_probs(self, parameters: GenerationParameters) -> bool:
-        """Return whether log probs of generated tokens are read; they are None where nobody reads them."""
+        """Return whether the formatter reads generated tokens' log probs, which may otherwise be None."""
         return True
 
     @abstractmethod
     def error(self, error: LmiError) -> bytes | list[bytes]:
-        """Return the end of an answer that failed, also when bytes of it were already sent."""
+        """Return the end of a failed answer, of which bytes may already have been sent."""
 
 
 def check_sequences(formatter: OutputFormatter, requests: Iterable[ValidRequest]) -> None:
-    """Raise InvalidParameter where more sequences are asked for than the formatter can write."""
+    """Raise InvalidParameter where a request asks for more sequences than the formatter can write."""
     for request in requests:
         count = request.parameters.num_sequences
         if formatter.one_sequence and count > 1:
@@ -53,7 +53,7 @@ def check_sequences(formatter: OutputFormatter, requests: Iterable[ValidRequest]
 
 
 def without_unread(formatter: OutputFormatter, requests: Iterable[ValidRequest]) -> list[ValidRequest]:
-    """Return the requests without log probs that nobody reads; these also tell which of several sequences is best."""
+    """Return the requests with unused log probs turned off; with several sequences, they rank them and stay on."""
     return [
         request
         if request.parameters.num_sequences > 1 or formatter.reads_log_probs(request.parameters)
@@ -63,5 +63,5 @@ def without_unread(formatter: OutputFormatter, requests: Iterable[ValidRequest])
 
 
 def joined(data: bytes | list[bytes]) -> bytes:
-    """Return what a formatter returned as one body."""
+    """Join a formatter's list of events into one body."""
     return data if isinstance(data, bytes) else b"".join(data)

@@ -1,4 +1,4 @@
-"""What a backend yields and what a formatter reads. Built once per token: no pydantic here."""
+"""Generation steps that backends yield and formatters read; built once per token, hence without pydantic."""
 
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
@@ -13,38 +13,38 @@ FinishReason = Literal["length", "eos_token", "stop_sequence", "error", "abort"]
 
 
 class Token(msgspec.Struct, array_like=True, gc=False):
-    """One token. The texts of a sequence's tokens, joined, are its text: a token that ends inside a character is ""."""
+    """A token, with the text that it completes: "" for one that ends inside a character."""
 
     id: int
     text: str
-    log_prob: float | None = None  # of the model's own distribution; None for the first token of a prompt
+    log_prob: float | None = None  # from the model's unmodified distribution; None for a prompt's first token
     special: bool = False
-    top_tokens: "list[Token] | None" = None  # the likeliest in its place, likeliest first, where they were asked for
-    rank: int | None = None  # among all tokens in its place, 1 being the likeliest: of a prompt's tokens, where known
+    top_tokens: "list[Token] | None" = None  # the likeliest at its position, best first, if requested
+    rank: int | None = None  # among all tokens at its position, 1 the likeliest; known for prompt tokens only
 
 
-NO_TOKEN = Token(-1, "", None, True)  # of a last chunk that no token came with: the request was aborted
+NO_TOKEN = Token(-1, "", None, True)  # stands in the final chunk of an aborted request, which has no token
 
 
 class GenerationStep(msgspec.Struct, array_like=True, gc=False):
-    """What one sequence of a request gained in one step of the engine. A token's text is final once it is here."""
+    """The tokens, with final texts, that one engine step added to one sequence of a request."""
 
     tokens: list[Token]
     finish_reason: FinishReason | None = None
     sequence_index: int = 0
     prefill: list[Token] | None = None  # the prompt's tokens, in the first step, when `decoder_input_details` asks
-    # Where an engine is asked for them, the model's own logits as float32 bytes (little-endian): of each position of
+    # If requested, the model's unmodified logits as little-endian float32 bytes: for each position of
     # the prompt, in the first step, [prompt tokens, vocabulary]; of each of `tokens`, [tokens, vocabulary].
     prompt_logits: bytes | None = None
     generation_logits: bytes | None = None
     # What an engine hands on to another that goes on with its work, in the last step: members of the answer, by vLLM's
     # names, `kv_transfer_params` and `ec_transfer_params`.
     transfer: dict[str, Any] | None = None
-    prompt_index: int = 0  # the place of the prompt within its call; backends, which see one prompt, leave it alone
+    prompt_index: int = 0  # the prompt's index in its call; backends, which see one prompt, leave it 0
 
 
 class Usage(NamedTuple):
-    """Tokens read and generated."""
+    """The numbers of prompt tokens and generated tokens."""
 
     prompt_tokens: int
     generated_tokens: int
@@ -55,14 +55,14 @@ class Usage(NamedTuple):
 
 
 class GeneratedSequence:
-    """One sequence as generated so far."""
+    """The tokens generated so far for one sequence."""
 
     __slots__ = ("_log_prob", "_read", "_text", "finish_reason", "tokens")
 
     def __init__(self) -> None:
         self.tokens: list[Token] = []
         self.finish_reason: FinishReason | None = None
-        self._read = 0  # of so many tokens, these are:
+        self._read = 0  # number of tokens that the two below include
         self._text = ""
         self._log_prob = 0.0
 
@@ -81,7 +81,7 @@ class GeneratedSequence:
         self.finish_reason = step.finish_reason
 
     def _read_on(self) -> None:
-        """Add what was not read yet; not at each step, as most formatters need the whole at the end alone."""
+        """Add the unread tokens; done on demand, as most formatters need the text only at the end."""
         if self._read < len(self.tokens):
             new = self.tokens[self._read :]
             self._read = len(self.tokens)
@@ -90,9 +90,9 @@ class GeneratedSequence:
 
 
 class GenerationOutput:
-    """All that one call has generated so far; what a formatter reads.
+    """Everything that one call has generated so far, as a formatter reads it.
 
-    `sequences` holds each prompt's sequences in turn; `step` and `sequence` are the latest step and what it extended.
+    `sequences` holds each prompt's sequences in turn; `step` is the latest step, and `sequence` what it extended.
     """
 
     __slots__ = (
@@ -113,7 +113,7 @@ class GenerationOutput:
         self.error: LmiError | None = None  # set when the call failed; `step` is empty then
         self.sequences: list[GeneratedSequence] = []
         self.prefill: list[list[Token] | None] = [None] * len(requests)
-        self._first: list[int] = []  # for each prompt, the place of its first sequence
+        self._first: list[int] = []  # for each prompt, the index of its first sequence
         for request in requests:
             self._first.append(len(self.sequences))
             self.sequences.extend(GeneratedSequence() for _ in range(request.parameters.num_sequences))
@@ -125,7 +125,7 @@ class GenerationOutput:
 
     @property
     def request(self) -> ValidRequest:
-        """The request that the latest step belongs to; the only one, unless the call holds several prompts."""
+        """The request that the latest step belongs to."""
         return self.requests[self.prompt_index]
 
     @property
@@ -139,17 +139,17 @@ class GenerationOutput:
 
     @property
     def delta(self) -> str:
-        """The text that the latest step brought."""
+        """The text that the latest step added."""
         return "".join([token.text for token in self.step.tokens])
 
     @property
     def text(self) -> str:
-        """The text so far of the sequence that the latest step extended."""
+        """The whole text so far of the sequence that the latest step extended."""
         return self.sequence.text
 
     @property
     def is_first(self) -> bool:
-        """Whether the latest step brought its sequence's first token."""
+        """Whether the latest step added its sequence's first token."""
         return 0 < len(self.sequence.tokens) == len(self.step.tokens)
 
     @property
@@ -163,7 +163,7 @@ class GenerationOutput:
 
     @property
     def usage(self) -> Usage:
-        """Counted so far over all prompts and sequences of the call."""
+        """The token counts so far, over all prompts and sequences of the call."""
         prompt_tokens = sum(len(request.prompt_ids) for request in self.requests)
         return Usage(prompt_tokens, sum(len(sequence.tokens) for sequence in self.sequences))
 
@@ -179,12 +179,12 @@ class GenerationOutput:
         return max(self.sequences, key=lambda sequence: sequence.cumulative_log_prob)
 
     def sequences_of(self, prompt_index: int) -> list[GeneratedSequence]:
-        """Return a prompt's sequences, in their own order."""
+        """Return a prompt's sequences in the order of their indices."""
         first = self._first[prompt_index]
         return self.sequences[first : first + self.requests[prompt_index].parameters.num_sequences]
 
     def best_sequences(self, count: int, prompt_index: int = 0) -> list[GeneratedSequence]:
-        """Return a prompt's `count` likeliest, best first; where no more were generated, all in their own order."""
+        """Return a prompt's `count` likeliest sequences, best first; in index order where no more were generated."""
         sequences = self.sequences_of(prompt_index)
         if count >= len(sequences) or self.requests[prompt_index].parameters.best_first:
             return sequences[:count]

@@ -1,4 +1,4 @@
-"""The seam to an API dialect."""
+"""The interface of an API dialect."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -17,35 +17,38 @@ __all__ = ["Answer", "Call", "Generation", "Handler", "Inference", "Route", "Ser
 
 
 class Handler(ABC):
-    """Reads one API dialect and chooses the formatter that writes it."""
+    """A reader of one API dialect, which also selects the formatter of its answers."""
 
     name: ClassVar[str]
     routes: ClassVar[tuple[Route, ...]]
 
     @abstractmethod
     def model_name(self, path_parameters: Mapping[str, str], headers: Mapping[str, str]) -> str | None:
-        """Return the model that a call names outside its body; None where it names none."""
+        """Return the model named in the path or the headers, or None."""
 
     def model_name_in_body(self, call: Call) -> str | None:
-        """Return the model that a call's body names; asked for only where several are served. Raise InvalidPayload."""
+        """Return the model named in the body; called only where several models are served.
+
+        Raise InvalidPayload where the body cannot be read.
+        """
         return None
 
     def receive(self, call: Call, model: ServedModel) -> Call:
-        """Return the call as the model's own code and `parse` are to see it. Raise InvalidPayload."""
+        """Return the call as the model's own code and `parse` see it. Raise InvalidPayload where it cannot be read."""
         return call
 
     def name_adapters(self, call: Call, model: ServedModel) -> Call:
-        """Return the call with what names an adapter in this dialect alone put where any dialect may name it.
+        """Return the call with this dialect's own name for an adapter moved to where every dialect may name one.
 
-        A call for the model function is not asked for it. Raise InvalidPayload.
+        Not called where the model function answers. Raise InvalidPayload where the call names adapters wrongly.
         """
         return call
 
     @abstractmethod
     def parse(self, call: Call, model: ServedModel) -> Generation | Inference:
-        """Return what the call asks for: an inference only of a model whose backend takes tensors.
+        """Return the parsed call; an Inference only for a model whose backend takes tensors.
 
-        Raise InvalidPayload.
+        Raise InvalidPayload where it cannot be parsed.
         """
 
     @abstractmethod

@@ -1,4 +1,4 @@
-"""What a plugin can add. Each hook is called once, at start-up."""
+"""The hooks of a plugin, each called once at start-up."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""A call on a backend that takes tensors, and the seam to how its responses are written."""
+"""Calls on a backend that takes tensors, and the interface of the writers of their responses."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -11,9 +11,9 @@ from lmi_core.tensors import Tensor
 
 
 class ResponseWriter(ABC):
-    """Writes one call's responses as they come; one instance per call."""
+    """A writer of one call's responses as they arrive; one instance per call."""
 
-    streams: ClassVar[bool]  # whether there may be several; the only one is a whole answer
+    streams: ClassVar[bool]  # whether several responses may come; otherwise the only one is the whole answer
     content_type: str
     headers: Mapping[str, str] = MappingProxyType({})
 
@@ -22,13 +22,13 @@ class ResponseWriter(ABC):
 
     @abstractmethod
     def error(self, error: LmiError) -> bytes:
-        """Return the end of a stream that failed once bytes of it were sent."""
+        """Return the end of a stream that failed after bytes of it were sent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Inference:
-    """A call as its dialect understood it: the tensors for the backend, and what writes its responses."""
+    """A parsed call on tensors: the backend's inputs, and the writer of its responses."""
 
     inputs: Mapping[str, Tensor]
     writer: ResponseWriter
-    timeout: float | None = None  # most seconds for the answer
+    timeout: float | None = None  # seconds allowed for the answer

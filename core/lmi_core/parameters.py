@@ -4,8 +4,8 @@ from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
-RANDOM_SEED = -1  # as many clients write it
-ALL_TOKENS = -1  # of the vocabulary, as many of the likeliest as there are
+RANDOM_SEED = -1  # the form in which many clients send it
+ALL_TOKENS = -1  # a number of top tokens that stands for the whole vocabulary
 
 StopSequence = Annotated[str, Field(min_length=1)]
 
@@ -22,9 +22,9 @@ StopSequences = Annotated[
 
 
 class GenerationParameters(BaseModel):
-    """A backend subclasses this to take more parameters, or to give them other defaults.
+    """The parameters that every backend takes; one that takes more, or has other defaults, subclasses this.
 
-    Types are strict, as JSON has them: "30" is no number.
+    Types are strict, as in JSON: the string "30" is not a number.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -63,30 +63,30 @@ class GenerationParameters(BaseModel):
 
     @property
     def num_answers(self) -> int:
-        """How many of them, the likeliest, are the answer."""
+        """How many of those sequences, the likeliest, the answer holds."""
         return self.num_sequences
 
     @property
     def most_prompt_tokens(self) -> int | None:
-        """The number of its last tokens that a longer prompt is cut to; None cuts none."""
+        """The number of trailing tokens that a longer prompt is truncated to; None truncates nothing."""
         return None
 
     @property
     def wants_prefill(self) -> bool:
-        """Whether the prompt's tokens come with the first step."""
+        """Whether the first step carries the prompt's tokens."""
         return self.decoder_input_details
 
     @property
     def best_first(self) -> bool:
-        """Whether a prompt's sequences come best first, by a measure that is the backend's."""
+        """Whether the backend yields a prompt's sequences in its own ranking, best first."""
         return False
 
     @property
     def num_top_tokens(self) -> int:
-        """How many of the likeliest tokens each generated token comes with."""
+        """How many of the likeliest tokens accompany each generated token."""
         return 0
 
     @property
     def num_prompt_top_tokens(self) -> int:
-        """The same for the prompt's tokens; ALL_TOKENS is the whole vocabulary."""
+        """How many of the likeliest tokens accompany each prompt token; ALL_TOKENS is the whole vocabulary."""
         return 0

@@ -1,4 +1,4 @@
-"""The seam to what runs a model, which a backend and the model function both fit."""
+"""The interface of what runs a model, common to backends and the model function."""
 
 import asyncio
 from abc import ABC, abstractmethod
@@ -15,15 +15,15 @@ P = TypeVar("P", bound=ModelProperties)
 
 @dataclass(frozen=True, slots=True)
 class RuntimeSetup(Generic[P]):
-    """What a runtime is created from."""
+    """The settings that a runtime is created from."""
 
     directory: Path
     properties: P
-    engine_arguments: Mapping[str, str]  # the undeclared `option.*` keys that the engine takes, as written
-    retry_threshold: int  # how often a crashed engine is started again
+    engine_arguments: Mapping[str, str]  # undeclared `option.*` keys for the engine, as raw text
+    retry_threshold: int  # how many times in a row a crashed engine is restarted
 
     def with_folders(self, folders: Mapping[str, Path]) -> Self:
-        """Return the setup with folders in place of what those options named; undeclared ones are engine arguments."""
+        """Return the setup with each named option set to its folder; undeclared options are engine arguments."""
         values = {option: str(folder) for option, folder in folders.items()}
         declared = {name: value for name, value in values.items() if name in type(self.properties).model_fields}
         passed = {name: value for name, value in values.items() if name not in declared}
@@ -33,7 +33,7 @@ class RuntimeSetup(Generic[P]):
 
 
 class ServingRuntime(ABC, Generic[P]):
-    """What runs a model: a backend, which generates for any dialect, or the model function, which answers itself.
+    """A runner of a model: a backend, which generates for any dialect, or the model function, which answers itself.
 
     Creating one is cheap and imports no engine; `start` does the work.
     """
@@ -41,7 +41,7 @@ class ServingRuntime(ABC, Generic[P]):
     name: ClassVar[str]
     properties_type: ClassVar[type[ModelProperties]]
 
-    # What the directory asks for and gets otherwise, on this machine or by this engine; whole once it is created.
+    # What this host or this engine does otherwise than the model directory asks; complete once created.
     warnings: Sequence[str] = ()
 
     def __init__(self, setup: RuntimeSetup[P]) -> None:
@@ -49,14 +49,14 @@ class ServingRuntime(ABC, Generic[P]):
 
     @property
     def adapters(self) -> Collection[str]:
-        """The adapters that a request can name now, as far as the runtime applies them."""
+        """The names of the adapters that a request can select now."""
         return ()
 
     @classmethod
     def downloads(cls, setup: RuntimeSetup[P]) -> Mapping[str, RemoteModel]:
-        """Return what is copied to this host before `start`, by the option that names it, without its prefix.
+        """Return the remote models to copy to this host before `start`, by the option that names each, without prefix.
 
-        The runtime that is started is created from the setup with the copies' folders in their place.
+        The runtime that is then started is created from the setup with the folders of the copies.
         """
         model_id = setup.properties.model_id
         return {"model_id": RemoteModel(model_id)} if model_id is not None and is_s3(model_id) else {}
@@ -64,21 +64,21 @@ class ServingRuntime(ABC, Generic[P]):
     @classmethod
     @abstractmethod
     def takes(cls, undeclared: Collection[str]) -> Collection[str]:
-        """Return the names of undeclared `option.*` keys that pass through, given those that are written."""
+        """Return the undeclared `option.*` keys that pass through, possibly more than those given."""
 
     @abstractmethod
     async def start(self) -> None:
-        """Load the model; raise ConfigurationError when the directory is at fault."""
+        """Load the model. Raise ConfigurationError where the model directory is at fault."""
 
     @abstractmethod
     async def stop(self) -> None:
-        """End every process and free what was held. Safe to call at any time, also twice."""
+        """End every process and free its resources. Safe to call at any time, also repeatedly."""
 
     @abstractmethod
     async def health(self) -> None:
-        """Raise BackendUnhealthy unless requests can be taken."""
+        """Raise BackendUnhealthy unless the runtime can take requests."""
 
     async def given_up(self) -> str:
-        """Wait until the runtime has failed for good, if it can, and return why."""
+        """Wait until the runtime has failed for good, and return why; a runtime that never does waits forever."""
         never: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         return await never

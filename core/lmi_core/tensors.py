@@ -1,4 +1,4 @@
-"""Named tensors, for backends that take requests as such. numpy is imported when arrays are asked for."""
+"""Named tensors, for backends that take them as requests; numpy is imported only for arrays."""
 
 import math
 import struct
@@ -28,7 +28,7 @@ TensorType = Literal[
 ]
 """KServe's names of types (v2), https://kserve.github.io/website/docs/concepts/architecture/data-plane/v2-protocol."""
 
-NUMPY_TYPES: dict[TensorType, str] = {  # numpy's codes, each with its size in bytes; there is none for the other two
+NUMPY_TYPES: dict[TensorType, str] = {  # numpy's codes, which hold the size in bytes; BF16 and BYTES have none
     "BOOL": "b1",
     "UINT8": "u1",
     "UINT16": "u2",
@@ -44,7 +44,7 @@ NUMPY_TYPES: dict[TensorType, str] = {  # numpy's codes, each with its size in b
 }
 ELEMENT_SIZES: dict[TensorType, int] = {dtype: int(code[1:]) for dtype, code in NUMPY_TYPES.items()} | {"BF16": 2}
 _BY_CODE = {code: dtype for dtype, code in NUMPY_TYPES.items()}
-LENGTH_SIZE = 4  # of the number before each element of BYTES
+LENGTH_SIZE = 4  # bytes of the length before each element of BYTES
 STRUCT_FORMATS: dict[TensorType, str] = {
     "BOOL": "?",
     "UINT8": "B",
@@ -63,11 +63,11 @@ STRUCT_FORMATS: dict[TensorType, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """A named tensor's type, shape and data. Creating one raises ValueError where these do not fit together."""
+    """A named tensor's type, shape and data. Raise ValueError where these do not fit together."""
 
     dtype: TensorType
     shape: tuple[int, ...]
-    data: bytes  # row-major, little-endian; before each element of BYTES its length, in 4 bytes
+    data: bytes  # row-major, little-endian; each element of BYTES follows its 4-byte length
 
     def __post_init__(self) -> None:
         count = math.prod(self.shape)
@@ -80,7 +80,7 @@ class Tensor:
 
     @classmethod
     def from_array(cls, array: "numpy.ndarray[Any, Any]") -> Self:
-        """Return the tensor of an array; texts and bytes become BYTES. Raise ValueError for types unknown to KServe."""
+        """Return the tensor of an array; str and bytes become BYTES. Raise ValueError for types unknown to KServe."""
         if array.dtype.kind in "OSU":
             return cls("BYTES", array.shape, b"".join(_prefixed(element) for element in array.ravel().tolist()))
         dtype = _BY_CODE.get(array.dtype.str[1:])
@@ -91,11 +91,11 @@ class Tensor:
 
     @classmethod
     def of(cls, dtype: TensorType, shape: tuple[int, ...], numbers: Sequence[float]) -> Self:
-        """Return a tensor of numbers, without numpy; not for BF16 and BYTES. Raise struct.error beyond the type."""
+        """Return a tensor of numbers, not BF16 or BYTES, without numpy. Raise struct.error for values out of range."""
         return cls(dtype, shape, struct.pack(f"<{len(numbers)}{STRUCT_FORMATS[dtype]}", *numbers))
 
     def array(self) -> "numpy.ndarray[Any, Any]":
-        """Return the values as an array; BF16 as float32, of the same values, and BYTES as bytes."""
+        """Return the values as an array; BF16 becomes float32 of equal values, BYTES an array of bytes objects."""
         import numpy
 
         if self.dtype == "BYTES":
@@ -108,7 +108,7 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class TensorSpecification:
-    """One named tensor that a backend takes or gives."""
+    """The name, type and shape of a backend's input or output."""
 
     name: str
     dtype: TensorType
@@ -117,14 +117,14 @@ class TensorSpecification:
 
 
 class TensorBackend(ABC):
-    """What a backend is besides, if it takes requests as named tensors."""
+    """The additional interface of a backend that takes requests as named tensors."""
 
     tensor_inputs: ClassVar[tuple[TensorSpecification, ...]]
     tensor_outputs: ClassVar[tuple[TensorSpecification, ...]]
 
     @abstractmethod
     def infer(self, request_id: int, inputs: Mapping[str, Tensor]) -> AsyncGenerator[Mapping[str, Tensor], None]:
-        """Yield responses until the last; raise LmiError. Closing it stops the request."""
+        """Yield every response; closing the generator aborts the request. Raise an LmiError where it fails."""
 
 
 def _elements(data: bytes) -> Iterator[bytes]:

@@ -1,4 +1,4 @@
-"""What TGI calls errors; its clients raise by it. For TGI's own routes, and for `option.tgi_compat`."""
+"""TGI's names of error kinds, by which its clients raise: for TGI's routes and `option.tgi_compat`."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""Text to token ids and back, for the side that reads requests and for the engines that write answers."""
+"""The interface between text and token ids, for readers of requests and for engines."""
 
 from abc import ABC, abstractmethod
 
@@ -6,47 +6,47 @@ from lmi_core.chats.chat import Chat
 
 
 class Detokenizer(ABC):
-    """Turns one sequence's ids into text as they come."""
+    """An incremental decoder of one sequence's token ids."""
 
     @abstractmethod
     def step(self, token_id: int) -> str:
-        """Return the text that this id completes: whole characters only, so "" within one. Special tokens have none."""
+        """Return the whole characters that this id completes: "" inside a character and for a special token."""
 
 
 class Tokenizer(ABC):
-    """Belongs to a backend; is safe to use from several threads."""
+    """A backend's tokenizer, safe to use from several threads."""
 
-    truncation_side: str = "right"  # where texts that are too long are cut, by those who ask for that
+    truncation_side: str = "right"  # the side on which too long a prompt is cut, for requests that ask for it
 
     @property
     @abstractmethod
     def vocabulary_size(self) -> int:
-        """Every id is below this."""
+        """The exclusive upper bound of token ids."""
 
     @abstractmethod
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
-        """Return the ids of a prompt, with the special tokens that the model expects around it."""
+        """Return the ids of a prompt, with the model's special tokens around it if asked for."""
 
     @abstractmethod
     def decode(self, token_ids: list[int]) -> str:
-        """Return the text of the ids, special tokens left out."""
+        """Return the text of the ids, without special tokens."""
 
     @abstractmethod
     def detokenizer(self, prompt_ids: list[int]) -> Detokenizer:
-        """Return one for the sequence that goes on from these ids: the first word keeps the blank before it."""
+        """Return the decoder of a sequence that continues these ids, so that its first word keeps its leading space."""
 
     @abstractmethod
     def token_bytes(self, token_id: int) -> bytes:
-        """Return what the token stands for, which may be a part of a character."""
+        """Return the token's bytes, which may be part of a character."""
 
     def token_id(self, token: str) -> int | None:
-        """The id of the token that the vocabulary has by exactly this name; None where it has none."""
+        """Return the id of exactly this token in the vocabulary, or None."""
         return None
 
     @abstractmethod
     def chat_template(self, with_tools: bool) -> str | None:
-        """Return the model's own template; some models have one of their own for chats with tools."""
+        """Return the model's own template, or None; some models have a separate one for chats with tools."""
 
     @abstractmethod
     def render_chat(self, chat: Chat, template: str) -> str:
-        """Return the prompt that asks for the next message. Raise InvalidPayload if the template refuses the chat."""
+        """Return the prompt for the next message. Raise InvalidPayload where the template refuses the chat."""

@@ -1,6 +1,6 @@
-"""vLLM's engine alone, without HTTP, as the control: `python -m tests.benchmarks.bare_engine ARGUMENTS`.
+"""The control measurement of vLLM's engine without HTTP: `python -m tests.benchmarks.bare_engine ARGUMENTS`.
 
-Each line of its input is a number of streams; each answer a Result and the CPU seconds that it took.
+Each line of standard input is a number of streams, answered by a Result and the CPU seconds used.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""The torch engine beside the others that run the same models: `make bench-engine`."""
+"""The benchmark of the torch engine against others on the same models: `make bench-engine`."""
 
 import argparse
 import asyncio
@@ -31,7 +31,7 @@ from tests.benchmarks.random_models import MODELS
 
 ROOT = Path(__file__).parents[2]
 ENGINE, VLLM = "torch engine", "vLLM, eager"
-SPEED_BOUNDS = {  # of the engine's speed over another's
+SPEED_BOUNDS = {  # ratio of the engine's speed to another's
     ("small", "transformers generate"): 1.0,
     ("150M", "transformers generate"): 1.0,
     ("small", "transformers generate_batch"): 20.0,
@@ -39,12 +39,12 @@ SPEED_BOUNDS = {  # of the engine's speed over another's
     ("150M", VLLM): 0.8,
 }
 WARM_UPS = 2
-SLOW_ROUNDS = 2  # of the one that is alone, and takes a quarter of a minute for each
+SLOW_ROUNDS = 2  # rounds of the contender that runs alone, each of 15 seconds
 LATENCY_BOUND, MEMORY_BOUND, START_BOUND = 3.0, 1.05, 6.0
 
 
 class Contender:
-    """One in a process of its own, which waits for its next round."""
+    """An engine in a process of its own, which waits for its next round."""
 
     def __init__(self, name: str, directory: Path, python: str) -> None:
         command = [python, "-m", "tests.benchmarks.contenders", name, str(directory)]
@@ -60,10 +60,10 @@ class Contender:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         resume(self._process.pid)
-        self._process.communicate()  # the end of its input ends it
+        self._process.communicate()  # the end of standard input ends the process
 
     def run(self, number: int) -> float:
-        """Tokens per second."""
+        """Run a round; return the tokens per second."""
         assert self._process.stdin is not None
         with resumed(self._process.pid):
             print(number, file=self._process.stdin, flush=True)
@@ -88,7 +88,7 @@ class Row(NamedTuple):
 
 
 def speeds(model: str, directory: Path, rounds: int, vllm_python: str | None) -> list[Row]:
-    """The contenders take turns, so that what else the machine does meets them alike; one that must is alone."""
+    """Measure the contenders in turns, so that other load affects all alike, except one that must run alone."""
     measured: dict[str, list[float]] = {}
     for names in ([name for name in CONTENDERS if name != ALONE], [ALONE]):
         with ExitStack() as stack:

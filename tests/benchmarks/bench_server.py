@@ -1,4 +1,4 @@
-"""The server over vLLM's engine, beside vLLM's own server and the engine alone: `make bench-server`."""
+"""The benchmark of the server on vLLM's engine against vLLM's own server and the bare engine: `make bench-server`."""
 
 import argparse
 import itertools
@@ -75,22 +75,22 @@ class Contender(NamedTuple):
 
     name: str
     process_id: int
-    measure: Callable[[int], Measure]  # of a number of streams
+    measure: Callable[[int], Measure]  # takes the number of streams
     streams: tuple[int, ...] = STREAMS
 
 
 class Summary(NamedTuple):
-    """What all rounds come to."""
+    """The summary of a contender's rounds at one number of streams."""
 
-    cpu_per_token: float  # microseconds, the mean
+    cpu_per_token: float  # mean, microseconds
     tokens_per_second: float  # the median
     first_token_p50: float  # seconds
     first_token_p99: float
-    longest_gap: float | None  # seconds, the median; of servers
+    longest_gap: float | None  # median, seconds; servers only
 
 
 def measure_all(directory: Path, clients: Clients, rounds: int, log: IO[bytes]) -> dict[tuple[str, int], Summary]:
-    """Measure all contenders in turns, so that what else the machine does meets them alike."""
+    """Measure every contender in turns, so that other load on the machine affects all alike."""
     measured: dict[tuple[str, int], list[Measure]] = {}
     with ExitStack() as stack:
         contenders = list(_contenders(directory, clients, log, stack))
@@ -106,7 +106,7 @@ def measure_all(directory: Path, clients: Clients, rounds: int, log: IO[bytes]) 
 
 
 def _contenders(directory: Path, clients: Clients, log: IO[bytes], stack: ExitStack) -> Iterator[Contender]:
-    """Yield the contenders, each of which stands still until it is its turn."""
+    """Start every contender, and pause it until its turn."""
     ours = stack.enter_context(lmi_server(directory, log))
     yield Contender(OURS, ours.process.pid, partial(clients.own.measure, ours, COMPLETION))
     yield Contender(OURS_LOG_PROBS, ours.process.pid, partial(clients.own.measure, ours, INVOCATION))
@@ -118,7 +118,7 @@ def _contenders(directory: Path, clients: Clients, log: IO[bytes], stack: ExitSt
     yield Contender(VLLM_BY_VLLM, vllm.process.pid, partial(clients.vllm.measure, vllm), VLLM_CLIENT_STREAMS)
     pause(vllm.process.pid)
     alone = stack.enter_context(bare_engine(directory, log))
-    alone.measure(1)  # once it is loaded
+    alone.measure(1)  # once the model is loaded
     yield Contender(ALONE, alone.process.pid, alone.measure)
     pause(alone.process.pid)
 
@@ -136,7 +136,7 @@ def summary(measures: list[Measure]) -> Summary:
 
 
 def bounds(found: dict[tuple[str, int], Summary]) -> list[tuple[str, float, str]]:
-    """Return what was asked of the server, what came of it, and what it must be."""
+    """Return each requirement of the server as its description, the measured value and the required one."""
     ours_log_probs, vllm_log_probs = found[OURS_LOG_PROBS, 64], found[VLLM_LOG_PROBS, 64]
     return [
         *_bounds_beside_vllm("our client", found[OURS, 64], found[VLLM, 64]),

@@ -1,4 +1,4 @@
-"""What generates, each in a process of its own: a round for each line on standard input, a JSON line as its result.
+"""Engines to compare, each in its own process: a round per line of standard input, with a JSON line as its result.
 
 `python -m tests.benchmarks.contenders NAME MODEL_DIRECTORY`
 """
@@ -17,14 +17,14 @@ from typing import Any
 REQUESTS = 16
 PROMPT_LENGTH = 32
 NEW_TOKENS = 64
-VOCABULARY = 512  # the smallest model's
+VOCABULARY = 512  # limit of the smallest model
 
 Prompts = list[list[int]]
-Round = Callable[[Prompts], int]  # how many tokens it generated
+Round = Callable[[Prompts], int]  # returns the number of generated tokens
 
 
 def make_prompts(number: int) -> Prompts:
-    """Of one round: all different, so that nobody has seen one of them before."""
+    """Return the prompts of round `number`, all different, so that no prefix cache holds any of them."""
     return [
         [
             1 + (number * 7919 + place * 104_729 + offset * 15_485_863) % (VOCABULARY - 1)
@@ -35,7 +35,7 @@ def make_prompts(number: int) -> Prompts:
 
 
 def torch_engine(directory: str) -> Round:
-    """As the server runs it: in its worker, streaming, each request joining on its own."""
+    """Run the torch engine as the server does: in its worker, with a stream per request."""
     from lmi_plugins.torch_engine.worker.client import EngineClient
     from lmi_plugins.torch_engine.worker.messages import EngineOptions, SamplingParameters
 
@@ -60,7 +60,7 @@ def transformers_model(directory: str) -> Any:
 
 
 def transformers_generate(directory: str) -> Round:
-    """One static batch."""
+    """Run transformers' `generate` on a static batch."""
     import torch
 
     model = transformers_model(directory)
@@ -76,7 +76,7 @@ def transformers_generate(directory: str) -> Round:
 
 
 def transformers_continuous(directory: str, memory: float | None = None) -> Round:
-    """transformers' own continuous batching; `memory`: the share of it that its cache takes, else nine tenths."""
+    """Run transformers' continuous batching, whose cache takes the share `memory`, by default nine tenths."""
     import transformers
 
     model = transformers_model(directory)
@@ -94,13 +94,13 @@ def transformers_continuous(directory: str, memory: float | None = None) -> Roun
 
 
 def vllm_eager(directory: str) -> Round:
-    """As its server runs it: in processes of its own, streaming, each request joining on its own."""
+    """Run vLLM as its server does, in eager mode: in its own processes, with a stream per request."""
     os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")  # GB
-    vllm: Any = import_module("vllm")  # where it is not installed, its types are not either
+    vllm: Any = import_module("vllm")  # untyped where vLLM is not installed
     output_kind: Any = import_module("vllm.sampling_params").RequestOutputKind
     arguments = vllm.AsyncEngineArgs(
         directory,
-        dtype=json.loads((Path(directory) / "config.json").read_text())["dtype"],  # it would take bf16 for fp32
+        dtype=json.loads((Path(directory) / "config.json").read_text())["dtype"],  # by default bf16 for fp32
         enforce_eager=True,
         max_model_len=1024,
         max_num_seqs=REQUESTS,
@@ -125,7 +125,7 @@ def vllm_eager(directory: str) -> Round:
     return lambda prompts: loop.run_until_complete(together(prompts))
 
 
-ALONE = "transformers generate_batch"  # leaves no memory for others
+ALONE = "transformers generate_batch"  # the default leaves no memory for others
 SMALL_CACHE = "transformers generate_batch, told to take a tenth of the memory"
 
 CONTENDERS: dict[str, Callable[[str], Round]] = {
@@ -139,7 +139,7 @@ CONTENDERS: dict[str, Callable[[str], Round]] = {
 
 def main(name: str, directory: str) -> None:
     results = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # whatever the libraries print is no result
+    os.dup2(2, 1)  # what libraries print is not a result
     generate = CONTENDERS[name](directory)
     print(json.dumps({"ready": True}), file=results, flush=True)
     for line in sys.stdin:

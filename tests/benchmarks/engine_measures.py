@@ -1,4 +1,4 @@
-"""What is measured of the torch engine alone, in its worker."""
+"""Measurements of the torch engine alone, in its worker."""
 
 import asyncio
 import statistics
@@ -24,7 +24,7 @@ AT_ONCE = 32
 
 
 async def latency(directory: Path) -> tuple[float, float]:
-    """p50 and p99, in seconds, of the time between two tokens of a running stream while long prompts arrive."""
+    """Return the p50 and p99 inter-token latency, in seconds, of a stream while long prompts arrive."""
     client = EngineClient(EngineOptions(str(directory)), retry_threshold=0)
     await client.start()
     try:
@@ -62,7 +62,7 @@ async def _generate(client: EngineClient, prompt: list[int], count: int) -> None
 
 
 async def memory_growth(directory: Path) -> tuple[int, int]:
-    """Resident bytes of the worker after the first requests, and after all of them."""
+    """Return the worker's resident bytes after the first requests and after all requests."""
     client = EngineClient(EngineOptions(str(directory)), retry_threshold=0)
     await client.start()
     try:
@@ -88,7 +88,7 @@ async def _many(client: EngineClient, numbers: range) -> None:
 
 
 async def seconds_to_first_token(directory: Path) -> float:
-    """From nothing, with the worker still to be started."""
+    """Return the seconds from starting the worker to its first token."""
     prompt = HuggingFaceTokenizer.load(str(directory)).encode("Tell me a story.")
     client = EngineClient(EngineOptions(str(directory)), retry_threshold=0)
     begun = time.perf_counter()

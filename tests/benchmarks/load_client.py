@@ -20,19 +20,19 @@ class Load:
     path: str
     body: str
     streams: int
-    mark: str  # what comes with each token's text
-    end: str  # what comes once with the last token
+    mark: str  # text that occurs once per token
+    end: str  # text that occurs once, with the last token
 
 
 @dataclass
 class Result:
     seconds: float
-    first_token_seconds: list[float] = field(default_factory=list)  # of each stream
-    longest_gaps: list[float] = field(default_factory=list)  # seconds between reads of each stream
+    first_token_seconds: list[float] = field(default_factory=list)  # for each stream
+    longest_gaps: list[float] = field(default_factory=list)  # seconds between reads, for each stream
 
 
 class Stream(asyncio.Protocol):
-    """One request, whose answer ends with the connection."""
+    """A request whose answer ends with the connection."""
 
     def __init__(self, request: bytes, mark: bytes) -> None:
         self._request = request
@@ -43,7 +43,7 @@ class Stream(asyncio.Protocol):
         self.ended = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        cast("asyncio.Transport", transport).write(self._request)  # uvloop's own is no subclass
+        cast("asyncio.Transport", transport).write(self._request)  # uvloop's transport is not a subclass
 
     def data_received(self, data: bytes) -> None:
         self._received += data
@@ -59,7 +59,7 @@ class Stream(asyncio.Protocol):
         return max((after - before for before, after in itertools.pairwise(self._reads)), default=0.0)
 
     def check(self, end: bytes) -> None:
-        """Raises RuntimeError unless the answer is whole."""
+        """Raise RuntimeError unless the answer is complete."""
         if not self._received.startswith(b"HTTP/1.1 200 ") or end not in self._received:
             raise RuntimeError(self._received[:1000].decode(errors="replace"))
 

@@ -1,4 +1,4 @@
-"""What the benchmarks ran on."""
+"""A description of the benchmarks' machine and its software."""
 
 import os
 import platform
@@ -24,7 +24,7 @@ def package(name: str) -> str:
 
 
 def module(name: str, python: str | None) -> str:
-    """What another interpreter has; None where there is none."""
+    """Return a module's name and its version in another interpreter, in words."""
     if python is None:
         return f"{name} not installed"
     code = f"from importlib.metadata import *; print(version(packages_distributions()[{name!r}][0]))"
@@ -41,5 +41,5 @@ def description(vllm_python: str | None = sys.executable if find_spec("vllm") el
 
 
 def load() -> float:
-    """How many processes wanted to run in the last minute, on average."""
+    """Return the average number of runnable processes in the last minute."""
     return float(Path("/proc/loadavg").read_text().split()[0])

@@ -1,4 +1,4 @@
-"""docs/benchmarks.md: a section for each benchmark, which writes its own."""
+"""The sections of docs/benchmarks.md, each written by its benchmark."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ SECTION = "\n## "
 
 
 def write_section(text: str, page: Path = PAGE) -> None:
-    """In place of the section of the same heading, or at the end. `text` begins with the heading."""
+    """Write `text`, which begins with a heading, over the section of that heading, or at the end."""
     head, *sections = page.read_text().rstrip().split(SECTION)
     new = text.strip().removeprefix(SECTION.strip()).strip()
     kept = {_heading(section): section.strip() for section in sections}

@@ -1,4 +1,4 @@
-"""Processes that stand still: even an idle engine takes time from the one that is measured."""
+"""Pausing of processes, as even an idle engine takes CPU time from the measured one."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,7 +7,7 @@ import psutil
 
 
 def pause(process_id: int) -> None:
-    """With all that it has started."""
+    """Pause a process and all its descendants."""
     for process in _tree(process_id):
         process.suspend()
 
@@ -19,7 +19,7 @@ def resume(process_id: int) -> None:
 
 @contextmanager
 def resumed(process_id: int) -> Iterator[None]:
-    """Of a process that stands still again afterwards."""
+    """Resume a paused process until the context ends."""
     resume(process_id)
     try:
         yield

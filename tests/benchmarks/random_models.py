@@ -1,4 +1,4 @@
-"""Llama models with random weights, as large as the benchmarks ask for."""
+"""Llama models with random weights, in the sizes of the benchmarks."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +19,7 @@ class RandomModel:
     sizes: dict[str, int]
 
     def save(self, directory: Path) -> None:
-        """With a tokenizer whose every token is a word, and nothing that ends a text early."""
+        """Save the model with a tokenizer of whole words and without an end-of-sequence token."""
         torch.manual_seed(0)
         llama: Any = LlamaConfig  # transformers' classes are not typed where they are called
         config = llama(
@@ -51,7 +51,7 @@ SMALL_DESCRIPTION = "Llama, 4 layers, hidden 256, 8 heads, 4 KV heads, fp32"
 
 MODELS = {
     "small": RandomModel(SMALL_DESCRIPTION, torch.float32, 512, SMALL),
-    "small-32k": RandomModel(SMALL_DESCRIPTION, torch.float32, 32_000, SMALL),  # half its time is the output layer's
+    "small-32k": RandomModel(SMALL_DESCRIPTION, torch.float32, 32_000, SMALL),  # half its time: the output layer
     "150M": RandomModel(
         "Llama, 16 layers, hidden 768, 12 heads, 4 KV heads, bf16",
         torch.bfloat16,

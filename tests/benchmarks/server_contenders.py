@@ -24,7 +24,7 @@ HELLO = ROOT / "examples" / "hello"
 NEW_TOKENS = 64
 WAVES = 4  # of requests that vLLM's client sends: a new one as soon as one ends
 PROMPT_IDS = [298, 269, 637, 653, 845, 35]
-ENGINE_ARGUMENTS = {  # of all contenders
+ENGINE_ARGUMENTS = {  # engine arguments common to all contenders
     "dtype": "float32",
     "enforce_eager": "true",
     "max_model_len": "256",
@@ -36,17 +36,17 @@ START_SECONDS = 180
 
 
 class Measure(NamedTuple):
-    """What one round came to."""
+    """The measurements of one round."""
 
     tokens: int
     seconds: float
-    cpu: float  # seconds, of the server's process alone
+    cpu: float  # CPU seconds of the server's process alone
     first_token_seconds: list[float]
-    longest_gaps: list[float]  # seconds between what a client reads, of each stream; none of an engine alone
+    longest_gaps: list[float]  # seconds between a client's reads, for each stream; empty for a bare engine
 
 
 class Request(NamedTuple):
-    """What a stream is asked for, and how its answer is read: see Load."""
+    """The request of each stream, and the texts that count its tokens, as in Load."""
 
     path: str
     body: dict[str, Any]
@@ -55,10 +55,10 @@ class Request(NamedTuple):
 
 
 class Child:
-    """A process that runs for as long as the benchmark."""
+    """A process that runs until the end of the benchmark."""
 
     def __init__(self, command: list[str], log: IO[bytes], *, answers: bool = False) -> None:
-        """`answers`: whether it reads lines, and answers each with a line that begins as a JSON object does."""
+        """Start a command, which with `answers` answers each input line by a line that begins like a JSON object."""
         self.process = subprocess.Popen(
             command,
             cwd=ROOT,
@@ -169,14 +169,14 @@ def bare_engine(directory: Path, log: IO[bytes]) -> BareEngine:
 
 
 def lmi_server(directory: Path, log: IO[bytes]) -> Server:
-    """Return `lmi serve`, with a log as quiet as that of vLLM's server."""
+    """Start `lmi serve` on a model directory, with a log as quiet as vLLM's."""
     command = [sys.executable, "-m", "lmi_handlers.cli.main", "serve", str(directory), "--log-level", "warning"]
     return Server(command, free_port(), log)
 
 
 def vllm_server(directory: Path, log: IO[bytes]) -> Server:
-    """Return vLLM's own server, without its access log."""
-    module = "vllm.entrypoints.openai.api_server"  # what `vllm serve` runs, which CPU builds do not have
+    """Start vLLM's own server without an access log."""
+    module = "vllm.entrypoints.openai.api_server"  # the module behind `vllm serve`, a command that CPU builds lack
     command = [sys.executable, "-m", module, "--model", str(directory), "--served-model-name", "hello"]
     for name, value in ENGINE_ARGUMENTS.items():
         flag = "--" + name.replace("_", "-")
@@ -185,7 +185,7 @@ def vllm_server(directory: Path, log: IO[bytes]) -> Server:
 
 
 def save_model_directory(directory: Path) -> None:
-    """Save `examples/hello`, to be served by vLLM with the arguments of all contenders."""
+    """Save a model directory that serves `examples/hello` on vLLM with the contenders' common arguments."""
     shutil.copytree(HELLO, directory)
     options = {"rolling_batch": "vllm"} | ENGINE_ARGUMENTS
     lines = [f"option.{name}={value}" for name, value in options.items()]

@@ -1,4 +1,4 @@
-"""A model directory whose `serving.properties` a test writes, and what is said of it."""
+"""Model directories for tests of configuration, and the messages about them."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

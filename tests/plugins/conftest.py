@@ -1,4 +1,4 @@
-"""One vLLM engine for all tests that can share it: to start one takes all cores for 20 seconds."""
+"""Fixtures of a shared vLLM engine, as starting one takes all cores for 20 seconds."""
 
 import shutil
 from collections.abc import AsyncIterator, Iterator
@@ -10,7 +10,7 @@ import pytest_asyncio
 from tests.conftest import running_server
 from tests.plugins.vllm_server import ENVIRONMENT, HELLO, MODEL_FILES, PROPERTIES, VllmServer
 
-# So few that tests reach the bounds.
+# Small enough for tests to reach the bounds.
 SMALL = """\
 option.max_rolling_batch_size=8
 option.max_rolling_batch_prefill_tokens=256
@@ -30,7 +30,7 @@ def vllm_environment() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def hello_with_adapters(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """examples/hello for vLLM, with two adapters."""
+    """Copy examples/hello for vLLM, with two LoRA adapters."""
     from tests.plugins.torch_engine.adapters.lora_adapters import save_adapter
     from tests.plugins.torch_engine.tiny_models import reference_model
 

@@ -1,4 +1,4 @@
-"""examples/hello served by the vLLM backend, and what vLLM itself says to the same."""
+"""A server of examples/hello on the vLLM backend, and reference results of vLLM itself."""
 
 import asyncio
 import itertools
@@ -13,14 +13,14 @@ from tests.conftest import RunningServer
 HELLO = Path(__file__).parents[2] / "examples" / "hello"
 MODEL_FILES = ("config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
 PROPERTIES = "option.rolling_batch=vllm\noption.enforce_eager=true\noption.dtype=fp32\noption.max_model_len=1024\n"
-ENVIRONMENT = {"VLLM_CPU_KVCACHE_SPACE": "1"}  # GiB; what others than CPU builds ignore
+ENVIRONMENT = {"VLLM_CPU_KVCACHE_SPACE": "1"}  # GiB; only CPU builds read it
 T = TypeVar("T")
 
 STORY = "Tell me a story."
 
 
 class VllmServer:
-    """A server in this process, whose engine tests may ask directly too."""
+    """A server in this process, whose engine tests can also call directly."""
 
     def __init__(self, server: RunningServer) -> None:
         self.server = server
@@ -42,7 +42,7 @@ class VllmServer:
         return self.backend.tokenizer.encode(text)
 
     async def ask(self, inputs: str, **parameters: Any) -> dict[str, Any]:
-        """The answer, with details."""
+        """Return the whole answer with details."""
         body = {"inputs": inputs, "parameters": {"details": True, **parameters}}
         answer = await self.server.post("/invocations", body)
         assert answer.status == 200, answer.body
@@ -55,18 +55,18 @@ class VllmServer:
         return str(answer.json()["error"])
 
     async def stream(self, inputs: str, **parameters: Any) -> list[Any]:
-        """The lines of a stream."""
+        """Return the parsed lines of a stream."""
         answer = await self.server.post("/invocations", {"inputs": inputs, "stream": True, "parameters": parameters})
         assert answer.status == 200, answer.body
         return answer.json_lines()
 
     async def beside_a_stream(self, other: Awaitable[T]) -> tuple[list[Any], T]:
-        """The lines of a stream that runs while something else does."""
+        """Return the lines of a stream, and the result of `other`, run while the stream is open."""
         stream, found = await asyncio.gather(self.stream(STORY), other)
         return stream, found
 
     async def vllm(self, inputs: str, last: int = 0, **sampling: Any) -> Any:
-        """vLLM's own final output for its own sampling parameters, from the prompt's `last` tokens or all."""
+        """Return vLLM's final output for its own sampling parameters, for all or the `last` tokens of the prompt."""
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
 
@@ -77,11 +77,11 @@ class VllmServer:
         return outputs[-1]
 
     async def is_working(self) -> bool:
-        """Whether the engine's scheduler has any request, running or waiting."""
+        """Return whether the engine's scheduler has any running or waiting request."""
         return bool(await self.engine.engine_core.call_utility_async("has_work"))
 
     async def until(self, *, working: bool) -> int:
-        """Wait, and return how often the engine was asked: each is a message there and back, between two steps."""
+        """Poll the engine until it is `working` or not; return the number of polls, each between two steps."""
         for asked in itertools.count():
             if await self.is_working() is working:
                 return asked
@@ -89,7 +89,7 @@ class VllmServer:
 
 
 def copy_hello(directory: Path, properties: str) -> Path:
-    """The model's files, for a server of other properties."""
+    """Copy the model's files to a directory with other properties."""
     directory.mkdir()
     for name in MODEL_FILES:
         shutil.copy(HELLO / name, directory)

@@ -1,1 +1,1 @@
-"""A call: what a client sends, what its dialect makes of it, and what goes back."""
+"""Calls: the client's request, its parsed form, and the answer."""

@@ -1,13 +1,13 @@
-"""An answer that no formatter writes."""
+"""Answers without a formatter."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A whole answer that no formatter writes: an error before anything was sent, or what needs no generation."""
+    """A whole answer without a formatter: an error before anything was sent, or one that needs no generation."""
 
     status: int
     content_type: str
     body: bytes
-    ignored: tuple[str, ...] = ()  # fields of the request that were dropped, as nobody knows them
+    ignored: tuple[str, ...] = ()  # unknown fields of the request, which were dropped

@@ -1,4 +1,4 @@
-"""A call for text, as its dialect understood it."""
+"""A parsed call for text."""
 
 from dataclasses import dataclass
 
@@ -8,11 +8,11 @@ from lmi_core.request import GenerationRequest
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """A call as its dialect understood it: the prompts, and what writes the answer."""
+    """A parsed call for text: the prompts, and the formatter of the answer."""
 
     requests: tuple[GenerationRequest, ...]
     formatter: OutputFormatter
-    timeout: float | None = None  # most seconds for the answer
-    ignored: tuple[str, ...] = ()  # what `parse` dropped, as nobody knows it, by the client's names
+    timeout: float | None = None  # seconds allowed for the answer
+    ignored: tuple[str, ...] = ()  # unknown parameters that `parse` dropped, by the client's names
     request_id: str | None = None  # the call's from here on, where its body names it; None: as before
-    strict: bool = False  # a parameter that nobody knows is an error, whatever option.strict_parameters says
+    strict: bool = False  # an unknown parameter is an error, whatever option.strict_parameters says

@@ -1,4 +1,4 @@
-"""A body's JSON, parsed once however many look at it."""
+"""The shared JSON of a body."""
 
 from typing import Any
 
@@ -9,19 +9,19 @@ _NOT_PARSED = object()
 
 
 class JsonBody:
-    """The JSON in a body, which is parsed the first time that it is asked for."""
+    """The JSON in a body, parsed once, on first use."""
 
     __slots__ = ("_error", "_value", "body")
 
     def __init__(self, body: bytes, value: Any = _NOT_PARSED) -> None:
-        """`value` is given where it is known what the body's text stands for."""
+        """Hold a body, and its parsed `value` if that is already known."""
         self.body = body
         self._value = value
         self._error: str | None = None
 
     @property
     def value(self) -> Any:
-        """What the JSON stands for. Raise InvalidPayload."""
+        """Return the parsed JSON. Raise InvalidPayload where the body is not JSON."""
         if self._value is _NOT_PARSED:
             self._parse()
         if self._error is not None:

@@ -1,4 +1,4 @@
-"""A path that a dialect answers on."""
+"""The routes of a dialect."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -15,22 +15,22 @@ READING_METHODS = ("GET", "HEAD", "OPTIONS")
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A path, in which `{name}` matches one segment. It generates, unless it has an `answer` of its own."""
+    """A path, in which `{name}` matches one segment; the route generates unless it has an `answer` function."""
 
     path: str
     method: str = "POST"
     answer: Callable[[Call, ServedModels], Awaitable[Answer]] | None = None
-    summary: str = ""  # for the OpenAPI document, as are the payloads: each a form that the body may have
+    summary: str = ""  # for the OpenAPI document, like the payloads, each a form of the body
     payloads: tuple[type[BaseModel], ...] = ()
-    plain_text: bool = False  # a body of text/plain is taken too, as the prompt
-    framing: Framing = field(default_factory=Framing)  # around an answer that is no error
-    compresses: bool = False  # whole answers, where the client's `Accept-Encoding` asks for it
-    # Pages of other web sites are refused: it changes the server, or tells what no page is to know.
-    guarded: bool | None = None  # None: where it has an `answer` of its own and its method is no reading one
+    plain_text: bool = False  # a body of text/plain is accepted too, as the prompt
+    framing: Framing = field(default_factory=Framing)  # around an answer other than an error
+    compresses: bool = False  # compresses whole answers if the client's `Accept-Encoding` allows it
+    # Refuse pages of other web sites, as the route changes the server or discloses what they must not know.
+    guarded: bool | None = None  # None: if there is an `answer` and the method is not a reading one
 
     @property
     def refuses_foreign_pages(self) -> bool:
-        """Whether pages of other web sites may not use the route."""
+        """Whether pages of other web sites are refused."""
         if self.guarded is not None:
             return self.guarded
         return self.answer is not None and self.method not in READING_METHODS

@@ -1,4 +1,4 @@
-"""What a dialect sees of the models that are served."""
+"""The interface of served models for dialects."""
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
@@ -15,18 +15,18 @@ from lmi_core.serving.running import RunningCalls
 
 
 class ServedModel(Protocol):
-    """A model, as a dialect sees it while it reads a call or writes an error."""
+    """A model, as a dialect sees it while it parses a call or writes an error."""
 
     @property
     def name(self) -> str: ...
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Every name that requests may give the model."""
+        """Every name by which requests may select the model."""
 
     @property
     def version(self) -> str | None:
-        """The only version that requests may ask for; None is any."""
+        """The only version that requests may ask for; None allows any."""
 
     @property
     def options(self) -> RequestProperties: ...
@@ -36,39 +36,39 @@ class ServedModel(Protocol):
 
     @property
     def formatters(self) -> FormatterNames:
-        """What writes the answers in LMI's schema."""
+        """The formatter names of answers in LMI's schema."""
 
     @property
     def chat_formatters(self) -> FormatterNames:
-        """What writes the answers in LMI's schema for chats."""
+        """The formatter names of answers in LMI's schema for chats."""
 
     @property
     def chat_template(self) -> str | None:
-        """The chat template in place of the tokenizer's own."""
+        """The chat template that overrides the tokenizer's own, or None."""
 
     @property
     def backend(self) -> Backend[Any]:
-        """The engine behind the model. Raise ModelNotFound where the model function answers in place of one."""
+        """The model's backend. Raise ModelNotFound where the model function answers instead."""
 
     @property
     def adapters(self) -> ModelAdapters: ...
 
     def name_asked(self, name: str | None) -> str:
-        """Return the name that a request gave the model; if it gave none, the first that it is served as."""
+        """Return the model's name in a request or, if the request gives none, its first served name."""
 
     def new_formatter(self, name: str) -> OutputFormatter:
         """Create the output formatter of that name. Raise PluginError where no plugin registers it."""
 
     def new_chat_formatter(self, name: str, answer: ChatAnswer) -> OutputFormatter:
-        """Create the formatter of chats by that name, or the one that writes any answer."""
+        """Create the chat formatter of that name or, without one, the output formatter."""
 
 
 class ManagedModel(ServedModel, Protocol):
-    """A model, as a route sees it that generates nothing: one that tells of the model, or changes it."""
+    """A model, as seen by routes that describe or change it rather than generate."""
 
     @property
     def created(self) -> int:
-        """When the server took the model, in seconds since 1970."""
+        """The time when the server took the model, in seconds since 1970."""
 
     @property
     def model_id(self) -> str | None:
@@ -76,7 +76,7 @@ class ManagedModel(ServedModel, Protocol):
 
     @property
     def max_in_flight(self) -> int:
-        """The bound on requests that wait or run."""
+        """The maximum number of waiting and running requests."""
 
     @property
     def running(self) -> RunningCalls: ...
@@ -86,30 +86,30 @@ class ManagedModel(ServedModel, Protocol):
 
     @property
     def runtime_name(self) -> str:
-        """The name of the backend, or of what calls the model function."""
+        """The name of the backend, or of the runtime that calls the model function."""
 
     @property
     def generates(self) -> bool:
-        """Whether there is a backend; otherwise the model function answers."""
+        """Whether a backend generates; otherwise the model function answers."""
 
     def admit(self) -> AbstractContextManager[None]:
-        """Take a place in the model's queue. Raise Overloaded or ModelNotReady."""
+        """Take a place in the model's queue. Raise Overloaded where it is full, or ModelNotReady."""
 
     async def health(self) -> None:
         """Raise ModelNotReady or BackendUnhealthy unless the model can take requests."""
 
 
 class ServedModels(Protocol):
-    """The models of one server, as routes see them that generate nothing."""
+    """The models of a server, as seen by routes that describe or change them."""
 
     @property
     def models(self) -> Mapping[str, ManagedModel]: ...
 
     def find(self, name: str | None) -> ManagedModel:
-        """Return the model of that name, or the only one. Raise ModelNotFound."""
+        """Return the model of that name or, without a name, the only model. Raise ModelNotFound otherwise."""
 
     def admit(self, model: ManagedModel) -> AbstractContextManager[None]:
-        """Take a place in the model's queue, and have the server wait for it. Raise Overloaded or ModelNotReady."""
+        """Take a place in the model's queue, which shutdown waits for. Raise Overloaded or ModelNotReady."""
 
     async def health(self) -> None:
         """Raise ModelNotReady or BackendUnhealthy unless every model can take requests."""

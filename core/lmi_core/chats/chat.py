@@ -1,4 +1,4 @@
-"""A conversation as chat templates take it."""
+"""The input of chat templates."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,6 +11,6 @@ class Chat:
 
     messages: list[dict[str, Any]]
     tools: list[dict[str, Any]] | None = None
-    template_arguments: Mapping[str, Any] = field(default_factory=dict)  # further names that the template may use
-    add_generation_prompt: bool = True  # end the prompt with what begins an answer
-    continue_final_message: bool = False  # end it within the last message, which is an answer to go on from
+    template_arguments: Mapping[str, Any] = field(default_factory=dict)  # further variables of the template
+    add_generation_prompt: bool = True  # end the prompt with the header of a new answer
+    continue_final_message: bool = False  # end the prompt inside the last message, which the answer continues

@@ -1,4 +1,4 @@
-"""The seam to how the answer to a chat is written."""
+"""The interface of formatters that write answers to chats."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from lmi_core.tokenizer import Tokenizer
 
 @dataclass(frozen=True, slots=True)
 class ChatAnswer:
-    """What the handler of a chat tells the formatter of its answer."""
+    """The settings that the handler of a chat passes to the formatter of its answer."""
 
     response_id: str
     model: str
@@ -20,21 +20,21 @@ class ChatAnswer:
     tool_calls: Callable[[], ToolCallParser] | None = None  # makes a parser for one sequence; None: all text is content
     named_tool: bool = False  # the client named the one function that is called
     older_calls: bool = False  # a call is written as `function_call`; there is one at most
-    echo: str = ""  # the content's beginning, which was not generated
-    include_usage: bool = False  # at the end of a stream
-    continuous_usage: bool = False  # and in each of its chunks
-    reasoning: Reasoning | None = None  # None: it is not told from the content
-    include_reasoning: bool = True  # in the answer; otherwise it is left out
-    token_ids_as_text: bool = False  # in log probabilities
-    # What only OpenAI's form has a place for:
-    token_ids: bool = False  # of each choice
+    echo: str = ""  # text to write before the generated content
+    include_usage: bool = False  # report the usage at the end of a stream
+    continuous_usage: bool = False  # report it in each chunk, too
+    reasoning: Reasoning | None = None  # None: it is not separated from the content
+    include_reasoning: bool = True  # otherwise the answer omits it
+    token_ids_as_text: bool = False  # write `token_id:N` for a token in log probabilities
+    # Fields of OpenAI's form alone:
+    token_ids: bool = False  # in each choice
     prompt_token_ids: bool = False
     prompt_text: bool = False
-    prompt_log_probs: int | None = None  # None: none at all; otherwise how many of the likeliest
+    prompt_log_probs: int | None = None  # how many top log probs per prompt token; None: no prompt log probs
 
 
 class ChatFormatter(OutputFormatter):
-    """Writes the answer to one chat."""
+    """A writer of the answer to one chat."""
 
     def __init__(self, answer: ChatAnswer) -> None:
         self.chat = answer

@@ -1,4 +1,4 @@
-"""`option.chat_template`: a chat template that takes the place of the model's own."""
+"""`option.chat_template`, which overrides the model's own chat template."""
 
 import re
 from pathlib import Path
@@ -12,7 +12,10 @@ REFUSED_BY_TEMPLATE = "`messages` are refused by the chat template: "
 
 
 def read_chat_template(option: str | None, directory: Path) -> str | None:
-    """The option is the template itself, or a file's path from the model directory. Raises ConfigurationError."""
+    """Return the template that `option` holds, or names by a path relative to `directory`.
+
+    Raise ConfigurationError where the file cannot be read.
+    """
     if option is None or "{{" in option or "{%" in option:
         return option
     path = directory / option
@@ -24,7 +27,7 @@ def read_chat_template(option: str | None, directory: Path) -> str | None:
 
 
 def find_chat_template(configured: str | None, tokenizer: Tokenizer, with_tools: bool) -> str:
-    """Raises InvalidPayload where there is none."""
+    """Return the configured template, or the tokenizer's own. Raise InvalidPayload where the model has none."""
     template = configured or tokenizer.chat_template(with_tools)
     if template is None:
         raise InvalidPayload(
@@ -35,5 +38,5 @@ def find_chat_template(configured: str | None, tokenizer: Tokenizer, with_tools:
 
 
 def takes_parts(template: str) -> bool:
-    """Whether contents may be lists of parts, as templates of models that take images have it, and not only texts."""
+    """Return whether the template accepts contents that are lists of parts, as templates for images do."""
     return LOOP_OVER_CONTENT.search(template) is not None

@@ -1,4 +1,4 @@
-"""The images of a prompt: as a client gives them, and as a backend has put them into the prompt."""
+"""The images of a prompt: as a client sends them, and as a backend places them in the prompt."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -6,19 +6,19 @@ from typing import Any
 
 
 class ImageSource(ABC):
-    """An image as the client gives it, or where it says that it is."""
+    """An image that a client sends, or its address."""
 
     def __init__(self, place: str) -> None:
-        self.place = place  # the client's name of the part that holds it, for messages
+        self.place = place  # the client's name for the part that holds it, for error messages
 
     @abstractmethod
     async def read(self) -> bytes:
-        """The file, of whatever format. Raises InvalidPayload."""
+        """Return the file's bytes, in any format. Raise InvalidPayload where it cannot be fetched or decoded."""
 
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """A file that was read, and not decoded yet."""
+    """An image file that has been read but not decoded."""
 
     place: str
     data: bytes
@@ -26,7 +26,7 @@ class Image:
 
 @dataclass(frozen=True, slots=True)
 class ImagePrompt:
-    """A prompt that holds images, once its backend has read them."""
+    """A prompt with its images, after its backend has read them."""
 
-    prompt_ids: list[int]  # each image as the tokens that it takes up in the context
-    content: Any  # the backend's own
+    prompt_ids: list[int]  # with each image expanded to the tokens that it takes in the context
+    content: Any  # the images in the backend's own form

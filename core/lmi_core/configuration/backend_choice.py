@@ -1,4 +1,4 @@
-"""`option.rolling_batch` to a backend."""
+"""Selection of the backend by `option.rolling_batch`."""
 
 from typing import Any
 
@@ -9,12 +9,12 @@ from lmi_core.errors import PluginError
 from lmi_core.plugins.registry import Registry
 from lmi_core.serving_runtime import ServingRuntime
 
-# Values of DJLServing's that name engines which are gone there too.
+# DJLServing's values for engines that it has dropped itself.
 FORMER_ENGINES = ("deepspeed", "fastertransformer")
 
 
 def choose_backend(rolling_batch: str, backends: Registry[Backend[Any]]) -> tuple[type[Backend[Any]], str]:
-    """Return the backend and, in words, why it is that one. `auto` and `disable` take the best that works here."""
+    """Return the backend and the reason in words; `auto` and `disable` select the best that is available."""
     if rolling_batch not in ("auto", "disable", *FORMER_ENGINES):
         return backends.get(rolling_batch), f"option.rolling_batch={rolling_batch}"
     passed_over: list[str] = []
@@ -30,7 +30,7 @@ def choose_backend(rolling_batch: str, backends: Registry[Backend[Any]]) -> tupl
 
 
 def foreign_keys(runtime: type[ServingRuntime[Any]], backends: Registry[Backend[Any]]) -> dict[str, str]:
-    """Return every key that means nothing to this runtime and is known otherwise, with the reason."""
+    """Return the known keys that have no effect with this runtime, each with the reason."""
     readers: dict[str, list[str]] = {}
     for other in backends:
         declared_keys = {key for each in declared(other.properties_type) for key in (each.key, *each.aliases)}

@@ -1,10 +1,10 @@
-"""The folder in which everything is kept that can be made or downloaded again."""
+"""The cache folder, which holds only what can be made or downloaded again."""
 
 from collections.abc import Mapping
 from pathlib import Path
 
 CACHE_VARIABLE = "LMI_CACHE"
-DOWNLOAD_VARIABLE = "SERVING_DOWNLOAD_DIR"  # DJLServing's; `default` is its word for not given
+DOWNLOAD_VARIABLE = "SERVING_DOWNLOAD_DIR"  # DJLServing's variable, whose value `default` means not given
 
 
 def cache_folder(environment: Mapping[str, str]) -> Path:
@@ -14,6 +14,6 @@ def cache_folder(environment: Mapping[str, str]) -> Path:
 
 
 def download_folder(environment: Mapping[str, str]) -> Path:
-    """Return `SERVING_DOWNLOAD_DIR`, which is for downloads alone, or the cache folder."""
+    """Return `SERVING_DOWNLOAD_DIR`, which applies to downloads only, or the cache folder."""
     given = environment.get(DOWNLOAD_VARIABLE)
     return Path(given) if given and given != "default" else cache_folder(environment)

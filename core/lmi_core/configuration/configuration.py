@@ -1,4 +1,4 @@
-"""What a model's `serving.properties` and the environment give, read into declared, typed properties."""
+"""Loading of `serving.properties` and environment variables into declared, typed properties."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from difflib import get_close_matches
@@ -14,13 +14,13 @@ from lmi_core.configuration.properties import OPTION_PREFIX, DeclaredKey, Proper
 from lmi_core.errors import ConfigurationError
 
 FILE_NAME = "serving.properties"
-DEFAULT = "default"  # the source of a value that nobody gave
+DEFAULT = "default"  # the source of a default
 
 P = TypeVar("P", bound=Properties)
 
 
 class Given(NamedTuple):
-    """A value that a person gave, and where: the name is a key of the file or an environment variable."""
+    """A given value and its origin: a key of the file or an environment variable."""
 
     name: str
     value: str
@@ -28,7 +28,7 @@ class Given(NamedTuple):
 
 
 class EffectiveValue(NamedTuple):
-    """A key's value in force, as it was given or the default, and where it came from."""
+    """A key's value in effect, given or default, and its source."""
 
     key: str
     value: str
@@ -36,9 +36,9 @@ class EffectiveValue(NamedTuple):
 
 
 class Configuration:
-    """What is given, and what was declared so far; `explain_unread` is called once everything was loaded.
+    """The given values and the keys declared so far; call `explain_unread` after loading every type.
 
-    `errors` and `warnings` gather one line for each key, so that all of them can be told together.
+    `errors` and `warnings` collect one line per key, to be reported together.
     """
 
     def __init__(self, file: Iterable[Given], environment: Iterable[Given], common: Iterable[Given] = ()) -> None:
@@ -46,27 +46,27 @@ class Configuration:
         self.warnings: list[str] = []
         self._file = self._last_of_each(file)
         given = {_folded(each.name): each for each in environment if each.value}
-        # This one is no property: it is read before any model's are, for all of them.
+        # Not a property: read for all models before any of them.
         self._environment = {name: each for name, each in given.items() if name != DOWNLOAD_VARIABLE}
         self._common = self._last_of_each(common)
-        self._keys: dict[str, str] = {}  # every known spelling of a key, and the key that it means
-        self._variables: dict[str, str] = {}  # likewise every known environment variable
-        self._further: set[str] = set()  # keys that others declare
+        self._keys: dict[str, str] = {}  # each known spelling of a key, to the key
+        self._variables: dict[str, str] = {}  # each known environment variable, to its key
+        self._further: set[str] = set()  # keys declared by types that were not loaded
         self._effective: dict[str, EffectiveValue] = {}
 
     @classmethod
     def read(cls, directory: Path, environment: Mapping[str, str], common: Iterable[Given] = ()) -> Self:
-        """From a model directory, with or without a `serving.properties`.
+        """Read the values for a model directory, with or without a `serving.properties`.
 
-        `common` are the server's keys for all its models: they count where neither file nor environment has them.
+        `common` holds the server's keys for all models, which apply where neither file nor environment sets them.
         """
         variables = (Given(name, value.strip(), f"environment {name}") for name, value in environment.items())
         return cls(_read_file(directory / FILE_NAME), variables, common)
 
     def load(self, properties_type: type[P]) -> P:
-        """Return the properties; a wrong value adds to `errors`, and the default takes its place.
+        """Return the properties; an invalid value adds to `errors` and is replaced by the default.
 
-        Raises ConfigurationError at once where a key is missing that must be given.
+        Raise ConfigurationError at once where a required key is missing.
         """
         keys = declared(properties_type)
         given = {key.field: found for key in keys if (found := self._find(key))}
@@ -80,20 +80,20 @@ class Configuration:
         return properties
 
     def raise_errors(self) -> None:
-        """Raise ConfigurationError with every error so far, if there is one."""
+        """Raise ConfigurationError with every error so far, if there is any."""
         if self.errors:
             raise ConfigurationError("\n".join(self.errors))
 
     def derive(self, key: str, value: str, reason: str) -> None:
-        """Record the value that a key has because of what other keys say."""
+        """Record the value of a key that follows from other keys."""
         self._effective[key] = EffectiveValue(key, value, reason)
 
     def source(self, key: str) -> str:
-        """Return where the value in force of a declared key came from."""
+        """Return the source of a declared key's value in effect."""
         return self._effective[key].source
 
     def undeclared_options(self) -> set[str]:
-        """The `option.*` keys that are given and that no type loaded before declares, without their prefix."""
+        """Return the given `option.*` keys that no loaded type declares, without prefix."""
         in_file = {name for name in self._file if name not in self._keys}
         variables = {each.name for name, each in self._environment.items() if name not in self._variables}
         in_environment = {
@@ -102,7 +102,7 @@ class Configuration:
         return {key.removeprefix(OPTION_PREFIX) for key in in_file | in_environment if key.startswith(OPTION_PREFIX)}
 
     def pass_through(self, accepted: Collection[str]) -> dict[str, str]:
-        """The accepted `option.*` keys that are given and that no type loaded before declares, as raw text."""
+        """Return the accepted `option.*` keys that are given and that no loaded type declares, as raw text."""
         arguments = {}
         for key in sorted({OPTION_PREFIX + name for name in accepted} - self._keys.keys()):
             variable = environment_variable(key)
@@ -113,9 +113,9 @@ class Configuration:
         return arguments
 
     def explain_unread(self, known: Mapping[str, str]) -> None:
-        """Add a warning for each key and `OPTION_*` or `SERVING_*` variable that nobody read.
+        """Add a warning for each unused key and each unused `OPTION_*` or `SERVING_*` variable.
 
-        `known` has the reason for each key that is known and means nothing to this model.
+        `known` gives the reason for each known key that has no effect for this model.
         """
         self._further |= known.keys()
         in_file = [(name, each) for name, each in self._file.items() if name not in self._keys]
@@ -128,7 +128,7 @@ class Configuration:
             self.warnings.append(self._unread(key, each, known))
 
     def effective(self) -> list[EffectiveValue]:
-        """Every loaded or passed key, in the order of loading."""
+        """Return every loaded or passed-through key, in the order of loading."""
         return list(self._effective.values())
 
     def _last_of_each(self, file: Iterable[Given]) -> dict[str, Given]:
@@ -165,7 +165,7 @@ class Configuration:
         except ValidationError as error:
             complaints = _complaints(error, keys, given)
         self.errors += complaints.values()
-        if complaints.keys().isdisjoint(values):  # a key that must be given, or a rule about several
+        if complaints.keys().isdisjoint(values):  # a required key, or a rule about several keys
             self.raise_errors()
         rest = {field: each for field, each in given.items() if field not in complaints}
         return self._validated(properties_type, keys, rest)
@@ -209,12 +209,12 @@ def _read_file(path: Path) -> list[Given]:
 
 
 def _folded(variable: str) -> str:
-    """`OPTION_entryPoint` is `OPTION_ENTRYPOINT`; the case of any other variable counts."""
+    """Return `OPTION_*` and `SERVING_*` names in upper case; names of other variables are case-sensitive."""
     return variable.upper() if variable.startswith(("OPTION_", "SERVING_")) else variable
 
 
 def _key_of(variable: str) -> str:
-    """Return the key that an `OPTION_*` or `SERVING_*` variable stands for, in lower case."""
+    """Return the key of an `OPTION_*` or `SERVING_*` variable, in lower case."""
     prefix, _, name = variable.partition("_")
     return (OPTION_PREFIX if prefix.upper() == "OPTION" else "") + name.lower()
 
@@ -224,14 +224,14 @@ def _on_one_line(value: str) -> str:
 
 
 def _bare(name: str) -> str:
-    """Without its prefix, which would make all keys look alike, and which may be the mistake."""
+    """Return the name without its prefix, which would make all keys look similar, or may be the mistake itself."""
     for prefix in (OPTION_PREFIX, "OPTION_", "SERVING_"):
         name = name.removeprefix(prefix)
     return name.lower()
 
 
 def _explanations(properties: Properties, keys: Iterable[DeclaredKey], given: Mapping[str, Given]) -> list[str]:
-    """Of what is given and has no effect."""
+    """Return an explanation of each given value that has no effect."""
     defaults = type(properties).model_fields
     return [
         f"{given[key.field].source}: {key.key} has no effect: {key.no_effect}. Given: {given[key.field].value}"
@@ -241,7 +241,7 @@ def _explanations(properties: Properties, keys: Iterable[DeclaredKey], given: Ma
 
 
 def _complaints(error: ValidationError, keys: Iterable[DeclaredKey], given: Mapping[str, Given]) -> dict[str, str]:
-    """One line for each field; a union reports an error for each of its members, of which one is enough."""
+    """Return one line per field, as a union reports an error for each of its members."""
     declared_keys = {key.field: key for key in keys}
     lines: dict[str, str] = {}
     for details in error.errors():

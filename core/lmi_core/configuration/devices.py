@@ -1,4 +1,4 @@
-"""The GPUs of this host, counted without importing an engine."""
+"""The number of GPUs of this host, without importing an engine."""
 
 import os
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
 
 
 def visible_gpus(environment: Mapping[str, str] = os.environ, root: Path = Path("/")) -> int:
-    """Count the GPUs that a process started with this environment sees; 0 also where that cannot be told."""
+    """Count the GPUs visible to a process with this environment; 0 also where that is unknown."""
     nvidia = len(list(root.glob(NVIDIA_DEVICES)))
     present = nvidia or sum(path.read_text().strip() not in ("", "0") for path in root.glob(AMD_NODES))
     chosen = next((environment[name] for name in VISIBLE if name in environment), None)
@@ -18,7 +18,7 @@ def visible_gpus(environment: Mapping[str, str] = os.environ, root: Path = Path(
 
 
 def _count(devices: str) -> int:
-    """CUDA ignores what follows the first one that it does not know, such as -1."""
+    """Count the listed devices as CUDA does, which ignores all from the first invalid one, such as -1."""
     count = 0
     for device in devices.split(","):
         if not device.strip() or device.strip().startswith("-"):

@@ -1,4 +1,4 @@
-"""Resolves `output_formatter`, `tgi_compat` and the batching mode, once, into formatter names."""
+"""Resolution of `output_formatter`, `tgi_compat` and the batching mode into formatter names."""
 
 from dataclasses import dataclass
 
@@ -11,15 +11,15 @@ CHAT_FORMS = {"json": "lmi_chat", "jsonlines": "lmi_chat_jsonlines", "sse": "lmi
 
 @dataclass(frozen=True, slots=True)
 class FormatterNames:
-    """What writes LMI answers: whole ones and those that a client asked to stream."""
+    """The names of the formatters of LMI answers, whole and streamed."""
 
     whole: str
     stream: str
-    everywhere: bool = False  # also where a dialect has a form of its own
+    everywhere: bool = False  # use them even where a dialect has a form of its own
 
 
 def resolve(options: RequestProperties) -> FormatterNames:
-    """The formatter names for a model; a name that is set writes every answer, streams and whole ones alike."""
+    """Return a model's formatter names; a configured name applies to whole and streamed answers alike."""
     if options.dynamic_batching:
         return _dynamic(options)
     stream = options.output_formatter or ("sse" if options.tgi_compat else "jsonlines")
@@ -30,9 +30,9 @@ def resolve(options: RequestProperties) -> FormatterNames:
 
 
 def resolve_chat(options: RequestProperties) -> FormatterNames:
-    """What writes answers in the LMI chat schema; a name that is set takes the place of OpenAI's form too.
+    """Return the formatter names for the LMI chat schema; a configured name replaces OpenAI's form too.
 
-    But for `sse`, which OpenAI's streams are already.
+    The exception is `sse`, the framing of OpenAI's streams already.
     """
     chosen = options.output_formatter or "jsonlines"
     stream = CHAT_FORMS.get(chosen, chosen)
@@ -41,7 +41,7 @@ def resolve_chat(options: RequestProperties) -> FormatterNames:
 
 
 def _dynamic(options: RequestProperties) -> FormatterNames:
-    """The dynamic-batch schema has one form of whole answer and one of stream."""
+    """Return the names for the dynamic-batch schema, which has one form each of whole answers and streams."""
     if options.tgi_compat:
         raise ConfigurationError(
             "option.tgi_compat=true needs rolling batch: remove it, or option.rolling_batch=disable"

@@ -23,14 +23,14 @@ class Entry(NamedTuple):
 
 
 def parse(text: str, source: str = "serving.properties") -> list[Entry]:
-    """Every entry in order, repeated keys included; `source` is the name that an error gives the text."""
+    """Return every entry in order, including repeated keys; errors call the text `source`."""
     return list(_entries(text.removeprefix("\ufeff"), source))
 
 
 def _entries(text: str, source: str) -> Iterator[Entry]:
     for number, line in _logical_lines(text):
         match = _ENTRY.fullmatch(line)
-        assert match is not None  # continuation took a last lone backslash away: nothing is left that cannot match
+        assert match is not None  # a final lone backslash is already removed
         try:
             yield Entry(_unescape(match[1]), _unescape(match[2]), number)
         except ValueError as error:
@@ -38,7 +38,7 @@ def _entries(text: str, source: str) -> Iterator[Entry]:
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Lines without comments, continued ones joined, each with the number of its first line."""
+    """Yield lines without comments, with continued lines joined, each with the number of its first line."""
     start, joined = 0, ""
     for number, natural_line in enumerate(_LINE_END.split(text), 1):
         line = natural_line.lstrip(_BLANKS)
@@ -62,7 +62,7 @@ def _ends_in_lone_backslash(line: str) -> bool:
 def _unescape(text: str) -> str:
     unescaped = _ESCAPE.sub(_character, text)
     try:
-        # Two escapes may be the halves of one character, as Java's strings are UTF-16.
+        # Two escapes may form one character's surrogate pair, as Java's strings are UTF-16.
         return unescaped.encode("utf-16-le", "surrogatepass").decode("utf-16-le")
     except UnicodeDecodeError:
         raise ValueError(f"Half of a surrogate pair stands alone. Given: {text}") from None

@@ -1,4 +1,4 @@
-"""Keys that DJLServing and its containers know and that mean nothing here, each with the reason."""
+"""Keys of DJLServing and its containers that have no effect here, each with the reason."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""Finds the model directories under a path."""
+"""Search for model directories under a path."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,13 +15,13 @@ def is_model_directory(path: Path) -> bool:
 
 
 def model_variable(environment: Mapping[str, str]) -> str | None:
-    """The name of the variable that names a model, where one does; `OPTION_*` may be in any case."""
+    """Return the environment variable that names a model, if any; `OPTION_*` may be in any case."""
     given = {name.upper() if name.startswith("OPTION_") else name: name for name, value in environment.items() if value}
     return next((given[name] for name in MODEL_VARIABLES if name in given), None)
 
 
 def find_model_directories(path: Path, environment: Mapping[str, str]) -> dict[str, Path]:
-    """Model directories by model name: the path itself, or, for a model store, its sub-folders.
+    """Return model directories by model name: the path itself or, for a model store, its sub-folders.
 
     A directory without files is a model too when the environment names one (`HF_MODEL_ID`, `OPTION_MODEL_ID`).
     """

@@ -1,4 +1,4 @@
-"""Where a model's weights are."""
+"""The location of a model's weights."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from lmi_core.remote.location import S3Location, is_hub_id, is_s3
 def model_source(directory: Path, properties: ModelProperties) -> str:
     """Return a folder's path, an `s3://` URL or a hub id.
 
-    Without `option.model_id` the model directory itself holds the weights. Raises ConfigurationError.
+    Without `option.model_id` the model directory itself holds the weights. Raise ConfigurationError if it has none.
     """
     model_id = properties.model_id
     if model_id is None:
@@ -38,5 +38,5 @@ def model_source(directory: Path, properties: ModelProperties) -> str:
 
 
 def is_on_hub(source: str) -> bool:
-    """Whether the source of a model can only be a hub id, as there is no such folder or file."""
+    """Return whether a model's source must be a hub id, as no such folder or file exists."""
     return is_hub_id(source) and not Path(source).exists()

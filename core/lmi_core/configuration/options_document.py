@@ -1,4 +1,4 @@
-"""The declared keys as documents: an example `serving.properties`, and tables for `docs/options.md`."""
+"""Documentation of the declared keys: an example `serving.properties`, and the tables of `docs/options.md`."""
 
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -27,7 +27,7 @@ _TABLE_HEADING = """\
 
 
 def example(types: Mapping[str, type[Properties]]) -> str:
-    """A `serving.properties` that changes nothing until a line of it is uncommented."""
+    """Return a `serving.properties` with every key commented out at its default."""
     return _EXAMPLE_HEADING + "".join(
         f"\n# == {section} ==\n" + "".join(f"\n# {key.help}\n#{key.key}={key.default}\n" for key in keys)
         for section, keys in _sections(types)
@@ -41,7 +41,7 @@ def markdown(types: Mapping[str, type[Properties]]) -> str:
 
 
 def _sections(types: Mapping[str, type[Properties]]) -> Iterator[tuple[str, list[DeclaredKey]]]:
-    """What each type adds or changes: a key that it inherits unchanged is shown once, in the section of its base."""
+    """Yield the keys that each type adds or changes; unchanged inherited ones appear only with its base."""
     for section, properties_type in types.items():
         bases = [base for base in types.values() if base is not properties_type and issubclass(properties_type, base)]
         inherited = {key for base in bases for key in declared(base)}

@@ -25,7 +25,7 @@ CacheSalt = Annotated[str, Field(min_length=1, max_length=128), AfterValidator(_
 
 
 class ExtendedParameters(GenerationParameters):
-    """What an engine with all of LMI's parameters takes. Fields may depend on those before them, not after."""
+    """The parameters of engines that support all of LMI's; a field's validation may use only earlier fields."""
 
     n: int = Field(1, ge=1, le=64, description="Sequences to answer with; more than 1 only without streaming.")
     best_of: int | None = Field(
@@ -109,7 +109,7 @@ class ExtendedParameters(GenerationParameters):
     def _not_too_deep(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
         try:
             orjson.dumps(value)
-        except TypeError:  # it reads deeper nesting than it writes
+        except TypeError:  # orjson reads deeper nesting than it writes
             raise ValueError("must be a JSON schema that is nested less deeply") from None
         return value
 
@@ -164,7 +164,7 @@ class ExtendedParameters(GenerationParameters):
         return self.prompt_logprobs or 0
 
 
-# A request's parameters before a backend has checked them; it may take fewer of these, or others.
+# A request's parameters before validation by a backend, which may support fewer, or others.
 ParametersObject = Annotated[
     dict[str, Any], WithJsonSchema(ExtendedParameters.model_json_schema() | {"additionalProperties": True})
 ]

@@ -1,4 +1,4 @@
-"""Under load, tokens of a stream gather before it is woken for them."""
+"""Output coalescing: under load, a stream wakes once for several tokens."""
 
 import asyncio
 from collections import deque
@@ -10,21 +10,21 @@ TICK = 0.005  # seconds
 
 
 class Gathering:
-    """Of all streams of an engine: the more there are, the longer each waits for its next tokens.
+    """The stream interval of an engine: the more streams run, the longer each waits for its next tokens.
 
     Most of what a token costs a server is to wake its stream and to write to its socket, and costs no more for several
     tokens at once. Few streams, and every stream's first and last tokens, do not wait.
     """
 
     def __init__(self, longest: float) -> None:
-        """`longest`: seconds; 0 is never."""
+        """Delay a stream by at most `longest` seconds; 0 disables it."""
         self._longest = longest
         self._streams = 0
-        self._waiting: deque[GatheringStream] = deque()  # about in the order in which they are due
+        self._waiting: deque[GatheringStream] = deque()  # roughly in the order in which they are due
 
     @contextmanager
     def stream(self) -> "Iterator[GatheringStream]":
-        """One stream more, for as long as it runs."""
+        """Count one more stream until the context ends."""
         self._streams += 1
         try:
             yield GatheringStream(self)
@@ -33,7 +33,7 @@ class Gathering:
 
     @property
     def delay(self) -> float:
-        """Seconds. None of less than a tick: looking for who is due costs something too."""
+        """Return the delay in seconds, 0 if below one tick, as checking for due streams has a cost too."""
         delay = min(self._longest, self._streams * SECONDS_PER_STREAM)
         return delay if delay >= TICK else 0.0
 
@@ -61,7 +61,7 @@ class GatheringStream:
         self._wait: asyncio.Future[None] | None = None
 
     async def wait(self) -> None:
-        """Until it is time to read again, or the stream's end is there."""
+        """Wait until the next read is due, or the stream has ended."""
         delay = self._gathering.delay
         if self._ended or not delay:
             return
@@ -72,7 +72,7 @@ class GatheringStream:
         await self._wait
 
     def end(self) -> None:
-        """The last tokens are there, to be read without further waits."""
+        """Mark the last tokens as arrived, so that no wait delays them."""
         self._ended = True
         self.wake()
 

@@ -7,12 +7,12 @@ T = TypeVar("T")
 
 
 class Hypotheses(Generic[T]):
-    """The best so far, no more than there are beams."""
+    """The best finished sequences so far, at most as many as beams."""
 
     def __init__(
         self, num_beams: int, length_penalty: float, early_stopping: bool | Literal["never"], longest: int
     ) -> None:
-        """`longest`: how many tokens a sequence can have at most."""
+        """Rank sequences of at most `longest` tokens."""
         self._num_beams = num_beams
         self._length_penalty = length_penalty
         self._early_stopping = early_stopping
@@ -21,16 +21,16 @@ class Hypotheses(Generic[T]):
 
     @property
     def best(self) -> list[T]:
-        """The best first."""
+        """Return the hypotheses, best first."""
         return [hypothesis for _, hypothesis in self._ranked]
 
     def add(self, hypothesis: T, score: float, length: int) -> None:
-        """`score`: the sum of its tokens' log probs."""
+        """Add a finished sequence, whose `score` is the sum of its tokens' log probs."""
         ranked = [*self._ranked, (self._normalized(score, length), hypothesis)]
         self._ranked = sorted(ranked, key=lambda item: -item[0])[: self._num_beams]
 
     def may_improve(self, score: float, length: int) -> bool:
-        """Whether the search is to go on, whose best unfinished beam has so many tokens and this score."""
+        """Return whether an unfinished beam of this score and length could still beat a finished one."""
         if len(self._ranked) < self._num_beams:
             return True
         if self._early_stopping is True:

@@ -2,7 +2,7 @@
 
 import logging
 
-LOG_LEVEL_VARIABLE = "LMI_LOG_LEVEL"  # tells workers the server's level
+LOG_LEVEL_VARIABLE = "LMI_LOG_LEVEL"  # passes the server's level to workers
 FORMAT = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
 
 

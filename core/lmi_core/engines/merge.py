@@ -1,4 +1,4 @@
-"""Several streams of steps as one."""
+"""Merging of several streams of steps."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
@@ -9,11 +9,11 @@ from lmi_core.backend import Backend
 from lmi_core.generation import GenerationStep
 from lmi_core.request import ValidRequest
 
-IndexedStep = tuple[int, GenerationStep]  # the index of the stream that it is of
+IndexedStep = tuple[int, GenerationStep]  # the index of its stream
 
 
 def generate_all(backend: Backend[Any], requests: Sequence[ValidRequest]) -> AsyncGenerator[GenerationStep, None]:
-    """Yield the steps of a call's prompts, each of which says whose it is. Closing it aborts every request."""
+    """Yield the steps of a call's prompts with `prompt_index` set; closing the generator aborts every request."""
     streams = [backend.generate(request) for request in requests]
     return streams[0] if len(streams) == 1 else merge_prompts(streams)
 
@@ -55,7 +55,7 @@ async def _pump(
         async with aclosing(stream):
             async for step in stream:
                 queue.put_nowait((index, step))
-    except BaseException as error:  # also a stream that cancels itself, or the consumer would wait for ever
+    except BaseException as error:  # even for a stream that cancels itself: otherwise the consumer would wait forever
         queue.put_nowait(error)
     else:
         queue.put_nowait(None)

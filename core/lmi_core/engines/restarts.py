@@ -1,4 +1,4 @@
-"""How what died is started again: a few times in a row, after longer and longer waits."""
+"""Restarts of dead processes: a few in a row, after increasing delays."""
 
 import asyncio
 import logging
@@ -9,7 +9,7 @@ from lmi_core.errors import ConfigurationError
 
 logger = logging.getLogger(__name__)
 
-FIRST_DELAY = 0.5  # seconds; doubled with each restart in a row
+FIRST_DELAY = 0.5  # seconds, doubled with each restart in a row
 LONGEST_DELAY = 30.0
 
 T = TypeVar("T")
@@ -27,15 +27,15 @@ class Restarts:
 
     @property
     def reason(self) -> str:
-        """Why it is given up."""
+        """The reason for giving up, for people."""
         return f"{self._what} died, and is given up after {self._threshold} restarts in a row (retry_threshold)"
 
     def worked(self) -> None:
-        """Begin a new row: what was started again has done its work."""
+        """Reset the count, as the restarted process has done its work."""
         self._left = self._threshold
 
     async def attempt(self, start: Callable[[], Awaitable[T]]) -> T | None:
-        """Start it anew; return what `start` returned, or None once all restarts that are allowed came to nothing."""
+        """Call `start` until it succeeds and return its result, or None once every allowed restart has failed."""
         delay = 0.0 if self._at_once else FIRST_DELAY
         while self._left > 0:
             self._left -= 1
@@ -51,6 +51,6 @@ class Restarts:
         return None
 
     def give_up(self) -> None:
-        """Log why it is given up, and wake who waits for `given_up`."""
+        """Log the reason, and set `given_up`."""
         logger.critical(self.reason)
         self.given_up.set()

@@ -1,4 +1,4 @@
-"""Structural tags: which parts of an answer a guide holds for, in xgrammar's form and in vLLM's older one."""
+"""Structural tags, which apply a grammar to parts of an answer, in xgrammar's form and vLLM's older one."""
 
 import re
 from typing import Annotated, Any
@@ -9,12 +9,12 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 JsonObject = dict[str, Any]
 
 ANY_JSON: JsonObject = {}
-# What xgrammar's messages begin with: where it found a mistake, and the expression that did.
+# The prefix of xgrammar's messages: the place in its sources, and the failed expression.
 SOURCE_PLACE = re.compile(r"^\[[\d:]+\] \S+:\d+: (?:Check failed: .*? is false: )?")
 
 
 class Structure(BaseModel):
-    """One tag of the older form."""
+    """One tag of vLLM's older form."""
 
     model_config = ConfigDict(extra="ignore", strict=True)
 
@@ -30,7 +30,7 @@ class Structure(BaseModel):
 
 
 class OlderForm(BaseModel):
-    """Text that is free but for these tags, each of which begins with a trigger."""
+    """vLLM's older form: free text with tags, each beginning with a trigger."""
 
     model_config = ConfigDict(extra="ignore", strict=True)
 
@@ -44,7 +44,7 @@ class OlderForm(BaseModel):
 
 
 def read_structural_tag(given: object) -> object:
-    """Return xgrammar's form of a tag, which may be given as text, or in the older form. Raises ValueError."""
+    """Return xgrammar's form of a tag given as JSON text or in the older form. Raise ValueError where it is neither."""
     tag = _read(given) if isinstance(given, str) else given
     if not isinstance(tag, dict):
         raise ValueError("must be a structural tag, as an object or as its text")
@@ -63,7 +63,7 @@ StructuralTag = Annotated[JsonObject, BeforeValidator(read_structural_tag, json_
 
 
 def grammar_mistake(error: Exception) -> str:
-    """Return what xgrammar says is wrong with a grammar, without the place in its sources."""
+    """Return xgrammar's message about a wrong grammar, without the place in its sources."""
     return SOURCE_PLACE.sub("", str(error)).strip().partition("\n")[0]
 
 
@@ -86,5 +86,5 @@ def _older_format(tag: JsonObject) -> JsonObject:
 def _check_depth(form: JsonObject) -> None:
     try:
         orjson.dumps(form)
-    except TypeError:  # it reads deeper nesting than it writes
+    except TypeError:  # orjson reads deeper nesting than it writes
         raise ValueError("must be a structural tag that is nested less deeply") from None

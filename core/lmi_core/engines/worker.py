@@ -1,4 +1,4 @@
-"""A child process that holds an engine: what crashes or hogs the interpreter there does not take the server along.
+"""A child process for an engine, which may crash or block its interpreter without affecting the server.
 
 Parent and child exchange whole messages (bytes) over one ZeroMQ pair. `python -m lmi_core.engines.worker` is the child.
 """
@@ -22,11 +22,11 @@ from lmi_core.engines.logs import LOG_LEVEL_VARIABLE, configure_logging
 
 logger = logging.getLogger(__name__)
 
-STOP_SECONDS = 5.0  # a worker that was asked to stop and has not by then is killed
+STOP_SECONDS = 5.0  # seconds after which a worker that was asked to stop is killed
 
 
 class WorkerDied(Exception):
-    """The child ended; `exit_code` is negative for a signal, as in `subprocess`."""
+    """The child process ended; `exit_code` is negative for a signal, as in `subprocess`."""
 
     def __init__(self, exit_code: int) -> None:
         super().__init__(f"the worker ended with exit code {exit_code}")
@@ -34,7 +34,7 @@ class WorkerDied(Exception):
 
 
 class Channel:
-    """The child's end."""
+    """The child's end of the connection."""
 
     def __init__(self, address: str) -> None:
         self._context = zmq.Context()
@@ -57,7 +57,7 @@ class Channel:
             return None
 
     def asynchronous(self) -> zmq.asyncio.Socket:
-        """Return this end for the running event loop; from then on it alone is to be used."""
+        """Return a socket for the running event loop, after which only that may be used."""
         return zmq.asyncio.Socket.shadow(self._socket)
 
     def close(self) -> None:
@@ -66,10 +66,10 @@ class Channel:
 
 
 class Worker:
-    """The parent's end of one child process, which runs `target` ("package.module:function")."""
+    """The parent's end of a child process that runs `target` ("package.module:function")."""
 
     def __init__(self, target: str, environment: Mapping[str, str] | None = None, python: str | None = None) -> None:
-        """`environment` gives way to variables that are set already. `python`: another interpreter than this one."""
+        """Start the child with defaults for its `environment`, and with another `python` interpreter if given."""
         self._target = target
         self._python = python or sys.executable
         self._environment = {**(environment or {}), **os.environ}
@@ -98,11 +98,11 @@ class Worker:
         return self._process.pid if self._process else None
 
     def send(self, message: bytes) -> None:
-        """Send a message, once the child has sent one. Never waits: the model's queue bounds what is in flight."""
+        """Send a message, after the child has sent one, without waiting: the model's queue bounds those in flight."""
         cast("asyncio.Future[object]", self._socket.send(message, zmq.NOBLOCK)).result()
 
     async def receive(self) -> bytes:
-        """Wait for the next message; raise WorkerDied when the child is gone and nothing of it is left to read."""
+        """Return the next message. Raise WorkerDied once the child is gone and every message is read."""
         assert self._exited is not None, "start() comes first"
         received = asyncio.ensure_future(self._socket.recv())
         await asyncio.wait({received, self._exited}, return_when=asyncio.FIRST_COMPLETED)
@@ -112,7 +112,7 @@ class Worker:
         raise WorkerDied(self._exited.result())
 
     async def stop(self) -> None:
-        """End the child. Where this was cancelled it is to be called again."""
+        """End the child; call it again if it was cancelled."""
         if self._process is not None and self._exited is not None:
             with contextlib.suppress(ProcessLookupError):
                 self._process.terminate()

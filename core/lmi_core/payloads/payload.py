@@ -1,4 +1,4 @@
-"""Request bodies to typed payloads."""
+"""Parsing of request bodies into typed payloads."""
 
 from collections.abc import Mapping
 from typing import Any, TypeVar
@@ -16,7 +16,7 @@ M = TypeVar("M", bound=BaseModel)
 
 
 def read_json(body: bytes, what: str = "the body") -> Any:
-    """Parse a JSON text. Raise InvalidPayload."""
+    """Parse a JSON text. Raise InvalidPayload where it is not JSON."""
     try:
         return orjson.loads(body)
     except orjson.JSONDecodeError as error:
@@ -24,29 +24,29 @@ def read_json(body: bytes, what: str = "the body") -> Any:
 
 
 def read_object(body: bytes, what: str = "the body") -> dict[str, Any]:
-    """Parse a JSON text that is an object. Raise InvalidPayload."""
+    """Parse a JSON object. Raise InvalidPayload where the text is anything else."""
     return check_object(read_json(body, what), what)
 
 
 def check_object(value: object, what: str = "the body") -> dict[str, Any]:
-    """Return a JSON value that is an object. Raise InvalidPayload for any other."""
+    """Return the value if it is a JSON object. Raise InvalidPayload for any other."""
     if not isinstance(value, dict):
         raise InvalidPayload(f"{what} must be a JSON object. Given: {shown(value)}")
     return value
 
 
 def may_have(body: bytes, field: str) -> bool:
-    """Return whether a JSON body may have a field of that name, without reading it: names may be written in escapes."""
+    """Return whether a JSON body may contain the field's name, plain or in escapes, without parsing it."""
     return f'"{field}"'.encode() in body or b"\\u" in body
 
 
 def read_payload(body: bytes, payload_type: type[M]) -> M:
-    """Parse a body and check it. Raise InvalidPayload, naming the field, its bound and the value given."""
+    """Parse and validate a body. Raise InvalidPayload, naming the field, its bound and the value given."""
     return check_payload(read_object(body), payload_type)
 
 
 def check_payload(payload: Mapping[str, Any], payload_type: type[M]) -> M:
-    """Check a JSON object. Raise InvalidPayload, naming the field, its bound and the value given."""
+    """Validate a JSON object. Raise InvalidPayload, naming the field, its bound and the value given."""
     try:
         return payload_type.model_validate(payload)
     except ValidationError as error:
@@ -59,13 +59,13 @@ def explain(
     owner: str = "this request",
     names: Mapping[str, str] | None = None,
 ) -> str:
-    """Return the first thing that is wrong, in one sentence for the person who wrote the request.
+    """Return a sentence about the first error, with the field under the name that the client used.
 
-    `names` has the person's own names of fields; "" leaves out the name of an object that the person did not write.
+    `names` has the client's own names of fields; "" leaves out the name of an object that the client did not write.
     """
     first = error.errors(include_url=False)[0]
     name = ".".join(filter(None, ((names or {}).get(str(part), str(part)) for part in first["loc"])))
-    if not name:  # a rule about several fields, which names them itself
+    if not name:  # an error of a validator that names its fields itself
         return _bound(first)
     if first["type"] == "missing":
         return f"`{name}` is required"
@@ -75,15 +75,15 @@ def explain(
 
 
 def _bound(error: ErrorDetails) -> str:
-    """Return what follows the field's name: pydantic's "... should ..." as a "must ...", or a validator's own words."""
+    """Return what must hold for the field: pydantic's "... should ..." as "must ...", or a validator's own words."""
     if error["type"] == "value_error":
         return error["msg"].removeprefix("Value error, ")
-    bound = error["msg"].partition(" after validation")[0]  # of lists, and followed by their length, which is shown
+    bound = error["msg"].partition(" after validation")[0]  # of lists; the length that follows is shown anyway
     return "must" + bound.partition(" should")[2] if " should" in bound else bound
 
 
 def shown(value: object) -> str:
-    """Return a value for an error message, cut short when it is long."""
+    """Return a value as text for an error message, truncated if long."""
     try:
         text = repr(value)
     except RecursionError:

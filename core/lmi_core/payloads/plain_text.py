@@ -1,4 +1,4 @@
-"""Request bodies that are a text, and no JSON."""
+"""Request bodies of plain text."""
 
 from codecs import lookup
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from lmi_core.errors import InvalidPayload
 from lmi_core.payloads.payload import shown
 
 CONTENT_TYPE = "Content-Type"
-# By Python's names of codecs. Others that Python knows are slow, or decode to half characters.
+# By Python's codec names. Python's other codecs are slow, or decode to lone surrogates.
 CHARSETS = {
     "utf-8": "utf-8",
     "ascii": "us-ascii",
@@ -19,12 +19,12 @@ CHARSETS = {
 
 
 def is_plain_text(headers: Mapping[str, str]) -> bool:
-    """Return whether the Content-Type says that the body is a text."""
+    """Return whether the Content-Type is text/plain."""
     return headers.get(CONTENT_TYPE, "").partition(";")[0].strip().lower() == "text/plain"
 
 
 def read_plain_text(body: bytes, headers: Mapping[str, str]) -> str:
-    """Decode the body from the charset that its Content-Type names, or from UTF-8. Raises InvalidPayload."""
+    """Decode the body from the charset in its Content-Type, by default UTF-8. Raise InvalidPayload where it cannot."""
     message = Message()
     message[CONTENT_TYPE] = headers[CONTENT_TYPE]
     charset = message.get_content_charset() or "utf-8"

@@ -1,4 +1,4 @@
-"""Request parameters that nobody here knows: dropped, reported once in the log, and listed in the answer's header."""
+"""Unknown request parameters, which are dropped, logged once, and listed in a header of the answer."""
 
 import logging
 import re
@@ -17,12 +17,12 @@ from lmi_core.request import GenerationRequest
 
 logger = logging.getLogger(__name__)
 
-MAX_REPORTED_NAMES = 200  # for each model: a client that makes names up must not fill the log, nor the memory
-MAX_LISTED_NAMES = 20  # in one header
+MAX_REPORTED_NAMES = 200  # per model: made-up names must fill neither the log nor the memory
+MAX_LISTED_NAMES = 20  # names in one header
 MAX_NAME_LENGTH = 60
-UNSAFE = re.compile(r"[^\w!#$%&'*+.^`|~\[\]-]", re.ASCII)  # in a header's list of names, and in a line of the log
+UNSAFE = re.compile(r"[^\w!#$%&'*+.^`|~\[\]-]", re.ASCII)  # characters of a name in the header and in the log
 
-# Parameters that LMI or TGI has, and a backend may lack, with what asks for nothing; null never does.
+# Parameters of LMI or TGI that a backend may lack, with their neutral values; null is always neutral.
 NEUTRAL: Final[Mapping[str, Any]] = {
     **{name: field.default for name, field in ExtendedParameters.model_fields.items()},
     "best_of": 1,
@@ -34,16 +34,17 @@ NEUTRAL: Final[Mapping[str, Any]] = {
     "watermark": False,  # TGI's
     "vllm_fields": {},
 }
-# A backend that lacks one of these would answer something else than what was asked for.
+# A backend that ignored one of these would answer something else than the client asked for.
 KNOWN = ExtendedParameters.model_fields.keys() - {"cache_salt"} | {"stop", "vllm_fields"}
 
 
 def drop_unknown(
     request: GenerationRequest, backend: Backend[Any], strict: bool
 ) -> tuple[GenerationRequest, tuple[str, ...]]:
-    """Return the request with what its backend takes or has to refuse, and the client's names of what was dropped.
+    """Return the request without unknown parameters, and the client's names of those reported as dropped.
 
-    Parameters that ask for nothing are dropped without a word; where strict, no others are. Raises InvalidParameter.
+    Neutral values are dropped silently and, if strict, nothing else is. Raise InvalidParameter for a parameter whose
+    loss would change the answer.
     """
     foreign = request.parameters.keys() - field_names(backend.parameters_type)
     if not foreign or backend.parameters_type.model_config.get("extra") == "allow":
@@ -61,7 +62,7 @@ def drop_unknown(
 
 
 def is_neutral(name: str, value: object) -> bool:
-    """Return whether a known parameter's value asks for nothing. Booleans are no numbers here."""
+    """Return whether a known parameter's value has no effect; booleans do not count as numbers."""
     if name not in NEUTRAL:
         return False
     neutral = NEUTRAL[name]
@@ -69,7 +70,7 @@ def is_neutral(name: str, value: object) -> bool:
 
 
 def names_of(payloads: Iterable[type[BaseModel]]) -> set[str]:
-    """Return the names of the fields of payload types, and of the objects in them."""
+    """Return the field names of payload types and of their nested objects."""
     found: set[str] = set()
     for payload in payloads:
         found |= field_names(payload)
@@ -81,26 +82,26 @@ def names_of(payloads: Iterable[type[BaseModel]]) -> set[str]:
 
 
 def ignored_header(names: Iterable[str]) -> str:
-    """Write the names as one header value: each once, cut short, with `?` for what a header cannot hold."""
+    """Return the names as one header value: each once, truncated, with `?` for characters not allowed there."""
     shown = list(dict.fromkeys(shown_name(name) for name in names))
     more = [f"...{len(shown) - MAX_LISTED_NAMES}-more"] if len(shown) > MAX_LISTED_NAMES else []
     return ", ".join(shown[:MAX_LISTED_NAMES] + more)
 
 
 def shown_name(name: str) -> str:
-    """Make a client's name of a parameter safe in a header and in the log."""
+    """Return a client's parameter name in a form that is safe in a header and in the log."""
     return UNSAFE.sub("?", name[:MAX_NAME_LENGTH]) + ("..." if len(name) > MAX_NAME_LENGTH else "") or "?"
 
 
 class IgnoredParameters:
-    """A log of the parameters that a model's requests give in vain: each name once, and a bounded number of names."""
+    """A log of the parameters that a model's requests had dropped: each name once, up to a maximum number."""
 
     def __init__(self, model: str) -> None:
         self._model = model
         self._reported: set[str] = set()
 
     def report(self, names: Iterable[str], known: Callable[[], Iterable[str]]) -> None:
-        """Log the names that are new; `known` gives those that one of them may be a misspelling of."""
+        """Log the names not logged before, with a suggestion from `known` for likely misspellings."""
         for name in dict.fromkeys(shown_name(name) for name in names):
             if name in self._reported or len(self._reported) >= MAX_REPORTED_NAMES:
                 continue

@@ -19,13 +19,13 @@ _NO_SESSIONS = "there are no sessions of generating requests"
 _ADAPTER = re.compile(r"[Aa]dapt[eo]r|ADAPT[EO]R|(?:^|[^A-Za-z])lora|L(?:ora|ORA|oRA)")  # but not `exploration`
 _SESSION = frozenset({"requesttype", "session", "session_id", "sessionid"})
 
-MAX_NAMES_COMPARED = 50  # with the name of a field that is missing: a body may hold very many
+MAX_NAMES_COMPARED = 50  # unknown names compared with a missing field's; a body may hold very many
 
 M = TypeVar("M", bound=BaseModel)
 
 
 class TolerantPayload(BaseModel):
-    """A body, or an object in one, to be read by `take_known`: its JSON schema allows further fields."""
+    """A body, or an object in one, for `take_known`; its JSON schema allows additional fields."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -37,14 +37,14 @@ class TolerantPayload(BaseModel):
 
 
 def read_known(body: bytes, payload_type: type[M], strict: bool) -> tuple[M, tuple[str, ...]]:
-    """Do what `take_known` does with the JSON object in a body."""
+    """Parse a body, and read its JSON object as `take_known` does."""
     return take_known(read_object(body), payload_type, strict)
 
 
 def take_known(payload: Mapping[str, Any], payload_type: type[M], strict: bool) -> tuple[M, tuple[str, ...]]:
-    """Return the payload, and the names that were dropped as the type has no such field; where strict, they are errors.
+    """Return the payload, and the names of the unknown fields that were dropped; if strict, they are errors.
 
-    Raises InvalidPayload, always for a name that must not be dropped.
+    Raise InvalidPayload for an invalid field, and for one whose loss would change the answer.
     """
     known, unknown = drop_unknown_fields(payload, payload_type, strict)
     try:
@@ -56,7 +56,10 @@ def take_known(payload: Mapping[str, Any], payload_type: type[M], strict: bool) 
 def drop_unknown_fields(
     payload: Mapping[str, Any], payload_type: type[BaseModel], strict: bool
 ) -> tuple[Mapping[str, Any], tuple[str, ...]]:
-    """Return the fields that the type has, and the names of the others; where strict, all. Raises InvalidPayload."""
+    """Return the type's fields and the names of the others; if strict, keep all.
+
+    Raise InvalidPayload for an unknown field whose loss would change the answer.
+    """
     unknown = payload.keys() - field_names(payload_type)
     for name in unknown:
         if payload[name] is not None and (instead := never_dropped(name)):
@@ -68,7 +71,7 @@ def drop_unknown_fields(
 
 
 def never_dropped(name: str) -> str | None:
-    """Return what to do instead of giving a field whose loss would change the answer; None for any other field."""
+    """Return the advice for a field whose loss would change the answer, or None for any other field."""
     if seems_to_name_an_adapter(name):
         return _NAME_IT
     if name == "output_formatter":
@@ -77,19 +80,19 @@ def never_dropped(name: str) -> str | None:
 
 
 def seems_to_name_an_adapter(name: str) -> bool:
-    """Return whether a name may be meant for an adapter's."""
+    """Return whether a field's name seems meant to select an adapter."""
     return _ADAPTER.search(name) is not None
 
 
 @cache
 def field_names(payload_type: type[BaseModel]) -> frozenset[str]:
-    """Return every name that a payload may give the type's fields."""
+    """Return every name of the type's fields, including aliases."""
     aliases = {field.alias for field in payload_type.model_fields.values() if field.alias is not None}
     return frozenset(aliases | payload_type.model_fields.keys())
 
 
 def _misspelt(error: ValidationError, unknown: tuple[str, ...]) -> str:
-    """Return a hint at the unknown name that may be meant for a missing field, or ""."""
+    """Return a hint at an unknown name that may be a misspelt missing field, or ""."""
     first = error.errors(include_url=False)[0]
     if first["type"] != "missing":
         return ""

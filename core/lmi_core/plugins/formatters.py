@@ -1,4 +1,4 @@
-"""Names to output formatters: to those that write any answer, and to those that write chats' alone."""
+"""The registry of output formatters: those of any answer, and those of chats only."""
 
 from inspect import Parameter, signature
 
@@ -11,14 +11,14 @@ VARIADIC = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
 
 
 class FormatterRegistry(Registry[OutputFormatter]):
-    """Output formatters that an option may name, so that a name is all that creating one needs."""
+    """The output formatters that an option may name, each created without arguments."""
 
     def __init__(self) -> None:
         super().__init__("output formatter", OutputFormatter)
         self.of_chats: Registry[ChatFormatter] = Registry("chat formatter", ChatFormatter)
 
     def register(self, plugin: type[OutputFormatter]) -> None:
-        """Raise PluginError for a name that is taken, and for a class that needs arguments."""
+        """Register a formatter class. Raise PluginError for a taken name, or a constructor that needs arguments."""
         if isinstance(plugin, type) and issubclass(plugin, ChatFormatter):
             self.of_chats.register(plugin)
             return
@@ -27,16 +27,16 @@ class FormatterRegistry(Registry[OutputFormatter]):
         super().register(plugin)
 
     def require(self, name: str, *, chat: bool) -> None:
-        """Raise PluginError where no formatter of that name can write an answer, or a chat's."""
+        """Raise PluginError unless a formatter of that name can write an answer, or a chat's if `chat`."""
         if not (chat and name in self.of_chats):
             self.get(name)
 
     def create(self, name: str) -> OutputFormatter:
-        """Raise PluginError where no plugin registers the name."""
+        """Create the output formatter of that name. Raise PluginError where no plugin registers it."""
         return self.get(name)()
 
     def create_for_chat(self, name: str, answer: ChatAnswer) -> OutputFormatter:
-        """Create the formatter of chats by that name, or the one that writes any answer."""
+        """Create the chat formatter of that name or, without one, the output formatter."""
         return self.of_chats.get(name)(answer) if name in self.of_chats else self.create(name)
 
 

@@ -1,4 +1,4 @@
-"""Finds plugins and registers what they add. Built by a function and passed on; there is no global manager."""
+"""Discovery and registration of plugins, without a global plugin manager."""
 
 import importlib
 import importlib.util
@@ -53,7 +53,7 @@ BUILTIN_PLUGINS = (
 
 @dataclass(frozen=True)
 class Plugins:
-    """Everything that plugins added."""
+    """The registries of everything that plugins add."""
 
     backends: Registry[Backend[Any]] = field(default_factory=lambda: Registry("backend", Backend))
     formatters: FormatterRegistry = field(default_factory=FormatterRegistry)
@@ -61,7 +61,7 @@ class Plugins:
     formatter_functions: dict[str, FormatterFunction] = field(default_factory=dict)
 
     def register_formatter(self, formatter: type[OutputFormatter] | Callable[..., Any]) -> None:
-        """Register a class, or a function as `model.py` may have it. Raise PluginError."""
+        """Register a class, or a function as in `model.py`. Raise PluginError for a taken name or a wrong signature."""
         if isinstance(formatter, type) or not callable(formatter):
             self.formatters.register(formatter)
             return
@@ -71,7 +71,7 @@ class Plugins:
         self.formatter_functions[function.name] = function
 
     def custom_formatters(self, name: str | None) -> dict[str, CustomOutput]:
-        """Return what plugins of others write answers with on every route; classes do so if they are named."""
+        """Return the third-party formatters that write answers on every route: all functions, and the named class."""
         found: dict[str, CustomOutput] = {**self.formatter_functions}
         if name in self.formatters and (named := self.formatters.get(str(name))).__module__ not in BUILTIN_PLUGINS:
             found[str(name)] = named
@@ -81,7 +81,7 @@ class Plugins:
 def load_plugins(plugins_directory: Path | None = None, modules: Iterable[object] = ()) -> Plugins:
     """Load the built-ins, the entry-point group `lmi`, `plugins_directory`, and `modules` (objects with hooks).
 
-    Raise PluginError for one that cannot be imported, that implements an unknown hook, or that takes a taken name.
+    Raise PluginError for one that cannot be imported, implements an unknown hook, or registers a taken name.
     """
     manager = pluggy.PluginManager(ENTRY_POINT_GROUP)
     manager.add_hookspecs(hookspecs)
@@ -103,7 +103,7 @@ def _plugin_files(directory: Path) -> list[Path]:
 
 
 def import_file(path: Path) -> ModuleType:
-    """Import a Python file under a name of its own, so that no two files can collide."""
+    """Import a Python file under a unique module name, so that files of one name do not collide."""
     name = f"{FILE_MODULE_PREFIX}{path.stem}_{abs(hash(path.resolve())):x}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
@@ -117,7 +117,7 @@ def import_file(path: Path) -> ModuleType:
 def _import(load: Callable[[], object], what: str) -> object:
     try:
         return load()
-    except (Exception, SystemExit) as error:  # whatever a plugin's own code raises
+    except (Exception, SystemExit) as error:  # a plugin's own code may raise anything
         raise PluginError(f"the plugin {what} cannot be imported: {type(error).__name__}: {error}") from error
 
 

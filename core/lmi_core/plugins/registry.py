@@ -1,4 +1,4 @@
-"""Names to the plugin classes behind them."""
+"""The registry of plugin classes by name."""
 
 import sys
 from collections.abc import Iterator
@@ -14,11 +14,11 @@ class Named(Protocol):
 
 T = TypeVar("T", bound=Named)
 
-FILE_MODULE_PREFIX = "lmi_plugin_"  # of modules whose name says less than their file's
+FILE_MODULE_PREFIX = "lmi_plugin_"  # prefix of modules imported from files, which are named by their file
 
 
 def origin(plugin: object) -> str:
-    """Return where a plugin class or function was written: `module.Class`, or `file.py:Class`."""
+    """Return where a plugin class or function is defined: `module.Class`, or `file.py:Class`."""
     module, name = getattr(plugin, "__module__", None), getattr(plugin, "__qualname__", None)
     if module is None or name is None:
         return repr(plugin)
@@ -28,7 +28,7 @@ def origin(plugin: object) -> str:
 
 
 def _missing(plugin: type, base: type) -> list[str]:
-    """Return what the base declares for a subclass to give, and the plugin does not."""
+    """Return the attributes that the base requires and the plugin does not define."""
     origins: dict[str, object] = {name: get_origin(kind) for name, kind in base.__annotations__.items()}
     declared = [name for name, kind in origins.items() if kind is ClassVar]
     methods = getattr(plugin, "__abstractmethods__", ())
@@ -36,7 +36,7 @@ def _missing(plugin: type, base: type) -> list[str]:
 
 
 class Registry(Generic[T]):
-    """Classes of one kind by unique name."""
+    """A registry of one kind of plugin classes, by unique name."""
 
     def __init__(self, kind: str, base: type) -> None:
         self.kind = kind
@@ -68,5 +68,5 @@ class Registry(Generic[T]):
         return name in self._plugins
 
     def __iter__(self) -> Iterator[type[T]]:
-        """Yield each class once, also one that goes by several names."""
+        """Yield each class once, even if it has several names."""
         return iter(dict.fromkeys(self._plugins.values()))

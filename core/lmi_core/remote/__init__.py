@@ -1,1 +1,1 @@
-"""Models that lie elsewhere, in S3 or on the Hugging Face hub, and their copies on this host's disk."""
+"""Remote models, in S3 or on the Hugging Face hub, and their copies on this host's disk."""

@@ -1,15 +1,15 @@
-"""What keeps a remote model from being copied, beside what is wrong with its name."""
+"""The errors of copying a remote model, other than those in its name."""
 
 from lmi_core.errors import ConfigurationError
 
 
 class Unreachable(ConfigurationError):
-    """No answer over the network; a copy that is on this host already can be served."""
+    """The network gave no answer, so that only an existing copy on this host can be served."""
 
 
 class ChangedMeanwhile(Exception):
-    """An object was replaced or deleted while it was downloaded."""
+    """An object was replaced or deleted during its download."""
 
 
 class Cancelled(Exception):
-    """Somebody ended the download."""
+    """The download was cancelled."""

@@ -1,4 +1,4 @@
-"""Copies a remote model to this host, shows how far that is, and gives its folder."""
+"""Copying of remote models to this host, with a display of the progress."""
 
 import asyncio
 import contextlib
@@ -23,9 +23,9 @@ logger = logging.getLogger(__name__)
 
 
 def local_directory(source: str, environment: Mapping[str, str] = os.environ) -> Path:
-    """Return the folder of a path or an `s3://` URL; what a URL names is downloaded whole, or brought up to date.
+    """Return the folder of a path or an `s3://` URL, downloading or updating a URL's copy.
 
-    For code outside an event loop. Shows progress; raises ConfigurationError.
+    For code outside an event loop. Raise ConfigurationError where the URL is wrong or cannot be copied.
     """
     if not is_s3(source):
         return Path(source)
@@ -33,9 +33,9 @@ def local_directory(source: str, environment: Mapping[str, str] = os.environ) ->
 
 
 def cached_directory(source: str, environment: Mapping[str, str] = os.environ) -> Path:
-    """Return the folder of a path, or of an `s3://` URL that was downloaded before, without asking S3.
+    """Return the folder of a path, or of the existing copy of an `s3://` URL, without network access.
 
-    Raises ConfigurationError.
+    Raise ConfigurationError where the URL is invalid or there is no copy.
     """
     if not is_s3(source):
         return Path(source)
@@ -49,9 +49,9 @@ def cached_directory(source: str, environment: Mapping[str, str] = os.environ) -
 
 
 async def fetch(model: RemoteModel, environment: Mapping[str, str] = os.environ) -> Path:
-    """Return the folder of a whole copy on this host, which stays there while this process lives.
+    """Return the folder of a complete copy on this host, which is kept while this process lives.
 
-    Cancelling it ends the download at once; the next one goes on from there. Raises ConfigurationError.
+    Cancelling ends the download at once; the next call resumes it. Raise ConfigurationError where it cannot be copied.
     """
     downloads = download_folder(environment)
     while True:
@@ -61,7 +61,7 @@ async def fetch(model: RemoteModel, environment: Mapping[str, str] = os.environ)
 
 
 async def fetch_all(models: Mapping[str, RemoteModel]) -> dict[str, Path]:
-    """Return the folders of several models, fetched at the same time. Raises ConfigurationError."""
+    """Fetch several models concurrently, and return their folders. Raise ConfigurationError where one cannot be."""
     try:
         async with asyncio.TaskGroup() as group:
             tasks = {name: group.create_task(fetch(model)) for name, model in models.items()}
@@ -73,7 +73,7 @@ async def fetch_all(models: Mapping[str, RemoteModel]) -> dict[str, Path]:
 async def _run(job: Job) -> Path:
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-P", "-m", "lmi_core.remote.worker", msgspec.json.encode(job).decode()),
-        stdin=asyncio.subprocess.PIPE,  # which the worker sees end when this process is gone
+        stdin=asyncio.subprocess.PIPE,  # the worker sees it end when this process is gone
         stdout=asyncio.subprocess.PIPE,
         start_new_session=True,
     )

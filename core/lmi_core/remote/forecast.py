@@ -1,4 +1,4 @@
-"""What `lmi check` says of a remote model, without asking anyone over the network."""
+"""The report of `lmi check` on a remote model, without network access."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,7 +10,7 @@ from lmi_core.remote.space import in_words
 
 
 def forecast(model: RemoteModel, environment: Mapping[str, str]) -> str:
-    """Return where the model will be copied to, or what is there already."""
+    """Return a sentence about where the model will be copied to, or about the existing copy."""
     if not model.in_s3:
         return _hub_forecast(model)
     copies = Copies(model, download_folder(environment))

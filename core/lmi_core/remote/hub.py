@@ -1,4 +1,4 @@
-"""Makes a snapshot of a model on the Hugging Face hub, in the hub's own cache; runs in a process of its own."""
+"""Snapshots of models on the Hugging Face hub, in the hub's own cache; runs in the download process."""
 
 import threading
 from pathlib import Path
@@ -15,14 +15,14 @@ from lmi_core.remote.space import check_space
 if TYPE_CHECKING:
     from huggingface_hub.hf_api import ModelInfo
 
-SECONDS = 5.0  # for the first answer
+SECONDS = 5.0  # seconds to wait for the first answer
 THREADS = 8
 SPACE_VARIABLE = "HF_HOME"
 LOG_IN = "set HF_TOKEN to a token that may read it"
 
 
 def copy_from_hub(model: RemoteModel, report: Report) -> Path:
-    """Return the snapshot's folder. Raises ConfigurationError, OSError."""
+    """Download a snapshot, and return its folder. Raise ConfigurationError where it cannot be, or OSError."""
     from huggingface_hub.constants import HF_HUB_OFFLINE
 
     if HF_HUB_OFFLINE:
@@ -61,7 +61,7 @@ def _ask(model: RemoteModel) -> "ModelInfo":
     except errors.HfHubHTTPError as error:
         status = error.response.status_code if error.response is not None else "an error"
         raise Unreachable(f"the hub at {constants.ENDPOINT} answers with {status}") from error
-    except Exception as error:  # of the HTTP library, which is another one in each version of huggingface_hub
+    except Exception as error:  # of the HTTP library, which depends on the version of huggingface_hub
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise Unreachable(f"the hub at {constants.ENDPOINT} cannot be reached ({reason})") from error
 
@@ -94,7 +94,7 @@ def _files(info: "ModelInfo") -> list[RepositoryFile]:
 
 
 class _Fetching(threading.Thread):
-    """huggingface_hub at work, which says how far it is only to a terminal."""
+    """A running huggingface_hub download, measured from outside, as it reports progress only to a terminal."""
 
     def __init__(self, model: RemoteModel, info: "ModelInfo", paths: list[str]) -> None:
         super().__init__(daemon=True)
@@ -121,7 +121,7 @@ class _Fetching(threading.Thread):
         return not self.is_alive()
 
     def result(self) -> Path:
-        """Raises ConfigurationError."""
+        """Return the snapshot's folder. Raise ConfigurationError where the download failed."""
         if isinstance(self._result, OSError) and self._result.errno is not None:  # a full disk
             raise self._result
         if isinstance(self._result, BaseException):
@@ -131,12 +131,12 @@ class _Fetching(threading.Thread):
 
 
 def _as_pattern(path: str) -> str:
-    """The path for a matcher of patterns, which knows `*`, `?` and `[...]`."""
+    """Return a glob pattern that matches only this path."""
     return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in path)
 
 
 def _remember(snapshot: Path, revision: str) -> None:
-    """Note which commit a branch or tag was, as huggingface_hub does for a revision that it is given."""
+    """Record a branch's or tag's commit in the cache, as huggingface_hub does for a revision by name."""
     if revision == snapshot.name:
         return
     reference = snapshot.parents[1] / "refs" / revision

@@ -1,4 +1,4 @@
-"""What the hub's cache on this host has of a model."""
+"""The contents of the hub's cache on this host."""
 
 import json
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ INDEXES = ("*.safetensors.index.json", "*.bin.index.json")
 
 
 class RepositoryFile(NamedTuple):
-    """A file of a repository; its content lies in the cache by the name `blob`."""
+    """A file of a repository, with its content in the cache under the name `blob`."""
 
     path: str
     size: int
@@ -20,7 +20,7 @@ class RepositoryFile(NamedTuple):
 
 
 def bytes_there(repository: Path, snapshot: Path, files: Sequence[RepositoryFile]) -> int:
-    """Return how many bytes of the files are in the cache, also of those that are being downloaded."""
+    """Return how many bytes of the files are in the cache, including unfinished downloads."""
     unfinished: dict[str, int] = {}
     for path in (repository / "blobs").glob("*.incomplete"):
         name = path.name.partition(".")[0]
@@ -31,7 +31,7 @@ def bytes_there(repository: Path, snapshot: Path, files: Sequence[RepositoryFile
 
 
 def cached_snapshot(model: RemoteModel) -> Path | None:
-    """Return the folder of a snapshot that has all of its weights, without asking the hub."""
+    """Return the folder of a snapshot with all weights, or None, without network access."""
     from huggingface_hub import try_to_load_from_cache
 
     found = try_to_load_from_cache(model.source, "config.json", revision=model.revision)
@@ -42,7 +42,7 @@ def cached_snapshot(model: RemoteModel) -> Path | None:
 
 
 def has_weights(folder: Path) -> bool:
-    """Whether the folder has every file that an index names, or where there is no index, any weights."""
+    """Return whether the folder has every file of its weights' index or, without an index, any weights."""
     indexes = [path for pattern in INDEXES for path in folder.glob(pattern)]
     if indexes:
         return any(all((folder / name).exists() for name in _indexed(index)) for index in indexes)
@@ -59,5 +59,5 @@ def _indexed(index: Path) -> set[str]:
 def _size(path: Path) -> int:
     try:
         return path.stat().st_size
-    except OSError:  # finished meanwhile
+    except OSError:  # finished in the meantime
         return 0

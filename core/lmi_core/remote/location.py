@@ -1,4 +1,4 @@
-"""Where a remote model is: an `s3://` URL, or a model id of the Hugging Face hub."""
+"""The location of a remote model: an `s3://` URL, or a model id of the Hugging Face hub."""
 
 import re
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ BUCKET = re.compile(r"[\w.:/-]{3,255}", re.ASCII)  # a name, or an access point'
 
 @dataclass(frozen=True, slots=True)
 class RemoteModel:
-    """What is to be copied to this host. `everything`: also the files of formats that no backend reads."""
+    """A model to copy to this host, with `everything` including files in formats that no backend reads."""
 
     source: str  # an `s3://` URL or a hub id
     revision: str | None = None  # on the hub
@@ -39,7 +39,7 @@ class S3Location:
     def parse(cls, url: str) -> Self:
         """Read a URL as `s5cmd sync` does for LMI: a folder with or without its last slash, or `start-of-keys*`.
 
-        Raises ConfigurationError.
+        Raise ConfigurationError where the URL is invalid.
         """
         bucket, _, path = url.removeprefix(S3).partition("/")
         if bucket.startswith("arn:"):  # arn:aws:s3:region:account:accesspoint/name/key
@@ -55,7 +55,7 @@ class S3Location:
 
     @property
     def name(self) -> str:
-        """What a model directory there is called: the folder's name, or the bucket's."""
+        """The name of the model directory: the folder's, or the bucket's."""
         return next(name for name in reversed([self.bucket, *self.folder.split("/")]) if name not in ("", ".", ".."))
 
 
@@ -64,5 +64,5 @@ def is_s3(source: str) -> bool:
 
 
 def is_hub_id(source: str) -> bool:
-    """Whether the hub could have a model of that id; GGUF files by `org/name:quantization` are left to the engine."""
+    """Return whether the source has the form of a hub id; `org/name:quantization` (GGUF) is left to the engine."""
     return HUB_ID.fullmatch(source) is not None

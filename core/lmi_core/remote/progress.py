@@ -1,4 +1,4 @@
-"""Shows how far downloads are: bars on a terminal, elsewhere a line in the log every few seconds."""
+"""Display of download progress: bars on a terminal, otherwise a log line every few seconds."""
 
 import logging
 import sys
@@ -19,7 +19,7 @@ NAME_WIDTH = 40
 
 
 class ProgressDisplay:
-    """One download's. Several may be shown at the same time."""
+    """The display of one download; several may be shown at the same time."""
 
     def __init__(self, model: RemoteModel) -> None:
         self._model = model
@@ -53,7 +53,7 @@ class ProgressDisplay:
             logger.info("downloading %s: %s, %.0f seconds", self._model, share, self._logged - self._began)
 
     def finish(self) -> None:
-        """Log what came of it, where something was to be downloaded."""
+        """Log the outcome, unless there was nothing to download."""
         if self._began:
             seconds = time.monotonic() - self._began
             size = in_words(self._total - self._before)
@@ -61,7 +61,7 @@ class ProgressDisplay:
 
 
 class _Bars:
-    """The terminal's bars, which are drawn together, below what is logged meanwhile."""
+    """The terminal's bars, drawn together below the log lines."""
 
     def __init__(self) -> None:
         self._progress: Progress | None = None
@@ -92,7 +92,7 @@ class _Bars:
         columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), Speed(), TimeRemainingColumn())
         terminal = sys.stderr
         self._progress = Progress(*columns, console=Console(file=terminal), transient=True)
-        self._progress.start()  # puts something that writes above the bars in the place of sys.stderr
+        self._progress.start()  # replaces sys.stderr by a writer above the bars
         for handler in logging.getLogger().handlers:
             if isinstance(handler, logging.StreamHandler) and handler.stream is terminal:
                 handler.setStream(sys.stderr)

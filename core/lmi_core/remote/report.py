@@ -1,4 +1,4 @@
-"""What the process that downloads tells the one that waits for it: one JSON object on each line."""
+"""The messages of the download process to its parent, as JSON lines."""
 
 import logging
 import sys
@@ -12,7 +12,7 @@ REPORT_SECONDS = 0.2
 
 
 class Begin(msgspec.Struct, tag="begin", frozen=True):
-    """A download begins. `skipped`: bytes of formats that are not needed."""
+    """The start of a download, with the number of `skipped` bytes in formats that are not needed."""
 
     total: int
     done: int
@@ -21,26 +21,26 @@ class Begin(msgspec.Struct, tag="begin", frozen=True):
 
 
 class Progress(msgspec.Struct, tag="progress", frozen=True):
-    """So many bytes are there."""
+    """The number of bytes downloaded so far."""
 
     done: int
 
 
 class Note(msgspec.Struct, tag="note", frozen=True):
-    """Something for the log, at a level of `logging`."""
+    """A log message at a level of `logging`."""
 
     text: str
     level: int
 
 
 class Finished(msgspec.Struct, tag="finished", frozen=True):
-    """The copy is whole."""
+    """The copy is complete."""
 
     folder: str
 
 
 class Failed(msgspec.Struct, tag="failed", frozen=True):
-    """There is no copy, for a reason that a person can read."""
+    """The copy failed, for a reason written for people."""
 
     message: str
 
@@ -49,7 +49,7 @@ Message = Begin | Progress | Note | Finished | Failed
 
 
 class Report:
-    """Writes messages; progress no more often than it can be seen."""
+    """A writer of messages, which limits the rate of progress messages."""
 
     def __init__(self, stream: TextIO = sys.stdout) -> None:
         self._stream = stream
@@ -73,6 +73,6 @@ class Report:
 
 
 def read(line: bytes) -> Message:
-    """Return the message on a line."""
+    """Parse a line into a message."""
     message: Message = msgspec.json.decode(line, type=Message)
     return message

@@ -1,10 +1,10 @@
-"""Which of a model's files no backend reads, and are not downloaded."""
+"""Selection of the files that no backend reads, which are not downloaded."""
 
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 
-# The weights once more, in formats that are not read where there are safetensors. By what writes them they have these
+# Copies of the weights in formats that are not read beside safetensors. Their writers give them these
 # names; anything else may be what a model's own code wants.
 OTHER_FORMATS = (
     "pytorch_model*.bin",
@@ -19,12 +19,12 @@ OTHER_FORMATS = (
     "*.onnx_data",
     "*.gguf",
 )
-OTHER_FOLDERS = ("original", "onnx", "openvino", "coreml", "metal")  # as model repositories on the hub have them
+OTHER_FOLDERS = ("original", "onnx", "openvino", "coreml", "metal")  # as in model repositories on the hub
 SAFETENSORS = ".safetensors"
 
 
 def useless(paths: Iterable[str]) -> set[str]:
-    """Return the paths, relative to the model's folder, that repeat the weights that are there as safetensors."""
+    """Return the paths, relative to the model's folder, of weights that also exist as safetensors."""
     known = [PurePosixPath(path) for path in paths]
     beside = {path.parent for path in known if path.suffix == SAFETENSORS}
     model = PurePosixPath() in beside and PurePosixPath("config.json") in known

@@ -1,4 +1,4 @@
-"""Whether the disk has room for a download, and numbers of bytes for people."""
+"""Checks of free disk space, and sizes in words."""
 
 import shutil
 from pathlib import Path
@@ -12,7 +12,7 @@ REMEDY = "free some, or set {} to a folder on another disk"
 
 
 def check_space(source: str, folder: Path, needed: int, variable: str = CACHE_VARIABLE) -> None:
-    """Raise ConfigurationError unless the folder's disk has so many bytes free."""
+    """Raise ConfigurationError unless the folder's disk has `needed` bytes free."""
     free = shutil.disk_usage(folder).free
     if needed > free:
         raise ConfigurationError(
@@ -22,7 +22,7 @@ def check_space(source: str, folder: Path, needed: int, variable: str = CACHE_VA
 
 
 def in_words(size: float) -> str:
-    """Return `4.2 GB` for a number of bytes."""
+    """Return a number of bytes in the form `4.2 GB`."""
     for unit in UNITS:
         if size < THOUSAND or unit == UNITS[-1]:
             return f"{size:.3g} {unit}" if size < THOUSAND and unit != "B" else f"{size:.0f} {unit}"

@@ -1,4 +1,4 @@
-"""The process that downloads. One of its own, as it can be ended at any time, whatever its threads wait for."""
+"""The download process, which can be ended at any time, whatever its threads wait for."""
 
 import errno
 import logging
@@ -18,26 +18,26 @@ from lmi_core.remote.report import Failed, Finished, Report
 from lmi_core.remote.s3.copying import copy_from_s3
 from lmi_core.remote.space import REMEDY
 
-CHATTY = ("botocore", "boto3", "urllib3", "httpx", "httpx2")  # tell at level INFO what they do
+CHATTY = ("botocore", "boto3", "urllib3", "httpx", "httpx2")  # log routine work at level INFO
 PROGRESS_VARIABLE = "HF_HUB_DISABLE_PROGRESS_BARS"
 
 
 class Job(msgspec.Struct, frozen=True):
-    """The copy that is to be made."""
+    """The copy to make."""
 
     model: RemoteModel
     downloads: str
 
 
 def main(job: str) -> None:
-    """Make the copy; its messages go to standard output, and what libraries log to standard error."""
+    """Make the copy, with messages on standard output and libraries' logs on standard error."""
     threading.Thread(target=_exit_with_parent, daemon=True).start()
     configure_logging(os.environ.get(LOG_LEVEL_VARIABLE, "warning"))
     for name in CHATTY:
         logging.getLogger(name).setLevel(max(logging.WARNING, logging.getLogger().level))
     os.environ[PROGRESS_VARIABLE] = "1"
     report = Report(os.fdopen(os.dup(sys.stdout.fileno()), "w"))
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what else is printed is no message
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # anything else printed is not a message
     wanted = msgspec.json.decode(job, type=Job)
     try:
         folder = _copy(wanted.model, Path(wanted.downloads), report)
@@ -47,7 +47,7 @@ def main(job: str) -> None:
         report.write(Failed(explained(error, wanted)))
     else:
         report.write(Finished(str(folder)))
-    os._exit(0)  # without waiting for the threads of a download that failed
+    os._exit(0)  # do not wait for the threads of a failed download
 
 
 def _copy(model: RemoteModel, downloads: Path, report: Report) -> Path:

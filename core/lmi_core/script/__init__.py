@@ -1,1 +1,1 @@
-"""A model's own code: `model.py`, its formatters, and its model function. `djl_python` gives these names out."""
+"""A model's own code: `model.py`, its formatters and its model function, and the names of `djl_python`."""

@@ -1,4 +1,4 @@
-"""`option.enable_venv`: an environment of the model's own for what its `requirements.txt` names."""
+"""`option.enable_venv`: a virtual environment for the packages of the model's `requirements.txt`."""
 
 import hashlib
 import os
@@ -13,12 +13,12 @@ from lmi_core.configuration.cache import cache_folder
 from lmi_core.errors import ConfigurationError
 from lmi_core.script.requirements import REQUIREMENTS
 
-LINES_OF_PIP = 20  # its last ones tell why it failed
+LINES_OF_PIP = 20  # the last ones tell why it failed
 
 
 @dataclass(frozen=True)
 class Environment:
-    """A model's own environment, whose packages come before the server's, which are there too."""
+    """A model's own virtual environment, whose packages override the server's."""
 
     directory: Path
 
@@ -33,7 +33,7 @@ class Environment:
 
 
 def model_environment(directory: Path, enabled: bool) -> Environment | None:
-    """Return the environment of a model, made when its requirements are first met with. Raise ConfigurationError."""
+    """Return the model's environment, created for new requirements. Raise ConfigurationError where pip fails."""
     requirements = directory / REQUIREMENTS
     if not enabled or not requirements.is_file():
         return None
@@ -67,6 +67,6 @@ def _server_paths() -> list[str]:
 
 
 def _digest(requirements: Path) -> str:
-    """Return a name for the requirements; the folder counts too, as files that they name are read where they are."""
+    """Return a digest of the requirements and of the folder, to which paths in them are relative."""
     content = f"{sys.version}\n{requirements.parent.resolve()}\n".encode() + requirements.read_bytes()
     return hashlib.sha256(content).hexdigest()[:16]

@@ -1,11 +1,11 @@
-"""Tracebacks for the person who wrote the code that failed."""
+"""Tracebacks for the authors of user code."""
 
 import traceback
 from pathlib import Path
 
 
 def own_traceback(error: BaseException, directory: Path) -> str:
-    """Return the traceback, also of what the error came from, without lines of files outside the directory."""
+    """Return the traceback, including causes, without lines of files outside the directory."""
     summary = traceback.TracebackException.from_exception(error)
     _trim(summary, directory.resolve())
     return "".join(summary.format()).rstrip()

@@ -1,4 +1,4 @@
-"""The adapters of a model that a backend runs: their weights in the engine, the formatters in their own scripts."""
+"""The adapters of a backend's model: weights in the engine, and formatters in their own scripts."""
 
 import asyncio
 import logging
@@ -19,18 +19,18 @@ logger = logging.getLogger(__name__)
 
 
 class BackendAdapters(ModelAdapters):
-    """Adapters with weights for the engine, with a script of their own, or with both."""
+    """The adapters of a backend's model, each with weights for the engine, a script, or both."""
 
     takes_any_fields: ClassVar[bool] = False
 
     def __init__(self, backend: Backend[Any], code: ModelCode, directory: Path, own: Path) -> None:
-        """`own` is the folder of the adapters that are there from the start."""
+        """Manage adapters, of which those in the folder `own` are loaded from the start."""
         super().__init__()
         self._backend = backend
         self._code = code
         self._directory = directory
         self._own = own
-        self._loaded_from: dict[str, Path] = {}  # those that were not there from the start
+        self._loaded_from: dict[str, Path] = {}  # those added after the start
 
     @property
     def folders(self) -> Mapping[str, Path]:
@@ -40,7 +40,7 @@ class BackendAdapters(ModelAdapters):
 
     async def _add(self, name: str, source: str, fields: Mapping[str, str]) -> None:
         self._check_new(name)
-        folder = await self._local_folder(source)  # which may take minutes, in which others can change
+        folder = await self._local_folder(source)  # may take minutes, during which other adapters can change
         async with self._lock:
             self._check_new(name)
             await self._load(name, folder)
@@ -78,14 +78,14 @@ class BackendAdapters(ModelAdapters):
         self._loaded_from[name] = folder
 
     def _contents(self, folder: Path) -> tuple[bool, bool]:
-        """Return whether there are weights, and whether there is a script. Raise InvalidAdapter."""
+        """Return whether there are weights and whether there is a script. Raise InvalidAdapter if both are missing."""
         has_weights, has_script = ((folder / name).is_file() for name in (ADAPTER_WEIGHTS, SCRIPT))
         if not has_weights and not has_script:
             raise InvalidAdapter(f"{folder} has neither {ADAPTER_WEIGHTS} nor {SCRIPT}")
         return has_weights, has_script
 
     async def _local_folder(self, source: str) -> Path:
-        """Return a folder on this host, to which an `s3://` URL is copied. Raise InvalidAdapter."""
+        """Return a local folder, copying an `s3://` URL to it. Raise InvalidAdapter where that fails."""
         if not is_s3(source):
             return self._existing(source)
         try:
@@ -94,7 +94,7 @@ class BackendAdapters(ModelAdapters):
             raise InvalidAdapter(f"`src` cannot be downloaded: {error.message}") from error
 
     def _existing(self, source: str) -> Path:
-        """Return the folder of a path, which may be relative to the model directory. Raise InvalidAdapter."""
+        """Return the folder of a path, perhaps relative to the model directory. Raise InvalidAdapter for any other."""
         try:
             folder = (self._directory / source).resolve()
             if folder.is_dir():

@@ -1,4 +1,4 @@
-"""Which model a request goes to, and the start and stop of them all."""
+"""Dispatch of requests to models, and their start and stop."""
 
 import asyncio
 import logging
@@ -26,11 +26,11 @@ class Dispatcher:
 
     @property
     def only_model(self) -> Model | None:
-        """The model that a request need not name."""
+        """The model for requests that name none, if it is the only one."""
         return next(iter(self.models.values())) if len(self.models) == 1 else None
 
     def find(self, name: str | None) -> Model:
-        """Return the model of that name, or the only one. Raise ModelNotFound."""
+        """Return the model of that name or, without a name, the only model. Raise ModelNotFound otherwise."""
         if name is None:
             model = self.only_model
             if model is None:
@@ -45,12 +45,12 @@ class Dispatcher:
 
     @property
     def largest_request(self) -> int:
-        """The bound, in bytes, on a body that is read before its model is known."""
+        """The maximum size, in bytes, of a body that is read before its model is known."""
         return max(model.plan.server.max_request_size for model in self.models.values())
 
     @property
     def allowed_hosts(self) -> frozenset[Host]:
-        """The names of this server that its operator declared, as patterns."""
+        """The patterns of this server's host names, as declared by its operator."""
         return frozenset().union(*(model.plan.server.host_patterns for model in self.models.values()))
 
     @contextmanager
@@ -68,7 +68,7 @@ class Dispatcher:
                     self._idle.set()
 
     async def drain(self, seconds: float) -> None:
-        """Take no more requests, and wait until those in flight are done or the time is over."""
+        """Refuse further requests, and wait at most `seconds` for those in flight."""
         self.draining = True
         if self.in_flight:
             self._idle.clear()
@@ -76,7 +76,7 @@ class Dispatcher:
                 await asyncio.wait_for(self._idle.wait(), seconds)
 
     async def start(self) -> None:
-        """Load every model; the first that fails ends the loading of the others. Raise ConfigurationError."""
+        """Load every model. Raise ConfigurationError where one fails, which ends the loading of the others."""
         try:
             async with asyncio.TaskGroup() as group:
                 for model in self.models.values():

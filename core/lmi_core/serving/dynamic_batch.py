@@ -38,7 +38,7 @@ class DynamicBatch:
 
     @asynccontextmanager
     async def member(self) -> AsyncIterator[None]:
-        """Holds a place in a batch; entering waits for the batch to start."""
+        """Hold a place in a batch, waiting for the batch to start."""
         batch = self._join()
         try:
             await batch.started.wait()
@@ -48,7 +48,7 @@ class DynamicBatch:
 
     def _join(self) -> "_Batch":
         batch = self._gathering
-        if batch is None or batch.done.is_set():  # done: all that gathered left before it could start
+        if batch is None or batch.done.is_set():  # done: every member left before it could start
             batch = self._gathering = _Batch()
             batch.task = asyncio.create_task(self._run(batch))
         batch.members += 1

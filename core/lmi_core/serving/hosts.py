@@ -1,25 +1,25 @@
-"""Names of hosts as `Host`, `Origin` and the option allowed_hosts have them."""
+"""Host names, as in `Host`, `Origin` and the option allowed_hosts."""
 
 import re
 from ipaddress import IPv6Address, ip_address
 from typing import NamedTuple
 
-ANY = "*"  # as a pattern: every host
-ANY_BELOW = "*."  # in front of a name: every host below it
+ANY = "*"  # the pattern of every host
+ANY_BELOW = "*."  # before a name: every host below it
 
 _HOST = re.compile(r"(\[[^\[\]\s]+\]|[^:\[\]/?#@\\\s,]+)(?::(\d{1,5}))?")
 _PATTERN = re.compile(r"\*|(?:\*\.)?[^*]+")
 
 
 class Host(NamedTuple):
-    """A name in lower case or an IP address in its one short form, and the port where there is one."""
+    """A host name in lower case or an IP address in its canonical form, with an optional port."""
 
     name: str
     port: int | None
 
     @classmethod
     def parse(cls, text: str) -> "Host":
-        """Read `name`, `name:port` or `[address]:port`. Raises ValueError."""
+        """Parse `name`, `name:port` or `[address]:port`. Raise ValueError for any other form."""
         match = _HOST.fullmatch(text)
         if match is None:
             raise ValueError(f"{text!r} is no host")
@@ -27,13 +27,13 @@ class Host(NamedTuple):
 
     @classmethod
     def parse_pattern(cls, text: str) -> "Host":
-        """Read a host, in which `*.` may stand for every name below, or `*` alone. Raises ValueError."""
+        """Parse a host, `*.name` for every host below a name, or `*` for all. Raise ValueError for any other form."""
         if _PATTERN.fullmatch(text) is None:
             raise ValueError(f"{text!r} is no host")
         return cls.parse(text)
 
     def covers(self, host: "Host") -> bool:
-        """Return whether the pattern covers a host, with every port where it names none."""
+        """Return whether the pattern matches a host; without a port it matches every port."""
         if self.port not in (None, host.port):
             return False
         if self.name.startswith(ANY_BELOW):
@@ -42,7 +42,7 @@ class Host(NamedTuple):
 
 
 def canonical_name(name: str) -> str:
-    """Return the one form of all names of a host: no case, no final dot, no zone, IPv4 as such."""
+    """Return a name's canonical form: lower case, no final dot, no zone, and mapped IPv4 addresses as IPv4."""
     try:
         address = ip_address(name.partition("%")[0])
     except ValueError:

@@ -1,4 +1,4 @@
-"""One served model: its plan, what runs it, and its queue."""
+"""A served model: its plan, its runtime and its queue."""
 
 import asyncio
 import itertools
@@ -40,7 +40,7 @@ LONG_PROMPT = 20_000  # characters; about 5 ms of tokenizing
 
 
 class Model:
-    """A model as it is served. `start` makes it ready; until then, and after a failure, it takes no request."""
+    """A served model, which takes requests once `start` has succeeded."""
 
     def __init__(self, plan: ModelPlan, formatters: FormatterRegistry) -> None:
         self.plan = plan
@@ -59,11 +59,11 @@ class Model:
         self._formatters = formatters
         self._in_flight = 0
         self._inference_ids = itertools.count(1)
-        self._tokenizing = asyncio.Lock()  # huge prompts take a core at most
+        self._tokenizing = asyncio.Lock()  # huge prompts occupy at most one core
         self._create_runtime(plan.setup)
 
     def _create_runtime(self, setup: RuntimeSetup[Any]) -> None:
-        """Take what runs the model, which is cheap and imports no engine. Raise ConfigurationError."""
+        """Create the runtime, without importing an engine. Raise ConfigurationError where its options are wrong."""
         plan = self.plan
         self.runtime: ServingRuntime[Any]
         self.adapters: ModelAdapters
@@ -79,39 +79,39 @@ class Model:
 
     @property
     def warnings(self) -> list[str]:
-        """The plan's warnings, and what the engine does otherwise than the directory asks."""
+        """The warnings of the plan and of the runtime."""
         return [*self.plan.warnings, *self.runtime.warnings]
 
     @property
     def backend(self) -> Backend[Any]:
-        """The engine behind the model. Raise ModelNotFound where the model function answers in place of one."""
+        """The model's backend. Raise ModelNotFound where the model function answers instead."""
         if self._backend is None:
             raise ModelNotFound(f"model `{self.name}` has no engine here: its model function answers")
         return self._backend
 
     @property
     def generates(self) -> bool:
-        """Whether there is a backend; otherwise the model function answers."""
+        """Whether a backend generates; otherwise the model function answers."""
         return self._backend is not None
 
     @property
     def runtime_name(self) -> str:
-        """The name of the backend, or of what calls the model function."""
+        """The name of the backend, or of the runtime that calls the model function."""
         return self.runtime.name
 
     @property
     def options(self) -> RequestProperties:
-        """How the model's requests are read, and its answers written."""
+        """The options of the model's requests and answers."""
         return self.plan.options
 
     @property
     def server(self) -> ServerProperties:
-        """How the model is served."""
+        """The server's options for the model."""
         return self.plan.server
 
     @property
     def version(self) -> str | None:
-        """The only version that requests may ask for; None is any."""
+        """The only version that requests may ask for; None allows any."""
         return self.plan.version
 
     @property
@@ -122,12 +122,12 @@ class Model:
 
     @property
     def chat_formatters(self) -> FormatterNames:
-        """What writes the answers in LMI's schema for chats."""
+        """The formatter names of answers in LMI's schema for chats."""
         return self.plan.chat_formatters
 
     @property
     def chat_template(self) -> str | None:
-        """The chat template in place of the tokenizer's own."""
+        """The chat template that overrides the tokenizer's own, or None."""
         return self.plan.chat_template
 
     async def start(self) -> None:
@@ -146,7 +146,7 @@ class Model:
         self.ready = True
 
     async def _download(self) -> None:
-        """Copy what lies elsewhere to this host, and take a runtime that is created from the copies."""
+        """Copy remote models to this host, and create the runtime from the copies."""
         downloads = self.plan.runtime.downloads(self.plan.setup)
         if not downloads:
             return
@@ -183,7 +183,7 @@ class Model:
             self._in_flight -= 1
 
     def name_asked(self, name: str | None) -> str:
-        """Return the name that a request gave the model; if it gave none, the first that it is served as."""
+        """Return the model's name in a request or, if the request gives none, its first served name."""
         return name if name in self.names else self.names[0]
 
     def new_formatter(self, name: str) -> OutputFormatter:
@@ -191,11 +191,11 @@ class Model:
         return self._formatters.create(name)
 
     def new_chat_formatter(self, name: str, answer: ChatAnswer) -> OutputFormatter:
-        """Create the formatter of chats by that name, or the one that writes any answer."""
+        """Create the chat formatter of that name or, without one, the output formatter."""
         return self._formatters.create_for_chat(name, answer)
 
     def customize(self, adapters: Sequence[str | None], request_id: str) -> Customization:
-        """Return the way of a call through the model's own code, or through that of the adapters that it names.
+        """Return a call's formatters, from the model's own code or from that of the adapters that it names.
 
         `adapters` are none, one for all prompts, or one for each; None is the model as it is. Raise AdapterNotFound.
         """
@@ -211,7 +211,7 @@ class Model:
         )
 
     def drop_unknown(self, generation: Generation) -> Generation:
-        """Drop the parameters that nobody knows: their names join `ignored`. Raise InvalidParameter."""
+        """Drop unknown parameters, adding their names to `ignored`. Raise InvalidParameter where one must not be."""
         strict = generation.strict or self.plan.options.strict_parameters
         dropped = [drop_unknown(request, self.backend, strict) for request in generation.requests]
         ignored = dict.fromkeys(name for _, names in dropped for name in names)
@@ -287,5 +287,5 @@ class Model:
 
 
 def sequences(requests: Sequence[ValidRequest]) -> set[tuple[int, int]]:
-    """Return the sequences as steps name them: the index of the prompt, and the sequence's own."""
+    """Return the sequences of the requests as pairs of prompt index and sequence index."""
     return {(place, i) for place, request in enumerate(requests) for i in range(request.parameters.num_sequences)}

@@ -16,7 +16,7 @@ class ModelAdapters(ABC):
     Changes come one after the other, and one that fails leaves everything as it was.
     """
 
-    takes_any_fields: ClassVar[bool]  # whether a change may have fields that nobody here knows
+    takes_any_fields: ClassVar[bool]  # whether a change may have unknown fields
 
     def __init__(self) -> None:
         self._lock = asyncio.Lock()
@@ -25,10 +25,10 @@ class ModelAdapters(ABC):
     @property
     @abstractmethod
     def folders(self) -> Mapping[str, Path | str]:
-        """What each adapter that a request can name now was loaded from."""
+        """The source of each adapter that a request can select now."""
 
     def folder(self, name: str) -> Path | str:
-        """Return what an adapter was loaded from. Raise AdapterNotFound."""
+        """Return an adapter's source. Raise AdapterNotFound for an unknown name."""
         folders = self.folders
         if name not in folders:
             raise no_such_adapter(name, folders)
@@ -43,14 +43,14 @@ class ModelAdapters(ABC):
         await self._to_its_end(self._add(name, source, fields or {}))
 
     async def replace(self, name: str, source: str | None, fields: Mapping[str, str] | None = None) -> None:
-        """Load an adapter in place of the one of that name, with which what runs goes on.
+        """Load an adapter, replacing the one of that name, which running requests keep.
 
         Raise what `add` raises, and AdapterNotFound.
         """
         await self._to_its_end(self._replace(name, source, fields or {}))
 
     async def remove(self, name: str) -> None:
-        """Unload an adapter, with which what runs goes on. Raise AdapterNotFound."""
+        """Unload an adapter, which running requests keep. Raise AdapterNotFound for an unknown name."""
         await self._to_its_end(self._remove(name))
 
     @abstractmethod
@@ -63,7 +63,7 @@ class ModelAdapters(ABC):
     async def _remove(self, name: str) -> None: ...
 
     async def _to_its_end(self, change: Coroutine[Any, Any, None]) -> None:
-        """Make a change also where the client that asked for it leaves: engine and scripts must not differ."""
+        """Complete a change even if its client disconnects, so that engine and scripts agree."""
         task = asyncio.create_task(change)
         self._changes.add(task)
         task.add_done_callback(self._changes.discard)

@@ -12,13 +12,13 @@ T = TypeVar("T")
 
 
 class RunningCalls:
-    """By request id, which clients choose: several calls may have the same."""
+    """The running calls by request id, of which several may share one, as clients choose them."""
 
     def __init__(self) -> None:
         self._calls: dict[str, set[RunningCall]] = {}
 
     def abort(self, request_id: str) -> bool:
-        """Ends every call of that id; whether there was one."""
+        """Abort every call of that id, and return whether there was one."""
         calls = self._calls.get(request_id, set())
         for call in calls:
             call.abort()
@@ -39,7 +39,7 @@ class RunningCalls:
 
 
 class RunningCall:
-    """What one task waits for step by step. Only its waits are cut short: while a step is being sent, they are not."""
+    """One task's waits for steps, which an abort or a timeout interrupts, but never the sending of a step."""
 
     def __init__(self, predict_timeout: float) -> None:
         self.aborted = False
@@ -47,21 +47,21 @@ class RunningCall:
         self._cut = asyncio.timeout(None)
         self._is_cut = False
         self._waiting = False
-        self._since = math.inf  # when the wait began, as far as it counts
+        self._since = math.inf  # when the counted wait began
 
     def abort(self) -> None:
         self.aborted = True
         self._cut_short()
 
     def wait_for_place(self) -> None:
-        """Note that the task waits for a place, and not for the engine: the time does not count."""
+        """Exclude the wait for a place in a batch from the timeout."""
         self._since = math.inf
 
     def wait_for_step(self) -> None:
         self._since = asyncio.get_running_loop().time()
 
     async def until_aborted(self, steps: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
-        """Yield the steps until they are over or the call is aborted. Raise GenerationTimeout."""
+        """Yield the steps until the end or an abort. Raise GenerationTimeout where one takes too long."""
         loop = asyncio.get_running_loop()
         now = loop.time
         self._watch = loop.call_later(self._limit, self._look)
@@ -89,7 +89,7 @@ class RunningCall:
             self._watch.cancel()
 
     def _look(self) -> None:
-        """Look how long the call waits, and again when that would be too long: cheaper than a timer for each step."""
+        """Check the wait, and again when it would time out, which is cheaper than a timer per step."""
         loop = asyncio.get_running_loop()
         waited = loop.time() - self._since if self._waiting and self._since != math.inf else 0.0
         if waited >= self._limit:

@@ -1,4 +1,4 @@
-"""How models that fill in the middle of a text are asked for it: a table of the formats, each told by its tokens."""
+"""Prompt formats of models that fill in the middle of a text, each identified by its special tokens."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -6,18 +6,18 @@ from typing import NamedTuple
 from lmi_core.errors import InvalidPayload
 from lmi_core.tokenizer import Tokenizer
 
-PREFIX, SUFFIX = "prefix", "suffix"  # where a format has the two texts
-ANCHOR = "☺"  # a text that no vocabulary joins with what follows it
+PREFIX, SUFFIX = "prefix", "suffix"  # placeholders of the two texts in a format
+ANCHOR = "☺"  # a text that no tokenizer merges with the text after it
 
 
 @dataclass(frozen=True, slots=True)
 class MiddleFormat:
-    """The order of tokens and texts in a prompt, and the tokens beside these that end the middle."""
+    """The order of tokens and texts in a prompt, and the further tokens that end the middle."""
 
-    models: str  # that were trained on it, for people
+    models: str  # trained on the format, for documentation
     parts: tuple[str, ...]
     ends: tuple[str, ...] = ()
-    bare_suffix: bool = False  # without the blank that the tokenizer puts before every text
+    bare_suffix: bool = False  # drop the blank that the tokenizer puts before every text
 
     @property
     def tokens(self) -> tuple[str, ...]:
@@ -64,19 +64,19 @@ FORMATS = (
 
 
 class MiddlePrompt(NamedTuple):
-    """A prompt whose answer is the middle between two texts."""
+    """A prompt that asks for the middle between two texts."""
 
     prompt_ids: list[int]
-    stop_token_ids: list[int]  # which end the middle, beside the model's own end-of-sequence tokens
+    stop_token_ids: list[int]  # end the middle, besides the model's own end-of-sequence tokens
 
 
 def find_middle_format(tokenizer: Tokenizer) -> MiddleFormat | None:
-    """Return the first format whose tokens are all in the vocabulary; None where there is none."""
+    """Return the first format whose tokens are all in the vocabulary, or None."""
     return next((each for each in FORMATS if all(tokenizer.token_id(token) is not None for token in each.tokens)), None)
 
 
 def middle_prompt(tokenizer: Tokenizer, prefix: str, suffix: str, add_special_tokens: bool) -> MiddlePrompt:
-    """Put a prefix and a suffix into the model's format. Raises InvalidPayload where its tokenizer has none."""
+    """Write a prefix and a suffix in the model's format. Raise InvalidPayload where the tokenizer has none."""
     middle_format = find_middle_format(tokenizer)
     if middle_format is None:
         raise InvalidPayload(
@@ -101,7 +101,7 @@ def _ids(tokenizer: Tokenizer, token: str) -> list[int]:
 
 
 def _leading_special_ids(tokenizer: Tokenizer) -> list[int]:
-    """Return what the model expects before a text, such as a beginning-of-sequence token, but nothing from its end."""
+    """Return the special ids that the model expects before a text, such as a beginning-of-sequence token."""
     plain, whole = tokenizer.encode(ANCHOR, add_special_tokens=False), tokenizer.encode(ANCHOR)
     lengths = range(len(whole) - len(plain) + 1)
     return next((whole[:length] for length in lengths if whole[length : length + len(plain)] == plain), [])

@@ -14,15 +14,15 @@ if TYPE_CHECKING:
     from tokenizers.decoders import DecodeStream
     from transformers import PreTrainedTokenizerBase
 
-INCOMPLETE = "\ufffd"  # what decoders write in the place of bytes that are no character yet
-PRIMING_TOKENS = 16  # of the prompt: enough to know whether a word begins with a blank
+INCOMPLETE = "\ufffd"  # what decoders write for an incomplete character
+PRIMING_TOKENS = 16  # prompt tokens to decode, enough to tell whether a word begins with a blank
 
-# transformers puts another module in its own place while it is imported, and models load in threads of their own.
+# transformers replaces its own module while it is imported, and models load in concurrent threads.
 _importing = threading.Lock()
 
 
 class HuggingFaceTokenizer(Tokenizer):
-    """Wraps transformers' tokenizer, which stays within reach as `pretrained`."""
+    """A wrapper of transformers' tokenizer, which remains accessible as `pretrained`."""
 
     def __init__(self, pretrained: "PreTrainedTokenizerBase") -> None:
         self.pretrained = pretrained
@@ -34,12 +34,12 @@ class HuggingFaceTokenizer(Tokenizer):
 
     @classmethod
     def load(cls, model: str, revision: str | None = None, trust_remote_code: bool = False) -> "HuggingFaceTokenizer":
-        """From a directory, or from a model id on the hub; raises ConfigurationError."""
+        """Load the tokenizer of a directory or a hub id. Raise ConfigurationError where that fails."""
         with _importing:
             from transformers import AutoTokenizer
         try:
             pretrained = AutoTokenizer.from_pretrained(model, revision=revision, trust_remote_code=trust_remote_code)
-        except Exception as error:  # OSError, ValueError, KeyError, ImportError and others, by what is missing
+        except Exception as error:  # OSError, ValueError, KeyError and others, depending on what is missing
             reason = str(error).strip().split("\n")[0]
             raise ConfigurationError(f"{model}: the tokenizer cannot be loaded: {reason}") from error
         return cls(pretrained)
@@ -50,8 +50,8 @@ class HuggingFaceTokenizer(Tokenizer):
 
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
         if self._backend is not None and self._encodes_by_backend and _is_plain(self._backend, self.pretrained):
-            return list(self._backend.encode(text, add_special_tokens=add_special_tokens).ids)  # in half the time
-        # Not verbose: whether a prompt is too long is checked elsewhere, against the model.
+            return list(self._backend.encode(text, add_special_tokens=add_special_tokens).ids)  # takes half the time
+        # Not verbose: the prompt's length is checked elsewhere, against the model.
         return list(self.pretrained.encode(text, add_special_tokens=add_special_tokens, verbose=False))
 
     def decode(self, token_ids: list[int]) -> str:
@@ -63,7 +63,7 @@ class HuggingFaceTokenizer(Tokenizer):
         return FastDetokenizer(self._backend, prompt_ids)
 
     def token_id(self, token: str) -> int | None:
-        token_id = self.pretrained.convert_tokens_to_ids(token)  # of an unknown one, that of the unknown token or None
+        token_id = self.pretrained.convert_tokens_to_ids(token)  # for an unknown token, the unknown token's id or None
         if isinstance(token_id, int) and self.pretrained.convert_ids_to_tokens(token_id) == token:
             return token_id
         return None
@@ -72,14 +72,14 @@ class HuggingFaceTokenizer(Tokenizer):
         return self._piece_bytes(self.pretrained.convert_ids_to_tokens(token_id))
 
     def _piece_bytes(self, piece: object) -> bytes:
-        if isinstance(piece, bytes):  # of vocabularies that some models' own code reads
+        if isinstance(piece, bytes):  # the type of vocabularies read by some models' own code
             return piece
-        if not isinstance(piece, str):  # a model may have more ids than its tokenizer
+        if not isinstance(piece, str):  # the model may have more ids than the tokenizer
             return b""
         return byte_level_bytes(piece) if self._byte_level else piece_bytes(piece)
 
     def all_token_bytes(self) -> list[bytes]:
-        """What every token stands for, by id; nothing for ids that are no tokens."""
+        """Return every token's bytes by id, b"" for ids without a token."""
         vocabulary: dict[str, int] = self.pretrained.get_vocab()
         found = [b""] * (max(vocabulary.values(), default=-1) + 1)
         for piece, token_id in vocabulary.items():
@@ -88,7 +88,7 @@ class HuggingFaceTokenizer(Tokenizer):
 
     @property
     def hidden_ids(self) -> frozenset[int]:
-        """The ids of all tokens that a text without special tokens leaves out."""
+        """The ids of all tokens that decoding without special tokens drops."""
         added = self.pretrained.added_tokens_decoder
         return self.special_ids | {token_id for token_id, token in added.items() if token.special}
 
@@ -113,12 +113,12 @@ class HuggingFaceTokenizer(Tokenizer):
                     },
                 )
             )
-        except Exception as error:  # a template's own refusal, or whatever a program raises that is given other values
+        except Exception as error:  # the template's own refusal, or any error from unexpected values
             raise InvalidPayload(f"{REFUSED_BY_TEMPLATE}{error or type(error).__name__}") from None
 
 
 def _encodes_by_backend(pretrained: "PreTrainedTokenizerBase") -> bool:
-    """Whether it has no code of its own for the encoding of a text."""
+    """Return whether the tokenizer encodes by its Rust backend alone, without overriding methods."""
     from transformers import PreTrainedTokenizerFast
 
     methods = ("encode", "__call__", "_encode_plus")
@@ -126,19 +126,19 @@ def _encodes_by_backend(pretrained: "PreTrainedTokenizerBase") -> bool:
 
 
 def _special_ids(pretrained: "PreTrainedTokenizerBase") -> frozenset[int]:
-    """Return those that decoding leaves out, of which a tokenizer has more than it has names for."""
+    """Return the ids that decoding drops, which are more than those of the named special tokens."""
     return frozenset(token_id for token_id, token in pretrained.added_tokens_decoder.items() if token.special)
 
 
 def _is_plain(backend: "tokenizers.Tokenizer", pretrained: "PreTrainedTokenizerBase") -> bool:
-    """Whether it is set as transformers sets it for one text: another call may have left it otherwise."""
+    """Return whether truncation and padding are set as for a single text; another call may have changed them."""
     splits_special_tokens = getattr(pretrained, "split_special_tokens", False)
     whole = backend.truncation is None and backend.padding is None
     return whole and backend.encode_special_tokens == splits_special_tokens
 
 
 class FastDetokenizer(Detokenizer):
-    """For tokenizers written in Rust."""
+    """The incremental decoder of tokenizers written in Rust."""
 
     def __init__(self, tokenizer: "tokenizers.Tokenizer", prompt_ids: list[int]) -> None:
         self._tokenizer = tokenizer
@@ -147,10 +147,10 @@ class FastDetokenizer(Detokenizer):
     def step(self, token_id: int) -> str:
         try:
             return self._stream.step(self._tokenizer, token_id) or ""
-        except Exception as error:  # tokenizers raises no narrower class
+        except Exception as error:  # tokenizers raises nothing narrower
             if "Invalid prefix" not in str(error):
                 raise
-            # The text before this token is written differently now that the token is there. It was sent, so go on.
+            # This token changes how the text before it is written, but that was sent already: continue from here.
             self._stream = self._new_stream([])
             return self._stream.step(self._tokenizer, token_id) or ""
 
@@ -162,12 +162,12 @@ class FastDetokenizer(Detokenizer):
 
 
 class SlowDetokenizer(Detokenizer):
-    """For tokenizers written in Python: decodes the last few tokens with and without the new ones."""
+    """The incremental decoder of tokenizers in Python, which decodes the last tokens with and without the new ones."""
 
     def __init__(self, tokenizer: "PreTrainedTokenizerBase", prompt_ids: list[int]) -> None:
         self._tokenizer = tokenizer
         self._ids = prompt_ids[-PRIMING_TOKENS:]
-        self._settled = len(self._ids)  # the text of so many of the ids was given
+        self._settled = len(self._ids)  # number of ids whose text was returned
 
     def step(self, token_id: int) -> str:
         self._ids.append(token_id)

@@ -1,4 +1,4 @@
-"""The bytes that the pieces of a vocabulary stand for."""
+"""The bytes of a vocabulary's pieces."""
 
 import json
 import re
@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import tokenizers
 
-BYTE_PIECE = re.compile(r"<0x([0-9A-Fa-f]{2})>")  # of vocabularies that spell out the bytes of rare characters
-WORD_START = "\u2581"  # stands for a blank in SentencePiece's vocabularies
+BYTE_PIECE = re.compile(r"<0x([0-9A-Fa-f]{2})>")  # the pieces for single bytes of rare characters
+WORD_START = "\u2581"  # means a blank in SentencePiece's vocabularies
 
 
 def is_byte_level(tokenizer: "tokenizers.Tokenizer | None") -> bool:
-    """Whether each character of a piece stands for a byte, as in GPT-2's vocabulary."""
+    """Return whether each character of a piece stands for a byte, as in GPT-2's vocabulary."""
     if tokenizer is None or tokenizer.decoder is None:
         return False
     decoder = json.loads(tokenizer.decoder.__getstate__())
@@ -20,7 +20,7 @@ def is_byte_level(tokenizer: "tokenizers.Tokenizer | None") -> bool:
 
 
 def byte_level_bytes(piece: str) -> bytes:
-    """A piece with other characters than bytes are written with was added to the vocabulary as it is."""
+    """Return a byte-level piece's bytes; one outside the byte alphabet was added to the vocabulary as plain text."""
     try:
         return piece.translate(_TO_BYTES).encode("latin-1")
     except UnicodeEncodeError:
@@ -33,12 +33,12 @@ def piece_bytes(piece: str) -> bytes:
 
 
 def _byte_level_alphabet() -> dict[str, int]:
-    """Printable bytes stand for themselves, the others, in turn, for the characters from 256 on."""
+    """Return the byte of each character: printable bytes are themselves, the others the characters from 256 on."""
     printable = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
     others = [byte for byte in range(256) if byte not in printable]
     return {chr(byte): byte for byte in printable} | {chr(256 + i): byte for i, byte in enumerate(others)}
 
 
 BYTES = _byte_level_alphabet()
-# Each character of the alphabet to that of its byte's number, and those that are none beyond all bytes.
+# Maps each character of the alphabet to the one at its byte's number, and others beyond all bytes.
 _TO_BYTES = dict.fromkeys(range(256), "\uffff") | {ord(character): byte for character, byte in BYTES.items()}

@@ -1,4 +1,4 @@
-"""From the ids that an engine chooses to tokens whose texts are final."""
+"""Conversion of generated ids to tokens with final texts."""
 
 from collections.abc import Callable, Collection, Sequence
 
@@ -7,7 +7,7 @@ from lmi_core.tokenizer import Detokenizer
 
 
 class TokenStream:
-    """One sequence's tokens. Holds back those that may turn out to be the start of a stop sequence."""
+    """A converter of one sequence's ids, which holds back tokens that may begin a stop sequence."""
 
     def __init__(
         self,
@@ -20,8 +20,8 @@ class TokenStream:
         special_text: Callable[[int], str] | None = None,
         spaces_between_special_tokens: bool = True,
     ) -> None:
-        """`include_stop`: a stop sequence is part of the text. Special tokens have none without `special_text`."""
-        self.stopped = False  # by a stop sequence
+        """Keep a stop sequence in the text if `include_stop`; without `special_text`, special tokens have no text."""
+        self.stopped = False  # ended by a stop sequence
         self._detokenizer = detokenizer
         self._stop_sequences = stop_sequences
         self._stop_ids = [list(ids) for ids in stop_token_sequences]
@@ -32,10 +32,10 @@ class TokenStream:
         self._after_special = False
         self._held: list[Token] = []
         self._longest_stop_ids = max(map(len, self._stop_ids), default=0)
-        self._latest_ids: list[int] = []  # as many as the longest of them has
+        self._latest_ids: list[int] = []  # the length of the longest of them
 
     def push(self, token_id: int, log_prob: float | None = None, top_tokens: list[Token] | None = None) -> list[Token]:
-        """The tokens that are final now, in order."""
+        """Take a generated id, and return the tokens that are final now, in order."""
         special = token_id in self._special_ids
         text = self._write_special(token_id) if special else self._detokenizer.step(token_id)
         self._after_special = special
@@ -48,7 +48,7 @@ class TokenStream:
         return self._settle()
 
     def finish(self) -> list[Token]:
-        """The tokens still held back, when no more will come."""
+        """Return the tokens still held back, at the end of the sequence."""
         tokens, self._held = self._held, []
         return tokens
 
@@ -65,7 +65,7 @@ class TokenStream:
         return self._release(min(released, len(self._held) - self._longest_start_of_stop_ids()))
 
     def _stops_by_text(self, text: str) -> bool:
-        """Cuts the text where it does."""
+        """Return whether a stop sequence of text is complete, truncating the text there."""
         found = [(place, len(stop)) for stop in self._stop_sequences if (place := text.find(stop)) >= 0]
         if found:
             place, length = min(found)
@@ -73,7 +73,7 @@ class TokenStream:
         return bool(found)
 
     def _stops_by_tokens(self) -> bool:
-        """Takes the text of the tokens where it does."""
+        """Return whether a stop sequence of ids is complete, removing its tokens' text."""
         lengths = [len(stop) for stop in self._stop_ids if self._latest_ids[-len(stop) :] == stop]
         if lengths and not self._include_stop:
             for token in self._held[-max(lengths) :]:
@@ -86,7 +86,7 @@ class TokenStream:
             length -= len(token.text)
 
     def _count_within(self, length: int) -> int:
-        """How many tokens lie wholly within so many characters."""
+        """Return how many held tokens lie entirely within the first `length` characters."""
         for count, token in enumerate(self._held):
             length -= len(token.text)
             if length < 0:
@@ -98,7 +98,7 @@ class TokenStream:
         return tokens
 
     def _longest_start_of_a_stop(self, text: str) -> int:
-        """The length of the longest end of the text that a stop sequence begins with."""
+        """Return the length of the text's longest suffix that is a prefix of a stop sequence."""
         longest = min(len(text), max(map(len, self._stop_sequences), default=0) - 1)
         for length in range(longest, 0, -1):
             if any(stop.startswith(text[-length:]) for stop in self._stop_sequences):
@@ -106,7 +106,7 @@ class TokenStream:
         return 0
 
     def _longest_start_of_stop_ids(self) -> int:
-        """How many of the last tokens a stop sequence of ids begins with that would take their text."""
+        """Return how many of the last tokens begin a stop sequence of ids that would remove their text."""
         if self._include_stop:
             return 0
         ids = [token.id for token in self._held]

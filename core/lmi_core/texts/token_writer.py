@@ -1,4 +1,4 @@
-"""Writes an engine's tokens in the way that a request asks for."""
+"""Creation of tokens with text, as a request asks for them."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 
@@ -10,13 +10,13 @@ Likeliest = Sequence[tuple[int, float]]  # token ids and their log probs, likeli
 
 
 class TokenWriter:
-    """One for an engine. `end_ids`: those that end a generation by themselves."""
+    """An engine's writer of tokens, where `end_ids` end a generation by themselves."""
 
     def __init__(self, tokenizer: HuggingFaceTokenizer, end_ids: frozenset[int]) -> None:
         self._tokenizer = tokenizer
         self._end_ids = end_ids
         self._special_ids = end_ids | tokenizer.special_ids
-        self._shown: dict[tuple[str, ...], frozenset[int]] = {}  # special tokens that are a part of such markers
+        self._shown: dict[tuple[str, ...], frozenset[int]] = {}  # special tokens that are part of such markers
 
     def sequence(
         self,
@@ -30,9 +30,9 @@ class TokenWriter:
         show_end: bool = False,
         markers: tuple[str, ...] = (),
     ) -> TokenStream:
-        """For one sequence that goes on from the prompt. `show_end`: an end token is written as other special ones.
+        """Return the stream of a sequence that continues the prompt; `show_end` writes end tokens like special ones.
 
-        Special tokens that are a part of one of the `markers` are written even if the others are skipped.
+        Special tokens that are part of one of the `markers` are written even if others are skipped.
         """
         hidden = frozenset() if show_end or include_stop else self._end_ids
         special_text: Callable[[int], str] | None = None
@@ -57,7 +57,7 @@ class TokenWriter:
         likeliest: Iterable[Likeliest | None],
         ranks: Sequence[int | None] | None = None,
     ) -> list[Token]:
-        """A prompt's own tokens."""
+        """Return a prompt's tokens, each with its log prob, likeliest alternatives and rank where known."""
         stream = TokenStream(self._tokenizer.detokenizer([]), special_ids=self._special_ids)
         tokens = [
             token
@@ -69,7 +69,7 @@ class TokenWriter:
         return tokens
 
     def top_tokens(self, likeliest: Likeliest | None) -> list[Token] | None:
-        """Each with a text of its own, which may be a part of a character."""
+        """Return the likeliest tokens, whose texts may be parts of characters; None if not requested."""
         if likeliest is None:
             return None
         return [Token(i, self._text(i), log_prob, i in self._special_ids) for i, log_prob in likeliest]

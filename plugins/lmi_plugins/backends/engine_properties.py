@@ -1,4 +1,4 @@
-"""What the engines of Hugging Face's models are told alike, and the folders that a model directory has for them."""
+"""The options common to the engines for Hugging Face models, and the folders of a model directory for them."""
 
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -11,11 +11,11 @@ from lmi_core.configuration.properties import ModelProperties, Names
 from lmi_core.remote.location import RemoteModel, S3Location, is_s3
 from lmi_core.script.formatters.model_code import ADAPTER_WEIGHTS
 
-NGRAM = "[ngram]"  # vLLM's former way of asking for drafts that the prompt itself gives
+NGRAM = "[ngram]"  # vLLM's former name of prompt lookup, which drafts from the prompt itself
 
 
 class EngineProperties(ModelProperties):
-    """The torch engine's and vLLM's."""
+    """The options common to the torch engine and vLLM."""
 
     tensor_parallel_degree: Annotated[
         PositiveInt | Literal["max"] | None,
@@ -57,15 +57,15 @@ class EngineProperties(ModelProperties):
 
 
 def adapter_folders(directory: Path, properties: ModelProperties) -> dict[str, Path]:
-    """Those of the model directory that hold weights, by name."""
+    """Return the model directory's adapter folders that hold weights, by name."""
     found = sorted((directory / properties.adapters).glob(f"*/{ADAPTER_WEIGHTS}"))
     return {path.parent.name: path.parent for path in found}
 
 
 def draft_model(directory: Path, properties: EngineProperties) -> str | None:
-    """Return a folder, which may be named from within the model directory, an `s3://` URL or a hub id.
+    """Return the draft model: a folder, which may be relative to the model directory, an `s3://` URL or a hub id.
 
-    Raises ConfigurationError.
+    Raise ConfigurationError where the URL is invalid.
     """
     name = properties.speculative_draft_model
     if name is not None and is_s3(name):
@@ -74,12 +74,12 @@ def draft_model(directory: Path, properties: EngineProperties) -> str | None:
 
 
 def int8_warnings(dtype: str) -> list[str]:
-    """LMI-Dist once quantized the weights where the type was int8."""
+    """Return a warning for `option.dtype=int8`, with which LMI-Dist once quantized the weights."""
     return ["option.dtype=int8: nothing is quantized, the weights keep their own type"] if dtype == "int8" else []
 
 
 def engine_downloads(setup: BackendSetup[Any], *, from_hub: bool = True) -> dict[str, RemoteModel]:
-    """Return the model and the draft model where they lie elsewhere, by option."""
+    """Return the remote ones of the model and the draft model, by option."""
     properties: EngineProperties = setup.properties
     models = {"model_id": RemoteModel(model_source(setup.directory, properties), properties.revision)}
     draft = draft_model(setup.directory, properties)

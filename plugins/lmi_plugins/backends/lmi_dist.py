@@ -1,4 +1,4 @@
-"""The lmi-dist backend: what LMI-Dist's model directories ask for, on vLLM, or where that is missing on torch."""
+"""The lmi-dist backend, which serves LMI-Dist's model directories on vLLM or, without vLLM, on the torch engine."""
 
 import logging
 from collections.abc import Callable, Collection, Mapping
@@ -24,7 +24,7 @@ ONE_DEVICE = "the torch engine runs on one device"
 
 OF_VLLM = "it is vLLM's, and the torch engine has nothing like it"
 
-# What vLLM takes, or LMI-Dist took, that changes nothing on the torch engine, beside what that declares itself.
+# Options of vLLM and LMI-Dist with no effect on the torch engine, besides those that it declares itself.
 WITHOUT_EFFECT_ON_TORCH: Mapping[str, str] = {
     "cpu_offload_gb_per_gpu": ONE_DEVICE,
     "disable_custom_all_reduce": ONE_DEVICE,
@@ -37,7 +37,7 @@ WITHOUT_EFFECT_ON_TORCH: Mapping[str, str] = {
 
 
 class LmiDistProperties(VllmProperties):
-    """As vLLM's, and what LMI-Dist has beside."""
+    """vLLM's options, and LMI-Dist's further ones."""
 
     cpu_offload_gb_per_gpu: Annotated[float | None, Names(aliases=("cpu_offload_gb",))] = Field(
         None, ge=0, description="GiB of the weights, for each GPU, that are kept in main memory."
@@ -65,7 +65,7 @@ class LmiDistBackend(VllmBackend):
 
 
 class TorchLmiDistBackend(TorchBackend):
-    """The same without vLLM."""
+    """The lmi-dist backend on the torch engine, registered where vLLM is not installed."""
 
     name = LmiDistBackend.name
     aliases = LmiDistBackend.aliases
@@ -74,7 +74,7 @@ class TorchLmiDistBackend(TorchBackend):
     parameters_type = VllmParameters
 
     def __init__(self, setup: BackendSetup[Any]) -> None:
-        """Raises ConfigurationError."""
+        """Translate the options to the torch engine's. Raise ConfigurationError for a value that it does not accept."""
         given = _given(setup)
         properties = _torch_properties(given)
         super().__init__(replace(setup, properties=properties))
@@ -92,7 +92,7 @@ class TorchLmiDistBackend(TorchBackend):
 
 
 def _given(setup: BackendSetup[Any]) -> dict[str, object]:
-    """By name; what is not declared here is text."""
+    """Return the given options by name; undeclared ones are raw text."""
     properties: LmiDistProperties = setup.properties
     return {**properties.model_dump(exclude_unset=True), **setup.engine_arguments}
 
@@ -111,7 +111,7 @@ def _torch_properties(given: Mapping[str, object]) -> TorchProperties:
 
 
 def _explanations(given: Mapping[str, object], properties: TorchProperties) -> list[str]:
-    """Of what is given and has no effect."""
+    """Return a warning for each given option that has no effect on the torch engine."""
     explained = {key.field for key in declared(LmiDistProperties) if key.no_effect}
     unread = given.keys() - TorchProperties.model_fields.keys() - explained
     reasons = dict.fromkeys(unread, OF_VLLM) | dict(WITHOUT_EFFECT_ON_TORCH)

@@ -1,12 +1,12 @@
-"""Over how many devices a model is spread, where a directory was made for another machine."""
+"""Parallel degrees, reduced where a model directory was made for a host with more devices."""
 
 from typing import NamedTuple
 
-MAX = "max"  # as `option.tensor_parallel_degree`: every device
+MAX = "max"  # value of `option.tensor_parallel_degree`: every device
 
 
 class ParallelDegrees(NamedTuple):
-    """`tensor` is None for as many devices as the engine finds."""
+    """The tensor and pipeline parallel degrees in effect; `tensor` None means all devices that the engine finds."""
 
     tensor: int | None
     pipeline: int
@@ -14,7 +14,7 @@ class ParallelDegrees(NamedTuple):
 
 
 def parallel_degrees(tensor: int | str | None, pipeline: int, devices: int | None) -> ParallelDegrees:
-    """Return what the devices are enough for; `devices` is None where nobody can tell how many there are."""
+    """Return the degrees reduced to what fits on the devices, unchanged if their number is unknown (None)."""
     asked = tensor if isinstance(tensor, int) else None
     if devices is None or (asked or 1) * pipeline <= devices:
         return ParallelDegrees(asked, pipeline)
@@ -34,5 +34,5 @@ def parallel_degrees(tensor: int | str | None, pipeline: int, devices: int | Non
 
 
 def _largest_divisor(degree: int, most: int) -> int:
-    """A divisor of the degree asked for divides the model's attention heads and layers as that does."""
+    """Return the degree's largest divisor up to `most`, which also divides the model's attention heads and layers."""
     return next(divisor for divisor in range(min(degree, most), 0, -1) if degree % divisor == 0)

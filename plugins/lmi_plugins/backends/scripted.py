@@ -1,4 +1,4 @@
-"""A backend that says what it was told to, with no model: for tests, and for authors of formatters and handlers."""
+"""A backend without a model, which yields scripted answers, for tests and for authors of plugins."""
 
 import asyncio
 import re
@@ -32,7 +32,7 @@ CHAT_TEMPLATE = """\
 
 
 class ScriptedProperties(ModelProperties):
-    """What the scripted backend says."""
+    """The options of the scripted backend's answers."""
 
     scripted_text: str = Field(
         "Deep Learning is a really cool field.", description="The answer to every prompt, a token for each word."
@@ -42,18 +42,18 @@ class ScriptedProperties(ModelProperties):
 
 @dataclass(slots=True)
 class Script:
-    """One answer. With `error` the request fails after the text; with `hold` it then waits until it is closed."""
+    """One answer, which fails after the text if `error` is set, and waits there until it is closed if `hold` is."""
 
     text: str = ""
     error: str | None = None
     hold: bool = False
-    tokens: Sequence[str] = ()  # their texts, where the text is not to be cut into words
-    started: asyncio.Event = field(default_factory=asyncio.Event)  # the text was said
-    closed: asyncio.Event = field(default_factory=asyncio.Event)  # the request has ended, by itself or aborted
+    tokens: Sequence[str] = ()  # the token texts, in place of the words of `text`
+    started: asyncio.Event = field(default_factory=asyncio.Event)  # the text was yielded
+    closed: asyncio.Event = field(default_factory=asyncio.Event)  # the request has ended or was aborted
 
 
 class WordTokenizer(Tokenizer):
-    """A token is a word with the blanks before it. Ids are given out as words are first seen."""
+    """A tokenizer of words, each with the blanks before it, which assigns ids in order of first use."""
 
     def __init__(self) -> None:
         self.template: str | None = CHAT_TEMPLATE
@@ -116,15 +116,18 @@ class _WordDetokenizer(Detokenizer):
 
 
 class ScriptedBackend(Backend[ScriptedProperties]):
-    """Answers with the enqueued scripts in turn, then with `option.scripted_text`; keeps the requests it got."""
+    """A backend that answers with the enqueued scripts in turn, then with `option.scripted_text`.
+
+    The requests that it received are in `history`.
+    """
 
     name = "scripted"
     properties_type = ScriptedProperties
-    parameters_type = ExtendedParameters  # all are kept in `history`; those about length, stops, n and logprobs count
+    parameters_type = ExtendedParameters  # of which length, stops, n and log probs have an effect
 
     @classmethod
     def downloads(cls, setup: BackendSetup[ScriptedProperties]) -> Mapping[str, RemoteModel]:
-        """None: it has no use for a model."""
+        """Return nothing, as the backend needs no model."""
         return {}
 
     def __init__(self, setup: BackendSetup[ScriptedProperties]) -> None:
@@ -135,17 +138,17 @@ class ScriptedBackend(Backend[ScriptedProperties]):
         self._scripts: deque[Script] = deque()
 
     def enqueue(self, *scripts: Script) -> None:
-        """What to say to the next requests, in the order in which they come."""
+        """Set the answers to the next requests, in order of arrival."""
         self._scripts.extend(scripts)
 
     async def start(self) -> None:
-        """There is nothing to load."""
+        """Return at once, as there is nothing to load."""
 
     async def stop(self) -> None:
-        """There is nothing to free."""
+        """Return at once, as there is nothing to free."""
 
     async def health(self) -> None:
-        """Always well."""
+        """Return without an error, as the backend cannot fail."""
 
     async def generate(self, request: ValidRequest) -> AsyncGenerator[GenerationStep, None]:
         self.history.append(request)
@@ -190,7 +193,7 @@ class ScriptedBackend(Backend[ScriptedProperties]):
         return [first, *others]
 
     def _add_likeliest(self, tokens: list[Token], count: int) -> None:
-        """The token itself, then those whose ids come next."""
+        """Set the top tokens of each token: itself, then those with the next ids."""
         if not count:
             return
         size = self.tokenizer.vocabulary_size

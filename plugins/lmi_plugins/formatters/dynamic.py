@@ -1,4 +1,4 @@
-"""The two forms of LMI's dynamic-batch schema, in which one call may hold several prompts."""
+"""LMI's dynamic-batch schema, whole and streamed, for calls of one or several prompts."""
 
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -16,13 +16,13 @@ def error_object(error: LmiError) -> dict[str, Any]:
 
 
 def prompt_head(output: GenerationOutput, prompt_index: int) -> str:
-    """What goes before a prompt's generated text."""
+    """Return the text before a prompt's generated text: the prompt if `return_full_text`, otherwise ""."""
     request = output.requests[prompt_index]
     return request.prompt if request.parameters.return_full_text else ""
 
 
 class DynamicJsonFormatter(OutputFormatter):
-    """A list with an object for each prompt, in the order of the prompts."""
+    """A formatter of a list with an object for each prompt, in order."""
 
     name: ClassVar[str] = "dynamic_json"
     content_type = "application/json"
@@ -39,14 +39,14 @@ class DynamicJsonFormatter(OutputFormatter):
 
 
 class DynamicJsonLinesFormatter(OutputFormatter):
-    """A line for each step of the batch, with what each prompt gained in it ("" once it has ended)."""
+    """A formatter of a line per step of the batch, with each prompt's new text ("" once it has ended)."""
 
     name: ClassVar[str] = "dynamic_jsonlines"
     one_sequence = True
     content_type = "application/jsonlines"
 
     def __init__(self) -> None:
-        self._line: dict[int, str] = {}  # what prompts gained since the last line
+        self._line: dict[int, str] = {}  # each prompt's new text since the last line
         self._begun: set[int] = set()
 
     def format(self, output: GenerationOutput) -> list[bytes]:

@@ -27,7 +27,7 @@ class JsonFormatter(OutputFormatter):
         return orjson.dumps(lmi_schema.error_object(error))
 
     def whole(self, output: GenerationOutput) -> object:
-        """The answer to a finished request, to be written as JSON."""
+        """Return the answer to a finished request, to be serialized as JSON."""
         answer: lmi_schema.JsonObject = {"generated_text": output.full_text(output.best_sequence)}
         if output.request.parameters.details:
             answer["details"] = lmi_schema.details(output)

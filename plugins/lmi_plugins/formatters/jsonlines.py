@@ -38,7 +38,7 @@ class JsonLinesFormatter(OutputFormatter):
         return last
 
     def frame(self, chunk: lmi_schema.JsonObject) -> bytes:
-        """One chunk as it goes over the wire, with what ends it."""
+        """Return a serialized chunk with its framing."""
         return orjson.dumps(chunk, option=orjson.OPT_APPEND_NEWLINE)
 
 

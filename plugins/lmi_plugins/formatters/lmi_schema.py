@@ -9,7 +9,7 @@ JsonObject = dict[str, Any]
 
 
 def token_object(token: Token) -> JsonObject:
-    """With the likeliest tokens in its place, where they were asked for."""
+    """Return a token's object, with the top tokens at its position if requested."""
     written: JsonObject = {"id": token.id, "text": token.text, "log_prob": token.log_prob}
     if token.top_tokens is not None:
         written["top_tokens"] = token_objects(token.top_tokens)
@@ -21,7 +21,7 @@ def token_objects(tokens: list[Token]) -> list[JsonObject]:
 
 
 def stream_details(output: GenerationOutput) -> JsonObject:
-    """The details of a stream: its tokens were already sent."""
+    """Return the details of a stream, without the tokens, which were already sent."""
     sequence = output.best_sequence
     details: JsonObject = {
         "finish_reason": sequence.finish_reason,
@@ -35,11 +35,11 @@ def stream_details(output: GenerationOutput) -> JsonObject:
 
 
 def details(output: GenerationOutput) -> JsonObject:
-    """The details of a whole answer."""
+    """Return the details of a whole answer, with its tokens and the other sequences."""
     best = output.best_sequence
     whole = stream_details(output) | {"tokens": token_objects(best.tokens)}
     asked_for = output.parameters.num_answers
-    count = asked_for if asked_for > 1 else len(output.sequences)  # of one answer, all that it was chosen from
+    count = asked_for if asked_for > 1 else len(output.sequences)  # a single answer comes with all candidates
     others = [sequence for sequence in output.best_sequences(count) if sequence is not best]
     if others:
         whole["best_of_sequences"] = [_best_of_sequence(output, sequence) for sequence in others]
@@ -56,7 +56,7 @@ def _best_of_sequence(output: GenerationOutput, sequence: GeneratedSequence) -> 
 
 
 def error_object(error: LmiError) -> JsonObject:
-    """The specified answer to a failed request; `error` gives the reason, for which it has no key."""
+    """Return the specified answer to a failed request, with the reason in the additional key `error`."""
     return {
         "generated_text": "",
         "details": {"finish_reason": "error", "generated_tokens": None, "inputs": None, "tokens": None},
@@ -65,7 +65,7 @@ def error_object(error: LmiError) -> JsonObject:
 
 
 def error_chunk(error: LmiError) -> JsonObject:
-    """The specified last line of a failed stream; `error` gives the reason."""
+    """Return the specified last line of a failed stream, with the reason in the additional key `error`."""
     return {
         "token": {"id": -1, "text": "", "log_prob": -1, "special_token": True},
         "generated_text": "",

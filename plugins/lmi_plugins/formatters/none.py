@@ -1,4 +1,4 @@
-"""`none`: the generated text as it comes, and nothing around it."""
+"""`none`: the plain generated text as it is generated."""
 
 from collections.abc import Callable
 from typing import ClassVar

@@ -1,4 +1,4 @@
-"""LMI's formats as `option.tgi_compat` has them: what clients of Text Generation Inference read, and LMI's own keys."""
+"""LMI's formats for `option.tgi_compat`, with the keys of Text Generation Inference beside LMI's own."""
 
 from collections.abc import Callable
 from typing import ClassVar
@@ -30,13 +30,13 @@ def top_tokens(token: Token) -> list[lmi_schema.JsonObject]:
 
 
 def prefill_object(token: Token) -> lmi_schema.JsonObject:
-    """With the likeliest tokens in its place, where they were asked for: TGI has no place for them."""
+    """Return a prompt token's object, with top tokens if requested, which TGI's schema lacks."""
     written = token_object(token)
     return written if token.top_tokens is None else written | {"top_tokens": top_tokens(token)}
 
 
 def details(output: GenerationOutput, of_request: lmi_schema.JsonObject) -> lmi_schema.JsonObject:
-    """Of a stream or of a whole answer, with what clients of TGI expect beside LMI's keys."""
+    """Return the details `of_request`, streamed or whole, with the further keys that TGI's clients expect."""
     prefill = output.prefill[output.prompt_index] or []
     return of_request | {
         "seed": output.request.parameters.seed,
@@ -45,7 +45,7 @@ def details(output: GenerationOutput, of_request: lmi_schema.JsonObject) -> lmi_
 
 
 class TgiJsonFormatter(JsonFormatter):
-    """An array of one object, or, for a request that failed, the object that tells why."""
+    """A formatter of an array of one object or, for a failed request, an error object."""
 
     name: ClassVar[str] = "tgi_json"
 

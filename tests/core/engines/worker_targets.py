@@ -1,4 +1,4 @@
-"""What the workers of `test_worker.py` run."""
+"""The target functions of the workers in `test_worker.py`."""
 
 import logging
 import os
@@ -14,20 +14,20 @@ def echo(channel: Channel) -> None:
 
 
 def tell_process(channel: Channel) -> None:
-    """The process id, the session and the log level; then waits."""
+    """Send the process id, the session and the log level; then wait."""
     session, level = os.getsid(0), logging.getLogger().getEffectiveLevel()
     channel.send(f"{os.getpid()} {session} {logging.getLevelName(level)}".encode())
     channel.receive()
 
 
 def tell_variable(channel: Channel) -> None:
-    """The environment's LMI_TEST; then waits."""
+    """Send the environment variable LMI_TEST; then wait."""
     channel.send(os.environ.get("LMI_TEST", "").encode())
     channel.receive()
 
 
 def tell_pending(channel: Channel) -> None:
-    """What is pending before anything came, then, once told to, everything that is."""
+    """Send whether a message is pending at the start, then all messages up to `last`, joined."""
     channel.send(b"nothing" if channel.pending() is None else b"something")
     messages = [channel.receive()]
     while messages[-1] != b"last":
@@ -38,7 +38,7 @@ def tell_pending(channel: Channel) -> None:
 
 
 def count(channel: Channel) -> None:
-    """Says a hundred messages and is gone."""
+    """Send a hundred messages and end."""
     for number in range(100):
         channel.send(str(number).encode())
 

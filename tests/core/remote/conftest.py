@@ -1,4 +1,4 @@
-"""A server of S3 for each module, and a cache for each test."""
+"""Fixtures of an S3 server for each module and a cache for each test."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +16,7 @@ def s3_of_module() -> Iterator[S3Server]:
 
 @pytest.fixture
 def s3(s3_of_module: S3Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[S3Server]:
-    """The environment has its address, and that of an empty cache."""
+    """Point the environment to the S3 server and to an empty cache."""
     for name, value in s3_of_module.environment.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("LMI_CACHE", str(tmp_path / "cache"))

@@ -1,4 +1,4 @@
-"""A hub on this host, with the few routes that huggingface_hub asks for a model."""
+"""A local hub, with the few routes that huggingface_hub uses for a model."""
 
 import hashlib
 import json
@@ -14,7 +14,7 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 @dataclass
 class FakeHub:
-    """The files of its one model `org/tiny` may be changed, and what was asked for be read, at any time."""
+    """A hub with one model, `org/tiny`, whose files can be changed, and whose requests are recorded."""
 
     files: dict[str, bytes]
     commit: str = COMMIT
@@ -22,8 +22,8 @@ class FakeHub:
     requests: list[str] = field(default_factory=list)
     gated: bool = False
     token: str | None = None  # None: the model is public
-    hold: threading.Event = field(default_factory=threading.Event)  # files come once it is set
-    holding: int = 0  # files that are held back now
+    hold: threading.Event = field(default_factory=threading.Event)  # files are sent once it is set
+    holding: int = 0  # number of files held back now
 
     def listed(self) -> list[dict[str, object]]:
         return [
@@ -92,7 +92,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""A process that fetches a model and then waits, for tests that end it."""
+"""Processes that fetch a model and then wait, for tests that end them."""
 
 import asyncio
 import logging
@@ -13,7 +13,7 @@ from lmi_core.remote.location import RemoteModel
 
 
 class FetchingProcess:
-    """`folder` is what it prints once the copy is whole; it holds the copy until it is closed."""
+    """A process that prints its copy's `folder` when complete, and holds the copy until it is closed."""
 
     def __init__(self, source: str) -> None:
         self._source = source
@@ -28,7 +28,7 @@ class FetchingProcess:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        await self.process.communicate(b"")  # closes its standard input, which ends it
+        await self.process.communicate(b"")  # closes standard input, which ends the process
 
     async def folder(self) -> Path:
         assert self.process.stdout is not None

@@ -1,4 +1,4 @@
-"""A call as models of each family of formats write it, after some content."""
+"""A call after some content, in each family of tool call formats."""
 
 PARIS = '{"city": "Paris"}'
 BARE = f'{{"name": "weather", "parameters": {PARIS}}}'

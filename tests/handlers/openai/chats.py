@@ -1,4 +1,4 @@
-"""Chats with a scripted model, for the tests of OpenAI's chat dialect."""
+"""Helpers for chats with a scripted model in OpenAI's dialect."""
 
 from typing import Any
 
@@ -24,14 +24,14 @@ async def chat(server: RunningServer, headers: dict[str, str] | None = None, **f
 
 
 def parameters(server: RunningServer) -> ExtendedParameters:
-    """Those that the backend got with the latest request."""
+    """Return the parameters of the backend's latest request."""
     latest = server.scripted.history[-1].parameters
     assert isinstance(latest, ExtendedParameters)
     return latest
 
 
 def events(answer: Answer) -> list[Any]:
-    """Of a stream that ended as it should."""
+    """Return the JSON events of a stream, asserting that it ended with `[DONE]`."""
     assert answer.content_type == "text/event-stream"
     *written, done, nothing = answer.body.split(b"\n\n")
     assert (done, nothing) == (b"data: [DONE]", b"")

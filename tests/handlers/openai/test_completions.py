@@ -33,7 +33,7 @@ async def choice_of(server: RunningServer, **fields: Any) -> Any:
 
 
 def events(answer: Answer) -> list[Any]:
-    """Of a stream that ended as it should."""
+    """Return the JSON events of a stream, asserting that it ended as it should."""
     assert answer.content_type == "text/event-stream"
     *written, done, nothing = answer.body.split(b"\n\n")
     assert (done, nothing) == (b"data: [DONE]", b"")

@@ -1,4 +1,4 @@
-"""A backend that takes tensors, with no model: it says a prompt backwards."""
+"""A backend for tensors without a model, which answers with the prompt backwards."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping
@@ -18,7 +18,7 @@ FAILING_TOKEN = 13
 
 
 class BackwardsBackend(ScriptedBackend, TensorBackend):
-    """`hold` keeps it from ending; `FAILING_TOKEN` fails when it is to be said."""
+    """A backend that yields the prompt backwards, never ends with `hold`, and fails at `FAILING_TOKEN`."""
 
     name = "backwards"
     auto_priority = 1000
@@ -43,7 +43,7 @@ class BackwardsBackend(ScriptedBackend, TensorBackend):
     def __init__(self, setup: Any) -> None:
         super().__init__(setup)
         self.inferred: list[tuple[int, dict[str, Tensor]]] = []
-        self.holding: asyncio.Queue[int] = asyncio.Queue()  # the ids of requests that are held
+        self.holding: asyncio.Queue[int] = asyncio.Queue()  # ids of held requests
         self.closed = asyncio.Event()
 
     async def infer(self, request_id: int, inputs: Mapping[str, Tensor]) -> AsyncGenerator[Mapping[str, Tensor], None]:

@@ -7,7 +7,7 @@ logger = logging.getLogger(__name__)
 
 @output_formatter
 def shout(response):
-    """Works on what vLLM answers, whatever kind it is."""
+    """Return any of vLLM's responses with its text in upper case."""
     if hasattr(response, "choices") and response.choices:
         choice = response.choices[0]
         if hasattr(choice, "delta"):

@@ -1,4 +1,4 @@
-"""Sequences without an engine, for tests of what chooses their tokens."""
+"""Sequences without an engine, for tests of sampling."""
 
 from typing import Any
 

@@ -15,13 +15,13 @@ ReferenceModel = Callable[[str], Any]  # transformers' models are not typed wher
 
 @pytest.fixture(scope="session", autouse=True)
 def one_thread() -> None:
-    """Tiny models are slower on several."""
+    """Run PyTorch on one thread, on which tiny models are fastest."""
     torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")
 def model_directory(tmp_path_factory: pytest.TempPathFactory) -> ModelDirectory:
-    """The directory of a tiny model, made the first time it is asked for."""
+    """Return a function that creates the directory of a tiny model on first use."""
     base = tmp_path_factory.mktemp("models")
 
     def make(architecture: str) -> Path:
@@ -36,7 +36,7 @@ def model_directory(tmp_path_factory: pytest.TempPathFactory) -> ModelDirectory:
 
 @pytest.fixture(scope="session")
 def reference(model_directory: ModelDirectory) -> ReferenceModel:
-    """The same model in transformers' own hands."""
+    """Return a function that loads a tiny model in transformers."""
     models: dict[str, Any] = {}
 
     def load(architecture: str) -> Any:
@@ -54,5 +54,5 @@ def tokenizer(model_directory: ModelDirectory) -> HuggingFaceTokenizer:
 
 @pytest.fixture(scope="session")
 def engine(model_directory: ModelDirectory) -> Engine:
-    """A Llama with default options, for tests that leave nothing behind in it."""
+    """Return an engine of a Llama with default options, for tests that leave no state in it."""
     return make_engine(model_directory("llama"))

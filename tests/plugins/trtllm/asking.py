@@ -1,4 +1,4 @@
-"""Asks a GptManager as a program would, by its callbacks, and waits for the answers."""
+"""A client of a GptManager through its callbacks, as a program would use it."""
 
 import itertools
 import json
@@ -14,7 +14,7 @@ from lmi_plugins.trtllm.requests.inference_request import InferenceRequest
 from lmi_plugins.trtllm.requests.limits import NO_LIMITS, RequestLimits
 
 PROMPT = [5, 6, 7]
-TIMEOUT = 60.0  # seconds, of tests that would else wait for ever
+TIMEOUT = 60.0  # seconds, where tests would otherwise wait forever
 
 
 class Received(NamedTuple):
@@ -24,7 +24,7 @@ class Received(NamedTuple):
 
 
 class Asker:
-    """`hold` keeps requests back; `release` hands them over together."""
+    """A client whose `hold` keeps requests back, and whose `release` submits them together."""
 
     def __init__(self, directory: Path, limits: RequestLimits = NO_LIMITS, **options: Any) -> None:
         self._ids = itertools.count(1)
@@ -33,7 +33,7 @@ class Asker:
         self._received: dict[int, list[Received]] = defaultdict(list)
         self._to_stop: set[int] = set()
         self._holding = False
-        self.asked_for: list[int] = []  # how many requests, each time
+        self.asked_for: list[int] = []  # the number of requests handed over each time
         self.statistics: list[dict[str, Any]] = []
         self.manager = GptManager(
             EngineOptions(str(directory), **options),
@@ -51,7 +51,7 @@ class Asker:
         self.manager.shutdown()
 
     def submit(self, prompt_ids: list[int] = PROMPT, count: int = 6, **tensors: Any) -> int:
-        """The new request's id."""
+        """Submit a request, and return its id."""
         known = {"input_ids": [prompt_ids], "request_output_len": [[count]]}
         return self.hand_over(InferenceRequest(next(self._ids), known | tensors))
 
@@ -72,7 +72,7 @@ class Asker:
         self._to_stop.add(request_id)
 
     def received(self, request_id: int, count: int | None = None) -> list[Received]:
-        """All responses to a request, or so many of the first."""
+        """Wait for all responses to a request, or for the first `count`, and return them."""
 
         def are_there() -> bool:
             own = self._received[request_id]
@@ -83,13 +83,13 @@ class Asker:
             return list(self._received[request_id])
 
     def ask(self, prompt_ids: list[int] = PROMPT, count: int = 6, **tensors: Any) -> Mapping[str, Any]:
-        """The only response's tensors."""
+        """Submit a request, and return its only response's tensors."""
         (response,) = self.received(self.submit(prompt_ids, count, **tensors))
         assert (response.is_final, response.error) == (True, "")
         return response.tensors
 
     def ids(self, prompt_ids: list[int] = PROMPT, count: int = 6, **tensors: Any) -> list[int]:
-        """What the only sequence has generated."""
+        """Submit a request, and return the generated ids of its only sequence."""
         (ids,) = self.ask(prompt_ids, count, **tensors)["output_ids"].tolist()
         return list(ids)
 
@@ -105,13 +105,13 @@ class Asker:
         return response.error
 
     def iterations(self, prompt_ids: list[int] = PROMPT, count: int = 6, **tensors: Any) -> int:
-        """How many it takes to answer."""
+        """Submit a request, and return the number of iterations until its answer."""
         before = len(self.statistics)
         self.received(self.submit(prompt_ids, count, **tensors))
         return len(self.statistics_so_far()) - before
 
     def statistics_so_far(self) -> list[dict[str, Any]]:
-        """With those of the iteration whose responses have come."""
+        """Return the statistics, including those of the iteration of the latest responses."""
         with self._changed:
             asked = len(self.asked_for)
             assert self._changed.wait_for(lambda: len(self.asked_for) > asked, TIMEOUT)

@@ -10,6 +10,6 @@ __all__ = ["ModelDirectory", "ReferenceModel", "model_directory", "one_thread", 
 
 @pytest.fixture(scope="module")
 def asker(model_directory: ModelDirectory) -> Iterator[Asker]:
-    """A manager of a small Llama with default options, for tests that leave nothing behind in it."""
+    """Yield a client of a manager of a small Llama with default options, for tests that leave no state in it."""
     with Asker(model_directory("llama")) as asker:
         yield asker

@@ -1,13 +1,13 @@
-"""Blanks at the ends of a text that comes in parts."""
+"""Removal of blanks at the ends of streamed text."""
 
 
 class Stripped:
-    """Passes a text on without the blanks that it begins with, and, if `end`, without those that it ends with."""
+    """A streaming strip of leading blanks and, if `end`, of trailing ones."""
 
     def __init__(self, *, start: bool, end: bool) -> None:
         self._begun = not start
         self._end = end
-        self._blanks = ""  # which belong to the text only if more of it follows
+        self._blanks = ""  # held back: part of the text only if more follows
 
     def push(self, text: str) -> str:
         if not self._begun:

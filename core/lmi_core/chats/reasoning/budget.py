@@ -1,4 +1,4 @@
-"""A limit on the tokens of an answer's reasoning, in the terms of an engine: token ids."""
+"""A limit on the reasoning tokens of an answer, in token ids."""
 
 from collections.abc import Sequence
 from typing import Annotated
@@ -9,7 +9,7 @@ Marker = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
 
 
 class ReasoningBudget(BaseModel):
-    """The most tokens of reasoning, and the token ids of the markers around it."""
+    """The maximum number of reasoning tokens, and the token ids of the markers around the reasoning."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
@@ -20,7 +20,7 @@ class ReasoningBudget(BaseModel):
 
 
 class ReasoningCountdown:
-    """Counts one sequence's tokens of reasoning, and says which token must come next once they are used up."""
+    """A counter of one sequence's reasoning tokens, which forces the end marker once they are used up."""
 
     def __init__(self, budget: ReasoningBudget) -> None:
         self._budget = budget
@@ -29,14 +29,14 @@ class ReasoningCountdown:
     def _restart(self) -> None:
         budget = self._budget
         self._inside = budget.inside
-        self._repeats = budget.inside  # whether what the prompt opened may be opened once more
+        self._repeats = budget.inside  # whether the model may repeat the marker that the prompt ends with
         self._ended = False
         self._num_read = 0
         self._begin = 0  # index of the first token of the reasoning
 
     def forced(self, generated: Sequence[int]) -> int | None:
-        """Return the only token that may come next after those that were generated; None: any may."""
-        if len(generated) < self._num_read:  # tokens were taken back
+        """Return the only token id allowed after the generated ones, or None where any is."""
+        if len(generated) < self._num_read:  # generated tokens were rolled back
             self._restart()
         for num_read in range(self._num_read + 1, len(generated) + 1):
             if not self._ended:
@@ -48,18 +48,18 @@ class ReasoningCountdown:
         return end[_length_of_start(end, generated[self._begin :])]
 
     def _read(self, generated: Sequence[int], end: int) -> None:
-        """Take in the last of the first `end` tokens."""
+        """Update the count by the token at index `end - 1`."""
         if _ends_with(generated, end, self._budget.ends, self._begin):
             self._ended = True
         elif (not self._inside or self._repeats) and (start := _ends_with(generated, end, self._budget.starts, 0)):
-            if not self._inside or start == end:  # the first of the answer, where the prompt wrote it too
+            if not self._inside or start == end:  # at the start of the answer, repeating the prompt's marker
                 self._begin = end
             self._inside = True
             self._repeats = False
 
 
 def _ends_with(ids: Sequence[int], end: int, markers: Sequence[Sequence[int]], begin: int) -> int:
-    """Return the length of a marker that the ids from `begin` to `end` end with; 0: there is none."""
+    """Return the length of the marker at the end of `ids[begin:end]`, or 0."""
     for marker in markers:
         if end - begin >= len(marker) and list(ids[end - len(marker) : end]) == list(marker):
             return len(marker)
@@ -67,7 +67,7 @@ def _ends_with(ids: Sequence[int], end: int, markers: Sequence[Sequence[int]], b
 
 
 def _length_of_start(marker: Sequence[int], ids: Sequence[int]) -> int:
-    """Return how many of the last ids the marker begins with; fewer than all of it."""
+    """Return the length of the longest proper prefix of the marker at the end of the ids."""
     for length in range(min(len(marker) - 1, len(ids)), 0, -1):
         if list(ids[-length:]) == list(marker[:length]):
             return length

@@ -1,4 +1,4 @@
-"""The values of `option.reasoning_parser`: vLLM's names, SGLang's, and what each stands for."""
+"""The values of `option.reasoning_parser`, which are vLLM's and SGLang's, and the format of each."""
 
 from types import MappingProxyType
 
@@ -10,7 +10,7 @@ from lmi_core.did_you_mean import did_you_mean
 
 TOOL_CALL = ("<tool_call>",)
 
-# Where the prompt ends with a marker, as most templates of today write it, that decides: `opened` is for the others.
+# A marker at the end of the prompt, as most current templates write it, decides; `opened` is for the others.
 THINK = Markers()
 THINK_OPENED = Markers(opened=True)
 THINK_AND_CALL = Markers(interrupts=TOOL_CALL)
@@ -81,7 +81,7 @@ FORMATS = MappingProxyType[str, ReasoningFormat](
         "step3p5": THINK_OPENED_AND_CALL,
     }
 )
-# What SGLang, and earlier versions of both, call them.
+# Names used by SGLang and by earlier versions of vLLM and SGLang.
 ALIASES = MappingProxyType(
     {
         "deepseek_v31": "deepseek_v3",
@@ -98,7 +98,7 @@ ALIASES = MappingProxyType(
 
 
 def find_reasoning_format(name: str) -> ReasoningFormat:
-    """Return the format of that name, `-` meaning `_`; raises ValueError, which names those that are known."""
+    """Return the format of that name, where `-` equals `_`. Raise ValueError, listing the known names."""
     plain = name.lower().replace("-", "_")
     found = FORMATS.get(ALIASES.get(plain, plain))
     if found is None:

@@ -1,15 +1,15 @@
-"""Guides of answers that begin with a reasoning."""
+"""Structured output after reasoning."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-Format = Mapping[str, Any]  # of xgrammar's structural tags, which vLLM has too
+Format = Mapping[str, Any]  # of xgrammar's structural tags, which vLLM supports too
 
-BLANKS = {"type": "regex", "pattern": "[ \\n]{0,2}"}  # without a bound some models write nothing else
+BLANKS = {"type": "regex", "pattern": "[ \\n]{0,2}"}  # without a bound some models generate nothing else
 
 
 def after_reasoning(markers: Sequence[str], guide: Format) -> dict[str, Any]:
-    """Return the structural tag of any reasoning, followed by what the guide asks for.
+    """Return a structural tag that allows any reasoning, followed by what the guide allows.
 
     `markers` begins with the text that begins the reasoning, which may then be left out, or with "" where the prompt
     has begun it; the others end it.

@@ -1,4 +1,4 @@
-"""The harmony format of gpt-oss: messages in channels, one of which is the reasoning's."""
+"""The harmony format of gpt-oss: messages in channels, one of which holds the reasoning."""
 
 import re
 
@@ -13,11 +13,11 @@ FINAL_HEADER = "<|channel|>final<|message|>"
 CHANNEL = re.compile(r"<\|channel\|>\s*(\w+)")
 FUNCTION = re.compile(r"\bto=functions\.")
 HEADER_STARTS = ("<|", " to=")
-BETWEEN_MESSAGES = "\n"  # of one kind
+BETWEEN_MESSAGES = "\n"  # joins messages of one kind, reasoning or content
 
 
 class Harmony(ReasoningFormat):
-    """Reasoning is the channel `analysis`; calls of functions are content, as they are written."""
+    """The format with the reasoning in the channel `analysis`; function calls remain part of the content."""
 
     def reads(self, special_token: str) -> bool:
         return special_token in CONTROL_TOKENS
@@ -25,7 +25,7 @@ class Harmony(ReasoningFormat):
     def new_parser(self, context: AnswerContext) -> ReasoningParser:
         parser = HarmonyReasoning()
         begun = context.prompt[max(context.prompt.rfind(START), 0) :]
-        if CHANNEL.search(begun):  # the prompt ends within a message
+        if CHANNEL.search(begun):  # the prompt ends inside a message
             parser.go_on_from(begun)
         return parser
 
@@ -34,7 +34,7 @@ class Harmony(ReasoningFormat):
 
 
 class HarmonyReasoning(PhasedReasoning):
-    """Reads headers and bodies of messages in turn; text that is no message is content."""
+    """A parser of message headers and bodies; text outside messages is content."""
 
     def __init__(self) -> None:
         super().__init__(self._begin)
@@ -52,19 +52,19 @@ class HarmonyReasoning(PhasedReasoning):
         return self._phase in (self._begin, self._header) and bool(self._held)
 
     def go_on_from(self, message: str) -> None:
-        """Read the message that the prompt ends within, without telling of it."""
+        """Read the start of the message that the prompt ends inside, without returning any of it."""
         self.push(message)
         self._told_reasoning = self._told_content = False
 
     def _begin(self, final: bool) -> SplitText | None:
-        """Whether this model writes messages at all."""
+        """Find out whether the text starts with a message; otherwise all of it is content."""
         if not final and any(start.startswith(self._held) and start != self._held for start in HEADER_STARTS):
             return None
         self._phase = self._header if self._held.startswith(HEADER_STARTS) else self._unmarked
         return SplitText()
 
     def _header(self, final: bool) -> SplitText | None:
-        """A header that does not end is left out."""
+        """Read a header; drop one that never ends."""
         head, found, body = self._held.partition(MESSAGE)
         if not found:
             self._held = "" if final else self._held

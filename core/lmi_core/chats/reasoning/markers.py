@@ -1,4 +1,4 @@
-"""Reasoning between markers, before the content: how nearly all models write it."""
+"""Reasoning between markers before the content, the format of nearly all models."""
 
 from dataclasses import dataclass
 
@@ -10,13 +10,13 @@ from lmi_core.chats.reasoning.search import find_first, starts_with
 
 @dataclass(frozen=True, slots=True)
 class Markers(ReasoningFormat):
-    """What a model writes around its reasoning. Of several markers any one counts; blanks beside them are left out."""
+    """The format with markers around the reasoning; any of several counts, and blanks beside them are dropped."""
 
     starts: tuple[str, ...] = ("<think>",)
     ends: tuple[str, ...] = ("</think>",)
-    opened: bool = False  # whether answers begin inside the reasoning, where the prompt does not show it
-    interrupts: tuple[str, ...] = ()  # begin a tool call, which ends the reasoning too, and is content
-    wrapper: tuple[str, str] | None = None  # what some models write around the content after the reasoning
+    opened: bool = False  # whether answers begin inside the reasoning if the prompt does not show it
+    interrupts: tuple[str, ...] = ()  # start a tool call, which also ends the reasoning and is content
+    wrapper: tuple[str, str] | None = None  # markers of some models around the content after the reasoning
 
     def reads(self, special_token: str) -> bool:
         markers = (*self.starts, *self.ends, *self.interrupts, *(self.wrapper or ()))
@@ -39,7 +39,7 @@ class Markers(ReasoningFormat):
         return f"{prompt.rstrip()}\n{self.ends[0]}\n\n" if prompt.rstrip().endswith(self.starts) else prompt
 
     def _inside(self, context: AnswerContext) -> bool:
-        """Whether the prompt ends inside the reasoning."""
+        """Return whether the prompt ends inside the reasoning."""
         started = max(context.continued.rfind(marker) for marker in self.starts)
         ended = max(context.continued.rfind(marker) for marker in self.ends)
         if started != ended:
@@ -51,13 +51,13 @@ class Markers(ReasoningFormat):
 
 
 class MarkedReasoning(PhasedReasoning):
-    """Reads the markers of one sequence; reasoning that does not come first is content."""
+    """A parser of one sequence; reasoning that does not come first is content."""
 
     def __init__(self, markers: Markers, inside: bool, interrupts: tuple[str, ...]) -> None:
         super().__init__(self._within if inside else self._before)
         self._markers = markers
         self._ends = markers.ends + interrupts
-        self._repeats = inside  # whether what the prompt opened may be opened once more
+        self._repeats = inside  # whether the model may repeat the marker that the prompt ends with
         self._reasoning = Stripped(start=True, end=True)
         self._content = Stripped(start=False, end=False)
 
@@ -70,7 +70,7 @@ class MarkedReasoning(PhasedReasoning):
         return self._phase == self._before and bool(self._held.strip())
 
     def _before(self, final: bool) -> SplitText | None:
-        """Before the reasoning, if there is any."""
+        """Read up to the start marker; without one, all text is content."""
         text = self._held.lstrip()
         found = starts_with(text, self._markers.starts + self._markers.ends, final=final)
         if found is None:
@@ -106,13 +106,13 @@ class MarkedReasoning(PhasedReasoning):
         return SplitText()
 
     def _end(self, rest: str) -> None:
-        """Of the reasoning."""
+        """Go from the reasoning to the content, which begins with `rest`."""
         self._held = rest
         self._content = Stripped(start=True, end=False)
         self._phase = self._unwrapped if self._markers.wrapper else self._after
 
     def _unwrapped(self, final: bool) -> SplitText | None:
-        """Between the reasoning and the content, which may be wrapped once more."""
+        """Drop a wrapper's marker between the reasoning and the content."""
         assert self._markers.wrapper is not None
         opening, _ = self._markers.wrapper
         text = self._held.lstrip()

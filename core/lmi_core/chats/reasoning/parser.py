@@ -1,4 +1,4 @@
-"""The seam to how a model marks its reasoning in what it writes."""
+"""The interface of reasoning formats."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -6,72 +6,72 @@ from typing import NamedTuple
 
 
 class SplitText(NamedTuple):
-    """Text of the reasoning, and text of the content that comes after it."""
+    """A text split into reasoning and the content after it."""
 
     reasoning: str = ""
     content: str = ""
 
 
 class ReasoningMarkers(NamedTuple):
-    """The markers of one answer that a limit on its reasoning goes by."""
+    """The markers of one answer's reasoning, as a limit on its tokens needs them."""
 
     starts: tuple[str, ...]
-    ends: tuple[str, ...]  # any of which may be written to end the reasoning
-    others: tuple[str, ...]  # end it too, as content
-    inside: bool  # whether the prompt ends within the reasoning
+    ends: tuple[str, ...]  # any one of them ends the reasoning
+    others: tuple[str, ...]  # end the reasoning too, and are content
+    inside: bool  # whether the prompt ends inside the reasoning
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerContext:
-    """What is known of an answer before it is written."""
+    """What is known about an answer before it is generated."""
 
     prompt: str
-    continued: str = ""  # the text of the answer that the prompt ends within; "" for a new answer
-    disabled: bool = False  # whether the chat template was told to have the model answer without reasoning
-    tools: bool = False  # whether the model may call any
+    continued: str = ""  # the start of the answer, where the prompt ends inside it; "" for a new answer
+    disabled: bool = False  # whether reasoning was turned off in the chat template
+    tools: bool = False  # whether the model may call tools
 
 
 class ReasoningParser(ABC):
-    """Separates one sequence's reasoning from its content while they are written; what it returned is final."""
+    """A streaming splitter of one sequence into reasoning and content; what it returned is final."""
 
     @property
     @abstractmethod
     def inside(self) -> bool:
-        """Whether what was pushed last belongs to the reasoning, or to a marker of it."""
+        """Whether the last pushed text belongs to the reasoning or to one of its markers."""
 
     @property
     @abstractmethod
     def undecided(self) -> bool:
-        """Whether what was pushed last may turn out to be the start of the reasoning."""
+        """Whether the last pushed text may turn out to be the start of the reasoning."""
 
     @abstractmethod
     def push(self, text: str) -> SplitText:
-        """Return what is known now that the model has written this text too."""
+        """Take generated text, and return what is final now."""
 
     @abstractmethod
     def finish(self) -> SplitText:
-        """Return what is left now that the model has ended."""
+        """Return the rest, at the end of the generated text."""
 
 
 class ReasoningFormat(ABC):
-    """One way of marking reasoning, which several models may share."""
+    """A format of reasoning, which several models may share."""
 
     @abstractmethod
     def reads(self, special_token: str) -> bool:
-        """Whether this special token, which has no text in an answer, belongs to a marker."""
+        """Return whether the special token, which has no text in an answer, belongs to a marker."""
 
     @abstractmethod
     def new_parser(self, context: AnswerContext) -> ReasoningParser:
-        """Return the parser of one sequence."""
+        """Create the parser of one sequence."""
 
     def before_guide(self, context: AnswerContext) -> list[str] | None:
-        """Return `guided_reasoning` for an answer that a guide is for; None: it cannot have any reasoning."""
+        """Return `guided_reasoning` for an answer with structured output; None where it cannot have reasoning."""
         return None
 
     def markers_of(self, context: AnswerContext) -> ReasoningMarkers | None:
-        """Return what a limit on the reasoning goes by; None: no text alone ends the reasoning of this format."""
+        """Return the markers for a limit on the reasoning; None where no fixed text ends the reasoning."""
         return None
 
     def close(self, prompt: str) -> str:
-        """Return the prompt of an answer without reasoning: what the template opened is closed."""
+        """Return the prompt with the reasoning closed that the template opened."""
         return prompt

@@ -1,17 +1,17 @@
-"""Parsers that read a sequence's text in phases, one after the other."""
+"""Parsers that read a sequence's text in consecutive phases."""
 
 from collections.abc import Callable
 
 from lmi_core.chats.reasoning.parser import ReasoningParser, SplitText
 
-Phase = Callable[[bool], SplitText | None]  # given whether the text is complete; None: it waits for more text
+Phase = Callable[[bool], SplitText | None]  # takes whether the text is complete; returns None to wait for more
 
 
 class PhasedReasoning(ReasoningParser):
-    """Goes on from phase to phase: each takes from the text that is held, and may set the next one."""
+    """A parser whose phases each consume from the held text and may set the next phase."""
 
     def __init__(self, first: Phase) -> None:
-        self._held = ""  # not told of yet
+        self._held = ""  # text not returned yet
         self._phase = first
 
     def push(self, text: str) -> SplitText:

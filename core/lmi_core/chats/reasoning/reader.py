@@ -1,4 +1,4 @@
-"""One sequence's tokens, read as reasoning and content."""
+"""Reasoning and content in a sequence's tokens."""
 
 from collections.abc import Callable
 
@@ -8,10 +8,10 @@ from lmi_core.tokenizer import Tokenizer
 
 
 class ReasoningReader:
-    """Separates a sequence's reasoning from its content, token by token, and counts the tokens of the reasoning."""
+    """A splitter of a sequence's tokens into reasoning and content, which counts the reasoning tokens."""
 
     def __init__(self, parser: ReasoningParser, reads: Callable[[str], bool], tokenizer: Tokenizer) -> None:
-        self.num_tokens = 0  # of the reasoning, its markers included
+        self.num_tokens = 0  # of the reasoning, including its markers
         self._parser = parser
         self._reads = reads
         self._tokenizer = tokenizer
@@ -30,7 +30,7 @@ class ReasoningReader:
         return self._parser.finish()
 
     def _text(self, token: Token) -> str:
-        """Its text; of a special token, which has none, the marker that it is."""
+        """Return the token's text or, for a special token of a marker, the marker's text."""
         if token.text or not token.special:
             return token.text
         text = self._tokenizer.token_bytes(token.id).decode(errors="replace")
@@ -38,7 +38,7 @@ class ReasoningReader:
 
 
 class Reasoning:
-    """Makes a reader for each sequence of one chat."""
+    """A factory of readers, one for each sequence of a chat."""
 
     def __init__(self, reasoning_format: ReasoningFormat, tokenizer: Tokenizer, context: AnswerContext) -> None:
         self._format = reasoning_format

@@ -1,4 +1,4 @@
-"""Reasoning that stays part of the content, for clients that look for its tags themselves."""
+"""Reasoning kept in the content, for clients that parse its tags themselves."""
 
 from lmi_core.chats.reasoning.parser import AnswerContext, ReasoningFormat, ReasoningParser, SplitText
 
@@ -6,7 +6,7 @@ TAG = "<think>"
 
 
 class TaggedContent(ReasoningFormat):
-    """Puts the tag that the prompt ends with before the content."""
+    """A parser that prefixes the content with the tag at the end of the prompt."""
 
     def reads(self, special_token: str) -> bool:
         return special_token in ("<think>", "</think>")

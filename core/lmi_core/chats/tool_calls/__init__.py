@@ -1,4 +1,4 @@
-"""Tool calls in what a model writes: one parser for each family of formats, and the table of the formats."""
+"""Tool calls in generated text: a parser for each family of formats, and the table of the formats."""
 
 from lmi_core.chats.tool_calls.parser import (
     CallArguments,

@@ -14,7 +14,7 @@ CLOSING = ("}", "]")
 
 
 class BracedCalls(MarkedParser):
-    """Each call is between `marker` and `end`, its texts between two `quote`s."""
+    """A parser of calls between `marker` and `end`, whose strings stand between two `quote`s."""
 
     def __init__(self, tools: Tools, marker: str, end: str, quote: str) -> None:
         super().__init__(tools, (marker,), ends=(end,), special=(end, marker))
@@ -38,7 +38,7 @@ class BracedCalls(MarkedParser):
         return True
 
     def _read_parameters(self) -> Waiting[bool]:
-        """Read up to the closing brace; False if it does not come."""
+        """Read up to the closing brace; return False if the text ends before it."""
         separator = "{"
         while True:
             text, end = yield from self._read_parameter()
@@ -54,7 +54,7 @@ class BracedCalls(MarkedParser):
                 return True
 
     def _read_parameter(self) -> Waiting[tuple[str, str]]:
-        """Read up to the comma or the brace that ends a parameter, and it too; "" if neither comes."""
+        """Return a parameter, and the comma or brace that ends it, or "" if the text ends first."""
         parts: list[str] = []
         depth = 0
         while True:
@@ -71,7 +71,7 @@ class BracedCalls(MarkedParser):
                     return "", ""
 
     def _typed(self, key: str, text: str) -> Any:
-        """Return the value in the type of its schema, if it has one; texts are what is quoted."""
+        """Return the value in the type of its schema, if any; without one, only quoted values are strings."""
         try:
             value = BracedValue(text.strip(), self._quote).read()
         except RecursionError:
@@ -84,7 +84,7 @@ class BracedCalls(MarkedParser):
 
 
 class BracedValue:
-    """A complete value: a quoted text, an object with bare keys, a list, or what JSON has besides."""
+    """A parser of a complete value: a quoted string, an object with bare keys, a list, or another JSON value."""
 
     def __init__(self, text: str, quote: str) -> None:
         self._text = text

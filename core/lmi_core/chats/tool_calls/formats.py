@@ -1,4 +1,4 @@
-"""The formats in which models write tool calls, by the names that people know them by."""
+"""The formats of models' tool calls, by their usual names."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -23,16 +23,16 @@ from lmi_core.did_you_mean import did_you_mean
 
 @dataclass(frozen=True, slots=True)
 class ToolCallFormat:
-    """How a model writes calls: `make` creates the parser of one sequence."""
+    """A format of tool calls, of which `make` creates the parser of one sequence."""
 
-    models: str  # that write so, for people
+    models: str  # that use the format, for documentation
     make: Callable[[Tools], ToolCallParser]
-    markers: tuple[str, ...] = ()  # which the parser must see, also those that are special tokens
-    call_id: CallId | None = None  # of the form that the models' chat templates take; None: any
+    markers: tuple[str, ...] = ()  # that the parser must see, even if they are special tokens
+    call_id: CallId | None = None  # makes call ids of the form that the chat templates require; None: any form
 
 
 def find_format(name: str) -> ToolCallFormat:
-    """Return the format of that name. Raises ValueError, which lists the known ones."""
+    """Return the format of that name. Raise ValueError, listing the known names, for any other."""
     found = FORMATS.get(ALIASES.get(name, name))
     if found is None:
         known = sorted([*FORMATS, *ALIASES])
@@ -74,7 +74,7 @@ def _braced(models: str, marker: str, end: str, quote: str) -> ToolCallFormat:
 
 
 def _texts(form: Any) -> tuple[str, ...]:
-    """Return all texts of a form, which are those that its parser looks for."""
+    """Return all texts that the parser of a form looks for."""
     fields = [field for field in astuple(form) if isinstance(field, str | tuple)]
     texts = [text for field in fields for text in ([field] if isinstance(field, str) else field)]
     return tuple(text for text in texts if len(text) > 1)
@@ -132,7 +132,7 @@ def _kimi_id(name: str, index: int) -> str:
 
 
 def _mistral_id(name: str, index: int) -> str:
-    """Return nine letters and digits, as Mistral's chat templates demand."""
+    """Return a call id of nine letters and digits, as Mistral's chat templates require."""
     return "".join(choices(ascii_letters + digits, k=9))
 
 
@@ -316,7 +316,7 @@ FORMATS: Mapping[str, ToolCallFormat] = {
     "xlam": _bare("xLAM", "```json", "[TOOL_CALLS]", TOOL_CALL, ends=["```", END_OF_TOOL_CALL]),
 }
 
-# Further names: vLLM's and SGLang's for the same formats, and those of models that write as others do.
+# Aliases: vLLM's and SGLang's names of these formats, and names of models that share one.
 ALIASES: Mapping[str, str] = {
     "apertus2509": "apertus",
     "cohere_command4": "cohere_command3",

@@ -1,4 +1,4 @@
-"""Tool calls in OpenAI's harmony format: messages in channels, of which those to a function are calls."""
+"""Tool calls in OpenAI's harmony format, as messages addressed to a function."""
 
 import re
 
@@ -16,11 +16,11 @@ THOUGHTS = "analysis"
 
 
 class HarmonyCalls(IncrementalParser):
-    """Messages to a function are calls, what the model thinks is left out, and the rest is content."""
+    """A parser that takes messages to a function as calls, drops reasoning, and passes the rest on as content."""
 
     def read(self) -> Waiting[None]:
         self._said = False
-        if (yield from self.reader.one_of(TO)):  # the prompt ends with the start of a header
+        if (yield from self.reader.one_of(TO)):  # the prompt ends inside a header
             yield from self._read_message(TO)
         while marker := (yield from self.reader.write_on(MARKERS, self._say)):
             if marker in (START, CHANNEL):
@@ -33,7 +33,7 @@ class HarmonyCalls(IncrementalParser):
         self.content(text)
 
     def _read_message(self, header: str) -> Waiting[None]:
-        """Read a message of which only the start of the header was read, but not its content."""
+        """Read the rest of a message, given the start of its header."""
         text, end = yield from self.reader.until(MESSAGE, *ENDS)
         recipient, channel = RECIPIENT.search(header + text), CHANNEL_NAME.search(header + text)
         if end != MESSAGE:

@@ -1,4 +1,4 @@
-"""What the parsers share: they read a text with a generator, and write pieces while it waits for more."""
+"""The common base of the parsers: a generator reads the text, and writes pieces as they become known."""
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
@@ -10,24 +10,24 @@ from lmi_core.chats.tool_calls.text_reader import TextReader, Waiting
 Tools = Mapping[str, Mapping[str, Any]]  # the JSON schema of each function's parameters, by the function's name
 
 
-MAX_REREAD = 200_000  # characters that turn out to be no calls, before all is content: bounds the time that it takes
+MAX_REREAD = 200_000  # bounds parsing time: after this many characters of failed calls, all text is content
 
 
 class IncrementalParser(ToolCallParser):
-    """A parser whose `read` is one generator over the whole text, which makes pieces as it goes."""
+    """A parser whose `read` is one generator over the whole text."""
 
     def __init__(self, tools: Tools) -> None:
         self.tools = tools
         self.reader = TextReader()
-        self.count = 0  # of the calls that were read; the index of the one that is being read
-        self.begun = False  # this one's name was given
-        self._blanks = ""  # which are content only if more content follows, or if there is no call
+        self.count = 0  # calls read so far, which is the index of the current one
+        self.begun = False  # the current call's name was written
+        self._blanks = ""  # held back: content only if more content follows, or if there is no call
         self._pieces: list[Piece] = []
         self._reading = self.read()
 
     @abstractmethod
     def read(self) -> Waiting[None]:
-        """Read all of the text."""
+        """Read the whole text."""
 
     def push(self, text: str) -> list[Piece]:
         self.reader.add(text)
@@ -39,7 +39,7 @@ class IncrementalParser(ToolCallParser):
         return [*pieces, Content(self._blanks)] if self._blanks and not self.count else pieces
 
     def content(self, text: str) -> None:
-        """Write content, but for the blanks that it ends with."""
+        """Write content, holding back its trailing blanks."""
         text = self._blanks + text
         kept = text.rstrip()
         self._blanks = text[len(kept) :]
@@ -53,7 +53,7 @@ class IncrementalParser(ToolCallParser):
         self.reader.forget()
 
     def arguments(self, text: str) -> None:
-        """Write a further part of the arguments, as JSON text."""
+        """Write the next part of the current call's arguments, as JSON text."""
         if text:
             self._pieces.append(CallArguments(self.count, text))
 
@@ -68,7 +68,7 @@ class IncrementalParser(ToolCallParser):
 
 
 class MarkedParser(IncrementalParser):
-    """Text is content up to a marker, which a call, or something around calls, begins with."""
+    """A parser of text that is content up to a marker at the start of a call or of a list of calls."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class MarkedParser(IncrementalParser):
         ends: Sequence[str] = (),
         special: Sequence[str] = (),
     ) -> None:
-        """`ends` are left out once there was a call, `special` tokens always; neither begins anything."""
+        """Look for calls after `markers`; drop `ends` after a call, and `special` tokens always."""
         super().__init__(tools)
         self._markers = tuple(markers)
         self._ends = tuple(ends)
@@ -95,10 +95,10 @@ class MarkedParser(IncrementalParser):
 
     @abstractmethod
     def read_marked(self, marker: str) -> Waiting[bool]:
-        """Read what the marker at the position 0 begins; False if that is no call: then it is read as content."""
+        """Read the call after the marker at position 0; return False if it is none, to be read as content."""
 
     def leave_out(self, marker: str) -> None:
-        """Go on after a marker that begins nothing, which is content unless it has no place in a text."""
+        """Skip a marker that begins no call; it is content unless it is one to be dropped."""
         if marker in self._markers:
             self.reader.rewind(len(marker))
         if marker in self._special or (self.count and marker in self._ends):

@@ -9,24 +9,24 @@ from lmi_core.chats.tool_calls.incremental import IncrementalParser
 from lmi_core.chats.tool_calls.json_members import JsonMembers
 from lmi_core.chats.tool_calls.text_reader import Waiting
 
-NAMES = ("name", "tool_name")  # what models call the name of a function
-ARGUMENTS = ("arguments", "parameters", "args")  # and its arguments
-OTHERS = ("id", "tool_call_id", "type")  # what else a call may begin with
+NAMES = ("name", "tool_name")  # member names for a function's name
+ARGUMENTS = ("arguments", "parameters", "args")  # member names for its arguments
+OTHERS = ("id", "tool_call_id", "type")  # other members that a call may begin with
 MEMBERS = (*NAMES, *ARGUMENTS, *OTHERS)
 SEPARATORS = (",", ";")
 
 
 class JsonCall:
-    """One call, followed character by character."""
+    """A character-by-character parser of one call."""
 
     def __init__(self, offered: Collection[str] | None) -> None:
-        """`offered`: the only functions whose calls these are; then the first member must be one of a call's too."""
+        """Accept only calls of the `offered` functions, with a call's member first; None accepts any object."""
         self.name: str | None = None
-        self.ended = False  # without being closed
+        self.ended = False  # the call ended without its closing brace
         self._offered = offered
         self._members = JsonMembers()
-        self._held = ""  # of the arguments
-        self._written = False  # some of the arguments were returned
+        self._held = ""  # arguments not returned yet
+        self._written = False  # part of the arguments was returned
 
     @property
     def closed(self) -> bool:
@@ -34,21 +34,21 @@ class JsonCall:
 
     @property
     def refused(self) -> bool:
-        """Whether this is no call after all."""
+        """Whether the object has turned out not to be a call."""
         if self.name is not None:
             return self._offered is not None and self.name not in self._offered
         return self._members.broken or self.closed or self._strange()
 
     def ends_before(self, character: str) -> bool:
-        """Tell whether the call is over although its last brace is missing."""
+        """Return whether the call ends before the character although its closing brace is missing."""
         self.ended = self._members.container_ended and character not in ",}" and not character.isspace()
         return self.ended
 
     def push(self, character: str) -> str:
-        """Return the arguments, as JSON text, that are known now; none before the name is."""
+        """Return the next part of the arguments as JSON text; "" until the name is known."""
         member = self._members.member
         value = self._members.push(character)
-        if value and self._written:  # most characters are further ones of the arguments
+        if value and self._written:  # the common case: the character continues the arguments
             return value if member in ARGUMENTS else ""
         if member in ARGUMENTS:
             self._held += value
@@ -72,7 +72,7 @@ class JsonCall:
         return text
 
     def _is_object(self) -> bool:
-        """Whether the arguments are an object, as far as they are read."""
+        """Whether the arguments read so far are the start of an object."""
         return self._written or self._held.startswith("{")
 
     def _strange(self) -> bool:
@@ -83,7 +83,7 @@ class JsonCall:
 
 
 class KeyedCall(JsonCall):
-    """A call that is written as `{name: arguments}`."""
+    """A call written as `{name: arguments}`."""
 
     def push(self, character: str) -> str:
         value = self._members.push(character)
@@ -93,7 +93,7 @@ class KeyedCall(JsonCall):
 
 
 def read_call(parser: IncrementalParser, call: JsonCall) -> Waiting[bool]:
-    """Read one call; False, with nothing read, if it is none."""
+    """Read one call; if it is none, return False at the same position."""
     reader = parser.reader
     mark = reader.mark()
     while (yield from reader.more()):
@@ -123,7 +123,7 @@ def read_call(parser: IncrementalParser, call: JsonCall) -> Waiting[bool]:
 def read_calls(
     parser: IncrementalParser, offered: Collection[str] | None = None, kind: type[JsonCall] = JsonCall
 ) -> Waiting[bool]:
-    """Read a call, several, or a list of them; False if it is none, with the position left anywhere."""
+    """Read one or several calls, or a list of them; if it is none, return False at any position."""
     reader = parser.reader
     first = parser.count
     yield from reader.blanks()
@@ -145,9 +145,9 @@ def read_calls(
 
 
 def read_object(parser: IncrementalParser) -> Waiting[bool]:
-    """Read the arguments of the call that was begun; False if they do not end.
+    """Read the current call's arguments; return False if they do not end.
 
-    What is no object is left to be content, and the arguments are an empty one.
+    Anything but an object remains content, and the arguments are then empty.
     """
     reader = parser.reader
     yield from reader.blanks()
@@ -168,7 +168,7 @@ def read_object(parser: IncrementalParser) -> Waiting[bool]:
 
 
 def _end_of(value: JsonMembers, text: str) -> int | None:
-    """Return how much of the text belongs to the object; None if it does not end here."""
+    """Return the length of the object within the text, or None if it does not end there."""
     for length, character in enumerate(text, 1):
         value.push(character)
         if value.closed:
@@ -177,7 +177,7 @@ def _end_of(value: JsonMembers, text: str) -> int | None:
 
 
 def _object_text(value: Any, text: str) -> str:
-    """Arguments that are no object may be one within a string; none at all are an empty one."""
+    """Return the arguments' object, which may be encoded in a string; "{}" for absent arguments."""
     if value is None:
         return "{}"
     return value if isinstance(value, str) and _is_object_text(value) else text

@@ -1,4 +1,4 @@
-"""One JSON object, followed while it is written."""
+"""Incremental parsing of one JSON object."""
 
 from typing import Any
 
@@ -8,27 +8,27 @@ ENDS_OF_A_VALUE = ('"', "}", "]")
 
 
 class JsonMembers:
-    """Tells the characters of each member's value from those around them."""
+    """A character-by-character parser that separates members' values from the text around them."""
 
     def __init__(self) -> None:
-        self.values: dict[str, Any] = {}  # of the members that are complete
+        self.values: dict[str, Any] = {}  # of complete members
         self.closed = False
-        self.broken = False  # this is no JSON object
-        self.member: str | None = None  # the one whose value is being written
+        self.broken = False  # the text is not a JSON object
+        self.member: str | None = None  # the member whose value is being read
         self._depth = 0
         self._in_string = False
         self._escaped = False
-        self._part: list[str] = []  # the characters of a name or a value, as far as it is written
+        self._part: list[str] = []  # the characters read so far of a name or a value
 
     @property
     def container_ended(self) -> bool:
-        """Whether a member's value is an object or a list that has just been closed."""
+        """Whether the last character closed a member's object or list."""
         return (
             self._depth == 1 and not self._in_string and self.member is not None and self._part[-1:] in (["}"], ["]"])
         )
 
     def push(self, character: str) -> str:
-        """The character where it belongs to a value, else ""."""
+        """Return the character if it belongs to a value, otherwise ""."""
         if self._depth == 0:
             self._begin(character)
             return ""

@@ -1,4 +1,4 @@
-"""Tool calls as JSON within other text: after a marker, or anywhere."""
+"""Tool calls as JSON inside other text, after a marker or anywhere."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ from lmi_core.chats.tool_calls.text_reader import Waiting
 
 
 class MarkedJson(MarkedParser):
-    """Calls come after a marker, and what ends them may be missing: `<tool_call>{...}</tool_call>`."""
+    """A parser of calls after a marker, with an optional end marker: `<tool_call>{...}</tool_call>`."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class MarkedJson(MarkedParser):
 
 
 class BareJson(MarkedParser):
-    """Calls of the functions that were offered come anywhere, perhaps after a marker; other JSON is content."""
+    """A parser of calls of the offered functions anywhere, with an optional marker; other JSON is content."""
 
     def __init__(
         self, tools: Tools, *, markers: Sequence[str] = (), ends: Sequence[str] = (), special: Sequence[str] = ()

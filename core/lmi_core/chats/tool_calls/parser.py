@@ -1,4 +1,4 @@
-"""Tool calls in what a model writes, found while it is written."""
+"""The interface of tool call parsers, which read text as it is generated."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """Text that is no part of a tool call."""
+    """Text outside tool calls."""
 
     text: str
 
@@ -16,36 +16,36 @@ class Content:
 class CallBegun:
     index: int
     name: str
-    id: str | None = None  # where the model's chat template asks for one of a certain form
+    id: str | None = None  # set where the model's chat template requires a certain form
 
 
 @dataclass(frozen=True, slots=True)
 class CallArguments:
-    """A further part of a call's arguments, as JSON text."""
+    """The next part of a call's arguments, as JSON text."""
 
     index: int
     text: str
 
 
-CallId = Callable[[str, int], str]  # of the call of a function, by its name and the call's index
+CallId = Callable[[str, int], str]  # makes a call's id from the function's name and the call's index
 
 Piece = Content | CallBegun | CallArguments
 
 
 class ToolCallParser(ABC):
-    """One sequence's; what it returned is final."""
+    """A parser of one sequence's tool calls; what it returned is final."""
 
     @abstractmethod
     def push(self, text: str) -> list[Piece]:
-        """What is known now that the model has written this text too."""
+        """Take generated text, and return the pieces that are final now."""
 
     @abstractmethod
     def finish(self) -> list[Piece]:
-        """What is left now that the model has ended."""
+        """Return the remaining pieces, at the end of the generated text."""
 
 
 class NamedCall(ToolCallParser):
-    """All of the text is the arguments of one function."""
+    """A parser of text that consists of one function's arguments."""
 
     def __init__(self, name: str) -> None:
         self._begin: list[Piece] = [CallBegun(0, name)]
@@ -59,7 +59,7 @@ class NamedCall(ToolCallParser):
 
 
 class FirstCall(ToolCallParser):
-    """Leaves out every call but the first, where a client wants one at most."""
+    """A filter that drops every call but the first, for clients that allow only one."""
 
     def __init__(self, parser: ToolCallParser) -> None:
         self._parser = parser
@@ -76,7 +76,7 @@ class FirstCall(ToolCallParser):
 
 
 class IdentifiedCalls(ToolCallParser):
-    """Gives the calls ids of the form that a model's chat template takes, where the model wrote none."""
+    """A filter that adds ids in the form that the model's chat template requires, where the model wrote none."""
 
     def __init__(self, parser: ToolCallParser, call_id: CallId) -> None:
         self._parser = parser
@@ -95,7 +95,7 @@ class IdentifiedCalls(ToolCallParser):
 
 
 def coalesced(pieces: list[Piece]) -> list[Piece]:
-    """Neighbouring texts as one."""
+    """Join adjacent pieces of the same kind."""
     together: list[Piece] = []
     for piece in pieces:
         last = together[-1] if together else None

@@ -19,7 +19,7 @@ LONGEST_NAME = 128
 
 
 class PythonCalls(MarkedParser):
-    """Calls are in a list, one to a line, or both; their arguments come when each is complete."""
+    """A parser of calls in a list, one to a line, or both, which returns each argument once it is complete."""
 
     def __init__(
         self,
@@ -29,11 +29,11 @@ class PythonCalls(MarkedParser):
         ends: Sequence[str] = (),
         special: Sequence[str] = (),
     ) -> None:
-        """Without `markers` a list may come anywhere; then only calls of functions that were offered are calls."""
+        """Look for calls after `markers` or, without markers, for a list anywhere of calls of offered functions."""
         super().__init__(tools, markers or ("[",), ends=ends, special=special)
         self._certain = bool(markers)
-        self._separator = ""  # before the next argument
-        self._places: list[str] = []  # names of the arguments that come without one
+        self._separator = ""  # text before the next argument
+        self._places: list[str] = []  # names for positional arguments
 
     def read_marked(self, marker: str) -> Waiting[bool]:
         listed = marker == "["
@@ -74,7 +74,7 @@ class PythonCalls(MarkedParser):
                 return True
 
     def _read_name(self) -> Waiting[str]:
-        """Read a function's name and the bracket after it; "" if it is no call."""
+        """Read a function's name and the bracket after it; return "" if it is not a call."""
         reader = self.reader
         length = 1
         while length < LONGEST_NAME:
@@ -88,7 +88,7 @@ class PythonCalls(MarkedParser):
         return ""
 
     def _read_argument(self) -> Waiting[tuple[str, str]]:
-        """Read up to what ends an argument, a comma or a bracket, and it too: "" if the text ends before."""
+        """Return an argument, and the comma or bracket that ends it, or "" if the text ends first."""
         reader = self.reader
         parts: list[str] = []
         depth = 0
@@ -131,7 +131,7 @@ class PythonCalls(MarkedParser):
 
 
 def python_value(text: str) -> Any:
-    """Return the value of a Python literal, or of a JSON one; the text itself if it is neither."""
+    """Return the value of a Python or JSON literal; the text itself if it is neither."""
     text = text.strip()
     try:
         value = _literal(ast.parse(text, mode="eval").body)
@@ -160,7 +160,7 @@ def _literal(node: ast.expr) -> Any:
 
 
 def _writable(value: object) -> object:
-    """Return a value that JSON can hold. Raises ValueError for infinity, and for an integer of too many digits."""
+    """Return the value in types of JSON. Raise ValueError for infinity, and for an integer with too many digits."""
     if isinstance(value, float) and isinf(value):
         raise ValueError
     if isinstance(value, int):

@@ -1,4 +1,4 @@
-"""Tool calls as a name and a JSON object between markers, each in a place of its own."""
+"""Tool calls as a name and a JSON object, each between markers of its own."""
 
 import re
 from dataclasses import dataclass
@@ -12,21 +12,21 @@ ANY_NAME = re.compile(r"(\S+)")
 
 @dataclass(frozen=True, slots=True)
 class SegmentForm:
-    """The markers of a format. All are special tokens, which have no place in a text."""
+    """The markers of a format, all of them special tokens, which are dropped from content."""
 
     call: str
-    name_ends: tuple[str, ...]  # "{" is a part of the arguments
+    name_ends: tuple[str, ...]  # "{" is part of the arguments
     call_end: str = ""
-    kind_end: str = ""  # between `call` and the name, after a word about the kind of call
-    id_begin: str = ""  # between the name and the end of it, before the call's id
+    kind_end: str = ""  # between the kind of call, which follows `call`, and the name
+    id_begin: str = ""  # between the name and the call's id
     fence: tuple[str, str] = ("", "")  # around the arguments
     sections: tuple[str, ...] = ()  # around several calls
-    id: re.Pattern[str] | None = None  # of a name that is the call's id too
-    name: re.Pattern[str] = ANY_NAME  # its first group is the function's
+    id: re.Pattern[str] | None = None  # matches a name that is also the call's id
+    name: re.Pattern[str] = ANY_NAME  # the first group is the function's name
 
 
 class SegmentedCalls(MarkedParser):
-    """Calls of one form; in the place of a name there may also be calls in JSON, as older models have it."""
+    """A parser of one form of calls, which also accepts JSON calls in place of a name, as older models write them."""
 
     def __init__(self, tools: Tools, form: SegmentForm) -> None:
         super().__init__(tools, (form.call,), special=(form.call, *filter(None, (form.call_end, *form.sections))))

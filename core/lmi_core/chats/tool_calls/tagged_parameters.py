@@ -1,4 +1,4 @@
-"""Tool calls whose parameters come one by one in tags, as bare text that the function's schema gives a type."""
+"""Tool calls with each parameter in a tag, as bare text whose type comes from the function's schema."""
 
 import html
 import re
@@ -9,7 +9,7 @@ from lmi_core.chats.tool_calls.json_calls import read_calls
 from lmi_core.chats.tool_calls.text_reader import Waiting
 from lmi_core.chats.tool_calls.typed_values import json_text, json_value, parameter_schema, typed_value, types_of
 
-# Bounded and anchored: a name that never ends would otherwise take the square of its length.
+# Bounded and anchored: an unterminated name would otherwise take quadratic time.
 ATTRIBUTE = re.compile(r"""\b(\w{1,64})\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'>]+))""")
 NAME_ATTRIBUTES = ("name", "key", "tool")
 TYPE_TAG = re.compile(r"arg_type>\s*([^<\s]{1,64})\s*<")
@@ -18,7 +18,7 @@ FUNCTION_NAME = re.compile(r"[^\s<>{}\"'=]+")
 
 @dataclass(frozen=True, slots=True)
 class TagForm:
-    """The tags of a format. A name is all that a tag holds, or its attribute `name`."""
+    """The tags of a format, where a name is a tag's whole content or its attribute `name`."""
 
     call: tuple[str, ...]  # before the name of a function
     name_ends: tuple[str, ...]
@@ -26,22 +26,22 @@ class TagForm:
     parameter: str  # before the name of a parameter
     key_end: str
     value_end: str
-    value_begin: str = ""  # where a value has a tag of its own
-    wrappers: tuple[str, ...] = ()  # before one or several calls, which may also be JSON there
+    value_begin: str = ""  # if a value has a tag of its own
+    wrappers: tuple[str, ...] = ()  # before one or several calls, which may also be JSON
     ends: tuple[str, ...] = ()  # after calls
-    special: tuple[str, ...] = ()  # those that have no place in a text
-    broken_lines: bool = False  # a line break each before and after a value is no part of it
+    special: tuple[str, ...] = ()  # tags to drop from content
+    broken_lines: bool = False  # drop one line break before and one after a value
 
 
 class TaggedCalls(MarkedParser):
-    """Calls of one form."""
+    """A parser of calls in one form of tags."""
 
     def __init__(self, tools: Tools, form: TagForm) -> None:
         ends = (form.call_end, *form.ends)
         super().__init__(tools, (*form.wrappers, *form.call), ends=ends, special=form.special)
         self._form = form
-        self._name = ""  # of the call that is being read
-        self._separator = ""  # before its next parameter
+        self._name = ""  # of the current call
+        self._separator = ""  # text before its next parameter
 
     def read_marked(self, marker: str) -> Waiting[bool]:
         yield from self.reader.blanks()
@@ -66,7 +66,7 @@ class TaggedCalls(MarkedParser):
         return True
 
     def _read_parameter(self) -> Waiting[bool]:
-        """Read the call's next parameter, or its end: False then."""
+        """Read the call's next parameter; return False at the call's end."""
         form, reader = self._form, self.reader
         text, marker = yield from reader.until(form.parameter, form.call_end, *self._ends, *self._markers)
         if text.strip():
@@ -80,7 +80,7 @@ class TaggedCalls(MarkedParser):
         return False
 
     def _read_value(self) -> Waiting[bool]:
-        """Read a parameter from its name on; False if the text ends within it."""
+        """Read a parameter from its name on; return False if the text ends inside it."""
         form, reader = self._form, self.reader
         key, end = yield from reader.until(form.key_end, form.call_end)
         if end == form.call_end:
@@ -102,7 +102,7 @@ class TaggedCalls(MarkedParser):
         return bool(end)
 
     def _types(self, key: str, kind: dict[str, str]) -> set[str] | None:
-        """Return the types that the value may have; None: whatever it is as JSON."""
+        """Return the JSON types that the value may have, or None for any."""
         if kind.get("string") == "true" or kind.get("type") == "string":
             return {"string"}
         types = types_of(parameter_schema(self.tools.get(self._name, {}), key))
@@ -122,7 +122,7 @@ def _attributes(tag: str) -> list[tuple[str, str]]:
 
 
 def _name(tag: str) -> str:
-    """Return the name that the tag gives."""
+    """Return the name in a tag's text."""
     attributes = dict(_attributes(tag))
     given = next((attributes[key] for key in NAME_ATTRIBUTES if key in attributes), tag)
     return given.strip().strip("\"'")

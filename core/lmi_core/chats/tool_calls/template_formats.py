@@ -1,6 +1,6 @@
-"""The format of a model's tool calls, by how its chat template writes them."""
+"""Detection of a model's tool call format from its chat template."""
 
-# What a template has of each format and no other does; formats that share a part with an earlier one come after it.
+# Texts that identify each format in a template; a format that shares one with another comes after it.
 SIGNS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("mistral", ("[TOOL_CALLS]",)),
     ("deepseek_v32", ("｜DSML｜", "function_calls")),
@@ -37,7 +37,7 @@ SIGNS: tuple[tuple[str, tuple[str, ...]], ...] = (
 
 
 def template_format(template: str) -> str | None:
-    """Return the name of the format in which the template has the model write calls; None if that is not certain."""
+    """Return the name of the tool call format that the template uses, or None if it is not certain."""
     for name, signs in SIGNS:
         if all(sign in template for sign in signs):
             return None if name == "hermes" and "<function=" in template else name

@@ -1,4 +1,4 @@
-"""Reading of a text that is still being written: a generator that needs more of it yields, and goes on later."""
+"""Reading of streamed text, with generators that yield while they wait for more of it."""
 
 import functools
 import re
@@ -7,17 +7,17 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-Waiting = Generator[None, None, T]  # yields where more text is needed, and returns what was read
+Waiting = Generator[None, None, T]  # yields to wait for more text, and returns what was read
 
 ANYTHING_BUT_A_BLANK = re.compile(r"\S")
 
 
 class TextReader:
-    """A position in the text so far. Whatever it returns is the same however the text was cut into parts."""
+    """A reader of streamed text, whose results do not depend on how the text was split into parts."""
 
     def __init__(self) -> None:
-        self.ended = False  # no more text comes
-        self.reread = 0  # characters that were given back by `rewind`
+        self.ended = False  # the text is complete
+        self.reread = 0  # characters to be read again after `rewind`
         self._text = ""
         self._at = 0
 
@@ -29,7 +29,7 @@ class TextReader:
         self._text += text
 
     def mark(self) -> int:
-        """Return the position, which `rewind` takes until the next `forget`."""
+        """Return the position, for `rewind` until the next `forget`."""
         return self._at
 
     def rewind(self, mark: int) -> None:
@@ -37,31 +37,31 @@ class TextReader:
         self._at = mark
 
     def since(self, mark: int) -> str:
-        """Return what was read since the mark."""
+        """Return the text read since the mark."""
         return self._text[mark : self._at]
 
     def forget(self) -> None:
-        """Drop what was read. Earlier marks are void."""
+        """Drop the text read so far, which invalidates earlier marks."""
         self._text, self._at = self.unread, 0
 
     def skip(self, count: int) -> None:
-        """Take so many characters as read."""
+        """Advance by `count` characters."""
         self._at += count
 
     def more(self) -> Waiting[bool]:
-        """Wait until there is unread text; False if there never is."""
+        """Wait for unread text; return False if the text is over."""
         while self._at == len(self._text) and not self.ended:
             yield
         return self._at < len(self._text)
 
     def peek(self, count: int) -> Waiting[str]:
-        """Return the next characters without reading them: fewer only at the end of the text."""
+        """Return the next `count` characters without reading them; fewer only at the end of the text."""
         while len(self._text) - self._at < count and not self.ended:
             yield
         return self._text[self._at : self._at + count]
 
     def blanks(self) -> Waiting[None]:
-        """Read blanks and line breaks, if any come."""
+        """Skip blanks and line breaks."""
         while True:
             found = ANYTHING_BUT_A_BLANK.search(self._text, self._at)
             self._at = found.start() if found else len(self._text)
@@ -70,7 +70,7 @@ class TextReader:
             yield
 
     def one_of(self, *markers: str) -> Waiting[str]:
-        """Read the marker that the text goes on with, the longest if there are several; "" if there is none."""
+        """Read the longest marker that comes next; return "" if none does."""
         longest = max(map(len, markers), default=0)
         while not self.ended and len(self._text) - self._at < longest:
             if not any(_grows_into(self.unread, marker) for marker in markers):
@@ -81,7 +81,7 @@ class TextReader:
         return found
 
     def optional(self, *markers: str) -> Waiting[str]:
-        """Read the marker that comes next, and the blanks before it; nothing if none does."""
+        """Read the marker that comes next, and blanks before it; if none does, read nothing and return ""."""
         mark = self._at
         if not markers:
             return ""
@@ -92,7 +92,7 @@ class TextReader:
         return found
 
     def until(self, *markers: str) -> Waiting[tuple[str, str]]:
-        """Read up to the first of the markers and it too; return both. At the end of the text the marker is ""."""
+        """Read through the first marker; return the text before it, and the marker, or "" at the end of the text."""
         parts: list[str] = []
         marker = yield from self.write_until(markers, parts.append)
         return "".join(parts), marker
@@ -100,7 +100,7 @@ class TextReader:
     def write_until(
         self, markers: tuple[str, ...], write: Callable[[str], None], *, forgets: bool = False
     ) -> Waiting[str]:
-        """Write what comes before the first of the markers as soon as it is certain; return the marker, read."""
+        """Write the text before the first marker as soon as it is certain; read and return the marker."""
         pattern, beginning, longest = _patterns(markers)
         while True:
             found = pattern.search(self._text, self._at)
@@ -117,7 +117,7 @@ class TextReader:
             yield
 
     def write_on(self, markers: tuple[str, ...], write: Callable[[str], None]) -> Waiting[str]:
-        """Do as `write_until`, and forget what was written. The marker that is returned is at the position 0."""
+        """Do as `write_until`, and forget the written text, so that the returned marker is at position 0."""
         marker = yield from self.write_until(markers, write, forgets=True)
         self.skip(-len(marker))
         self.forget()
@@ -130,7 +130,7 @@ class TextReader:
             write(text)
 
     def _start_of_a_marker(self, markers: tuple[str, ...], beginning: re.Pattern[str], longest: int) -> int:
-        """Return where the text ends with the start of a marker."""
+        """Return the index at which an incomplete marker at the end of the text begins."""
         for found in beginning.finditer(self._text, max(self._at, len(self._text) - longest + 1)):
             rest = self._text[found.start() :]
             if any(_grows_into(rest, marker) for marker in markers):
@@ -139,13 +139,13 @@ class TextReader:
 
 
 def _grows_into(text: str, marker: str) -> bool:
-    """Tell whether the text is the beginning of the marker, of which some is missing."""
+    """Return whether the text is a proper prefix of the marker."""
     return len(text) < len(marker) and marker.startswith(text)
 
 
 @functools.cache
 def _patterns(markers: tuple[str, ...]) -> tuple[re.Pattern[str], re.Pattern[str], int]:
-    """Return what finds the first of the markers and what they begin with, and the length of the longest."""
+    """Return patterns for the markers and for their first characters, and the maximum marker length."""
     ordered = sorted(markers, key=len, reverse=True)
     characters = sorted({marker[0] for marker in markers})
     found, beginning = ("|".join(map(re.escape, texts)) for texts in (ordered, characters))

@@ -1,4 +1,4 @@
-"""Values that a model wrote as bare text, in the types that a function's JSON schema asks for."""
+"""Conversion of bare text to the types in a function's JSON schema."""
 
 import ast
 import json
@@ -14,12 +14,12 @@ INTEGER = re.compile(r"[+-]?\d+")
 BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 KINDS: dict[type, str] = {type(None): "null", bool: "boolean", int: "integer", float: "number", str: "string"}
 CHOICES = ("anyOf", "oneOf", "allOf")
-MAX_REFERENCES = 8  # that lead to each other
-MAX_CHOICES = 1000  # that are looked at for the types of one value
+MAX_REFERENCES = 8  # references followed in a row
+MAX_CHOICES = 1000  # schemas examined for the types of one value
 
 
 def parameter_schema(schema: Mapping[str, Any], name: str) -> Any:
-    """Return the schema of one of a function's parameters; None if it says nothing of it."""
+    """Return the schema of a function's parameter, or None if it is not declared."""
     properties = schema.get("properties")
     found = properties.get(name) if isinstance(properties, Mapping) else None
     for _ in range(MAX_REFERENCES):
@@ -45,7 +45,7 @@ def types_of(schema: Any) -> set[str]:
 
 
 def typed_value(text: str, types: set[str]) -> Any:
-    """Return the value that the text stands for; the text itself where it stands for none of these types."""
+    """Return the text's value in one of the types; the text itself where it fits none of them."""
     for name, read in READERS.items():
         if name in types:
             with suppress(ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
@@ -54,20 +54,20 @@ def typed_value(text: str, types: set[str]) -> Any:
 
 
 def json_value(text: str) -> Any:
-    """Return the value of JSON text; the text itself where it is none."""
+    """Return the value of JSON text; the text itself if it is not JSON."""
     with suppress(ValueError, RecursionError):
         return _json(text)
     return text
 
 
 def json_text(value: Any) -> str:
-    """Return the value as JSON; half of a character, which is no text, stays spelled out."""
+    """Return the value as JSON text, with lone surrogates kept as escapes."""
     text = json.dumps(value, ensure_ascii=False)
     return json.dumps(value) if LONE_SURROGATE.search(text) else text
 
 
 def _own_types(schema: Mapping[str, Any]) -> set[str]:
-    """Return the types that a schema names itself, or those of the values that it lists."""
+    """Return the types that the schema names directly, or those of its enumerated values."""
     given = schema.get("type")
     types = {name for name in ([given] if isinstance(given, str) else _listed(schema, "type")) if isinstance(name, str)}
     constant = [schema["const"]] if "const" in schema else []
@@ -75,7 +75,7 @@ def _own_types(schema: Mapping[str, Any]) -> set[str]:
 
 
 def _listed(schema: Mapping[str, Any], name: str) -> list[Any]:
-    """Return the list that a keyword holds. Nobody has checked the schema: anything else counts as nothing."""
+    """Return a keyword's list; anything else counts as empty, as the schema has not been validated."""
     found = schema.get(name)
     return found if isinstance(found, list) else []
 
@@ -120,7 +120,7 @@ def _container(kind: type, text: str) -> Any:
     try:
         value = _json(text)
     except ValueError:
-        value = ast.literal_eval(text)  # as Python writes it: {'a': True}
+        value = ast.literal_eval(text)  # in Python's form: {'a': True}
         json.dumps(value, allow_nan=False)
     if not isinstance(value, kind):
         raise ValueError
@@ -135,7 +135,7 @@ def _no_constant(name: str) -> None:
     raise ValueError(name)
 
 
-# In this order: what can be read as a number is one, where the schema lets it be a text too.
+# In this order: what can be read as a number is one, even where the schema also allows a string.
 READERS: dict[str, Callable[[str], Any]] = {
     "null": _null,
     "integer": _integer,

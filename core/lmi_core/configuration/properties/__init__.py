@@ -1,4 +1,4 @@
-"""The keys of `serving.properties`: how one is declared, and those that the core reads itself."""
+"""The keys of `serving.properties`: their declaration, and those that the core reads itself."""
 
 from lmi_core.configuration.properties.declaration import (
     NO_MPI,

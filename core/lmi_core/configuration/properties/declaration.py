@@ -1,4 +1,4 @@
-"""How a key of `serving.properties` is declared, and what a person is told of it."""
+"""Declaration and description of keys of `serving.properties`."""
 
 import json
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ _BOUNDS = {
 
 @dataclass(frozen=True)
 class Names:
-    """What a property is called besides its field's name: its key, other spellings, environment variables."""
+    """A property's names besides its field's: key, other spellings, environment variables."""
 
     key: str | None = None
     aliases: tuple[str, ...] = ()
@@ -39,13 +39,13 @@ class Names:
 
 @dataclass(frozen=True)
 class NoEffect:
-    """Marks a property that is taken as LMI has it and changes nothing here. A value but the default is explained."""
+    """A marker of a property that LMI accepts and that has no effect here; another value than the default warns."""
 
     reason: str
 
 
 class DeclaredKey(NamedTuple):
-    """A declared property in words for a person; keys are whole, environment variables in order of precedence."""
+    """The description of a property, with full keys, and environment variables in order of precedence."""
 
     field: str
     key: str
@@ -54,22 +54,22 @@ class DeclaredKey(NamedTuple):
     type: str
     default: str
     help: str
-    no_effect: str | None = None  # why
+    no_effect: str | None = None  # the reason why the key has none
 
 
 class Properties(BaseModel):
-    """Keys that share a prefix. A validator's `ValueError` ends the sentence that the key begins: "must be even"."""
+    """Keys that share a prefix; a validator's `ValueError` completes a sentence about the key: "must be even"."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     prefix: ClassVar[str] = OPTION_PREFIX
 
 
 def declared(properties_type: type[Properties]) -> list[DeclaredKey]:
-    """Every key of the type, inherited ones first."""
+    """Return every key of the type, inherited ones first."""
     return list(_declared(properties_type))
 
 
-@cache  # every model that is planned asks for the keys of every backend, and a schema takes milliseconds
+@cache  # cached: each model's plan needs every backend's keys, and a schema takes milliseconds
 def _declared(properties_type: type[Properties]) -> tuple[DeclaredKey, ...]:
     schemas = properties_type.model_json_schema()["properties"]
     return tuple(
@@ -79,7 +79,7 @@ def _declared(properties_type: type[Properties]) -> tuple[DeclaredKey, ...]:
 
 
 def environment_variable(key: str) -> str:
-    """`OPTION_X` for `option.x`, `SERVING_X` for `x`."""
+    """Return a key's environment variable: `OPTION_X` for `option.x`, `SERVING_X` for `x`."""
     if key.startswith(OPTION_PREFIX):
         return "OPTION_" + key.removeprefix(OPTION_PREFIX).upper()
     return "SERVING_" + key.upper()

@@ -1,4 +1,4 @@
-"""The keys about the model that a backend loads."""
+"""The keys that describe the model for a backend."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""The keys about requests and answers, which every model has."""
+"""The keys about requests and answers, which apply to every model."""
 
 import json
 import re
@@ -25,7 +25,7 @@ OWN_PARSERS = "tool calls are found by the server's own parsers, whichever engin
 
 
 def _names(value: str) -> list[str]:
-    """The names in a JSON array, or between commas and blanks."""
+    """Return the names in a JSON array, or in a list separated by commas and blanks."""
     if not value.startswith("["):
         return value.replace(",", " ").split()
     try:
@@ -38,7 +38,7 @@ def _names(value: str) -> list[str]:
 
 
 def _streaming(value: object) -> object:
-    """`huggingface` chose between two ways of streaming, of which there is one here."""
+    """Return the value of `option.enable_streaming`; LMI's `huggingface` is plain streaming here."""
     return True if value == "huggingface" else value
 
 
@@ -138,19 +138,19 @@ class RequestProperties(Properties):
 
     @property
     def dynamic_batching(self) -> bool:
-        """Whether requests are gathered into static batches; LMI's async mode turns only its own scheduler off."""
+        """Whether requests run in static batches; LMI's async mode turns off only LMI's own scheduler."""
         asynchronous = self.async_mode or (self.entry_point or "").endswith("_async_service")
         return self.rolling_batch == "disable" and not asynchronous
 
     @property
     def media_domains(self) -> frozenset[str]:
-        """In lower case; vLLM's own form, a JSON array, is read too."""
+        """The allowed domains of media URLs in lower case, also from vLLM's form, a JSON array."""
         words = re.split(r"[\s,\[\]\"']+", self.allowed_media_domains or "")
         return frozenset(word.lower() for word in words if word)
 
     @property
     def reasoning_format(self) -> ReasoningFormat | None:
-        """How chats' reasoning is marked; None where it is not told from the content."""
+        """The format of reasoning in chats, or None where it is not separated from the content."""
         if self.reasoning_parser is None or self.enable_reasoning is False:
             return None
         return find_reasoning_format(self.reasoning_parser)
@@ -161,7 +161,7 @@ class RequestProperties(Properties):
 
     @property
     def script(self) -> str | None:
-        """The Python file that `option.entryPoint` names."""
+        """The Python file named by `option.entryPoint`."""
         return None if self.entry_point in (None, *BUILTIN_ENTRY_POINTS) else self.entry_point
 
     @field_validator("served_model_name")

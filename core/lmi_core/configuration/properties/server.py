@@ -1,4 +1,4 @@
-"""The keys without a prefix: how the server treats a model."""
+"""The keys without a prefix, which configure how the server handles a model."""
 
 from typing import Annotated
 
@@ -8,7 +8,7 @@ from lmi_core.configuration.properties.declaration import NO_MPI, Names, NoEffec
 from lmi_core.serving.hosts import Host
 
 PYTHON_ENGINES = ("Python", "MPI", "DeepSpeed", "FasterTransformer")
-# Those that run models of other kinds in DJLServing, without Python.
+# DJLServing's engines for models without Python code.
 OTHER_ENGINES = (
     "PyTorch", "OnnxRuntime", "TensorFlow", "TensorRT", "MXNet", "Rust", "Llama", "PaddlePaddle", "TFLite",
     "XGBoost", "LightGBM", "fastText", "SentencePiece",
@@ -19,7 +19,7 @@ ALL_DEVICES = (
 
 
 def _words(value: str | None) -> list[str]:
-    """The words of a list with blanks or commas between."""
+    """Return the words of a list separated by blanks or commas."""
     return (value or "").replace(",", " ").split()
 
 
@@ -121,7 +121,7 @@ class ServerProperties(Properties):
         return value
 
     def workers(self, gpus: int) -> tuple[int, int]:
-        """Return the fewest and the most processes of a model function, on a host with that many GPUs."""
+        """Return the minimum and maximum numbers of model function processes on a host with `gpus` GPUs."""
         own_min, own_max = (
             (self.gpu_min_workers, self.gpu_max_workers) if gpus else (self.cpu_min_workers, self.cpu_max_workers)
         )

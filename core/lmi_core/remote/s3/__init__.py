@@ -1,1 +1,1 @@
-"""Copies of S3 locations, whole or absent."""
+"""Copies of S3 locations, each complete or absent."""

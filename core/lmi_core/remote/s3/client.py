@@ -1,4 +1,4 @@
-"""boto3's client of S3, and what its errors mean to the person who named the URL. Imports boto3 when it is created."""
+"""boto3's S3 client, imported when created, and explanations of its errors for people."""
 
 import re
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from types_boto3_s3.client import S3Client
 
 CONNECT_SECONDS = 4
-READ_SECONDS = 10  # without a byte
+READ_SECONDS = 10  # seconds without a byte
 ATTEMPTS = 2
 SERVER_ERRORS = 500
 QUERY = re.compile(r'\?[^\s"]*')
@@ -36,7 +36,7 @@ REFUSALS = {
 
 
 def create_client(connections: int) -> "S3Client":
-    """Credentials, region, profile and endpoint are boto3's own affair. Call it within `explained`."""
+    """Create a client, within `explained`; boto3 itself finds credentials, region, profile and endpoint."""
     import boto3
     from botocore.config import Config
 
@@ -51,7 +51,7 @@ def create_client(connections: int) -> "S3Client":
 
 @contextmanager
 def explained(url: str) -> Iterator[None]:
-    """Turn what boto3 raises into a ConfigurationError of one sentence, or Unreachable, about the URL."""
+    """Turn boto3's errors into a ConfigurationError of one sentence about the URL, or into Unreachable."""
     try:
         import boto3  # noqa: F401
         from botocore import exceptions
@@ -69,12 +69,12 @@ def explained(url: str) -> Iterator[None]:
         raise Unreachable(
             f"{url}: S3 cannot be reached ({reason}): check the network, the region and AWS_ENDPOINT_URL"
         ) from error
-    except (exceptions.BotoCoreError, ValueError) as error:  # a profile, a region or an endpoint that is wrong
+    except (exceptions.BotoCoreError, ValueError) as error:  # a wrong profile, region or endpoint
         raise ConfigurationError(f"{url}: {_first_line(error)}") from error
 
 
 def is_temporary(error: BaseException) -> bool:
-    """Whether S3 might do in a moment what it could not do now, or the connection to it broke."""
+    """Return whether a retry may succeed: S3 was busy, or the connection broke."""
     from botocore.exceptions import BotoCoreError, ClientError
 
     if isinstance(error, ClientError):

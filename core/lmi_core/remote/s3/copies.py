@@ -1,4 +1,4 @@
-"""The copies of one S3 location on this host: whole, or not there.
+"""The copies of one S3 location on this host, each complete or absent.
 
 LOCATION/lock               held by the process that downloads
 LOCATION/partial/IDENTITY   objects that are being downloaded
@@ -24,16 +24,16 @@ CURRENT = "current.json"
 
 
 class _Current(msgspec.Struct):
-    source: str  # for people who look into the cache
+    source: str  # explains the folder to people who find it in the cache
     version: str
     objects: list[StoredObject]
 
 
 class Copies:
-    """One location's folder in the cache."""
+    """The cache folder of one location."""
 
     def __init__(self, model: RemoteModel, downloads: Path) -> None:
-        """`downloads` is the cache's folder for downloads. Raises ConfigurationError for a wrong URL."""
+        """Open a location's folder below `downloads`. Raise ConfigurationError for an invalid URL."""
         self.source = model.source
         self.location = S3Location.parse(model.source)
         self.name = self.location.name
@@ -46,11 +46,11 @@ class Copies:
         self.partial = self.folder / "partial"
 
     def copy(self, version: str) -> Path:
-        """Return where the copy of that version is, or would be."""
+        """Return the path of a version's copy, which need not exist."""
         return self.folder / version / self.name
 
     def current(self) -> tuple[Path, Listing] | None:
-        """Return the copy that was downloaded last, unless somebody damaged it since."""
+        """Return the latest copy and its listing, or None if it is absent or damaged."""
         try:
             current = msgspec.json.decode((self.folder / CURRENT).read_bytes(), type=_Current)
         except (OSError, msgspec.DecodeError):
@@ -59,7 +59,7 @@ class Copies:
         return (copy, listing) if is_whole(copy, listing) else None
 
     def hold(self, copy: Path) -> bool:
-        """Keep the copy from being removed while this process lives; False where it was removed just now."""
+        """Keep the copy while this process lives; return False where it has just been removed."""
         lock = self._version_lock(copy.parent.name)
         locks.hold(lock)
         if copy.is_dir():
@@ -68,7 +68,7 @@ class Copies:
         return False
 
     def install(self, listing: Listing) -> Path:
-        """Make a copy of what is in `partial` and of what the current copy has already; the caller holds `lock`."""
+        """Build a copy from `partial` and unchanged files of the current copy, while the caller holds `lock`."""
         copy = self.copy(listing.version)
         staging = self.folder / f"{listing.version}.new"
         reusable = self._reusable()
@@ -88,7 +88,7 @@ class Copies:
         return copy
 
     def set_current(self, listing: Listing) -> None:
-        """Name the version to be served, in one step, and remove what nobody serves or downloads."""
+        """Set the current version atomically, and remove copies and partial files that are not in use."""
         data = msgspec.json.encode(_Current(self.source, listing.version, list(listing.objects)))
         written = self.folder / f"{CURRENT}.new"
         with written.open("wb") as file:
@@ -100,7 +100,7 @@ class Copies:
         self._remove_others(listing.version)
 
     def missing(self, listing: Listing) -> list[StoredObject]:
-        """Return the objects that are neither in the current copy nor downloaded whole already."""
+        """Return the objects that are neither in the current copy nor completely downloaded."""
         reusable = self._reusable()
         staged = self.folder / f"{listing.version}.new" / self.name
         return [
@@ -111,7 +111,7 @@ class Copies:
         ]
 
     def remove_stale(self, listing: Listing) -> None:
-        """Remove what was downloaded of objects that have changed since."""
+        """Remove partial downloads of objects that have changed."""
         wanted = {each.identity for each in listing.objects}
         for path in self.partial.glob("*"):
             if path.name.partition(".")[0] not in wanted:
@@ -140,7 +140,7 @@ class Copies:
 
 
 def is_whole(copy: Path, listing: Listing) -> bool:
-    """Whether every file is there with its size."""
+    """Return whether every listed file exists with its size."""
     return all(_size(copy / each.path) == each.size for each in listing.objects)
 
 
@@ -151,7 +151,7 @@ def _size(path: Path) -> int | None:
 
 
 def _link(source: Path, target: Path) -> None:
-    """Share an unchanged file with the copy of before, where the file system can."""
+    """Hard-link an unchanged file of the previous copy, or copy it where the file system has no links."""
     try:
         os.link(source, target)
     except OSError:

@@ -1,4 +1,4 @@
-"""Makes a copy of an S3 location; runs in a process of its own."""
+"""Copying of an S3 location; runs in the download process."""
 
 import logging
 from pathlib import Path
@@ -19,11 +19,14 @@ from lmi_core.remote.space import check_space
 if TYPE_CHECKING:
     from types_boto3_s3.client import S3Client
 
-MOST_ATTEMPTS = 3  # where objects change while they are downloaded
+MOST_ATTEMPTS = 3  # when objects change during the download
 
 
 def copy_from_s3(model: RemoteModel, downloads: Path, report: Report) -> Path:
-    """Return the folder of a whole copy, downloaded as far as it is not there. Raises ConfigurationError, OSError."""
+    """Return a complete copy's folder, downloading what is missing.
+
+    Raise ConfigurationError where it cannot be copied, or OSError from the disk.
+    """
     copies = Copies(model, downloads)
     waiting = f"{model} is being downloaded already: waiting for that"
     with locks.exclusive(copies.lock, lambda: report.note(waiting, logging.INFO)):
@@ -53,7 +56,7 @@ def _update(client: "S3Client", model: RemoteModel, copies: Copies, report: Repo
 
 def _download(client: "S3Client", copies: Copies, listing: Listing, report: Report, skipped: int) -> Path:
     copy = copies.copy(listing.version)
-    if is_whole(copy, listing):  # a process ended just before it said so
+    if is_whole(copy, listing):  # a process ended just before it set the current version
         copies.set_current(listing)
         return copy
     missing = copies.missing(listing)

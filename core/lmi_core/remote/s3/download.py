@@ -1,4 +1,4 @@
-"""Downloads objects in parts, many at a time."""
+"""Concurrent download of objects in parts."""
 
 import queue
 import threading
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 PART_SIZE = 8 * 1024 * 1024
 THREADS = 16
 CHUNK = 1024 * 1024
-OPEN_FILES = 64  # objects that are begun at a time
-TRIES = 4  # in a row in which nothing of a part comes
+OPEN_FILES = 64  # objects in progress at a time
+TRIES = 4  # attempts in a row without a byte of a part
 SHORTEST_PAUSE = 0.1  # seconds
 LONGEST_PAUSE = 2.0
 REPORT_SECONDS = 0.2
@@ -34,17 +34,17 @@ class _Task(NamedTuple):
 
 
 def open_partial(folder: Path, each: StoredObject) -> PartialFile:
-    """What there is of an object in the folder of partial files."""
+    """Open an object's file in the folder of partial files."""
     return PartialFile(folder / each.identity, each.size, PART_SIZE)
 
 
 def bytes_missing(folder: Path, objects: Sequence[StoredObject]) -> int:
-    """Return how many bytes of the objects are not on the disk."""
+    """Return how many bytes of the objects are not on disk yet."""
     return sum(missing_bytes(folder / each.identity, each.size, PART_SIZE) for each in objects)
 
 
 class Download:
-    """One download; its threads end with the process, whatever they wait for."""
+    """One download, whose daemon threads end with the process."""
 
     def __init__(self, client: "S3Client", bucket: str, folder: Path) -> None:
         self._client = client
@@ -57,9 +57,9 @@ class Download:
         self.done = 0  # bytes
 
     def run(self, objects: Sequence[StoredObject], report: Callable[[int], None]) -> None:
-        """Return once every object is a file of the folder; `report` gets the bytes so far.
+        """Download every object to a file of the folder, calling `report` with the number of bytes so far.
 
-        Raises ChangedMeanwhile, OSError, or boto3's errors.
+        Raise ChangedMeanwhile where an object changes, OSError from the disk, or boto3's errors.
         """
         threads = [threading.Thread(target=self._work, daemon=True) for _ in range(THREADS)]
         for thread in threads:
@@ -83,7 +83,7 @@ class Download:
                 self._wait(len(tasks), report)
             except BaseException:
                 self._stopped.set()
-                stack.pop_all()  # threads that write meanwhile must not find another file under the descriptor
+                stack.pop_all()  # threads still writing must not find another file under the descriptor
                 raise
             for _, file in files:
                 file.complete()
@@ -110,7 +110,7 @@ class Download:
                 self._results.put(None)
 
     def _fetch(self, task: _Task) -> None:
-        """Read the part, and where the connection breaks go on from there."""
+        """Download a part, resuming where the connection breaks."""
         offset, failures = task.part.start, 0
         while offset < task.part.end:
             before = offset
@@ -127,7 +127,7 @@ class Download:
         task.file.finish(task.part)
 
     def _chunks(self, task: _Task, offset: int) -> Iterator[bytes]:
-        """The part from the offset on, of the object as it was listed. Raises ChangedMeanwhile, or boto3's errors."""
+        """Yield the part's bytes from `offset` on. Raise ChangedMeanwhile for a changed object, or boto3's errors."""
         from botocore.exceptions import ClientError
 
         wanted = task.part.end - offset

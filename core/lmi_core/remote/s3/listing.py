@@ -1,4 +1,4 @@
-"""Lists what is below an S3 location."""
+"""Listing of the objects below an S3 location."""
 
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,10 @@ if TYPE_CHECKING:
 
 
 def list_objects(client: "S3Client", model: RemoteModel) -> tuple[Listing, int]:
-    """Return what a copy is to hold, and how many bytes are left out. Raises ConfigurationError, or boto3's errors."""
+    """Return the objects to copy, and the number of skipped bytes.
+
+    Raise ConfigurationError where there is nothing to copy, or boto3's errors.
+    """
     location = S3Location.parse(model.source)
     pages = client.get_paginator("list_objects_v2").paginate(Bucket=location.bucket, Prefix=location.prefix)
     listed = [each for page in pages for each in page.get("Contents", []) if not each["Key"].endswith("/")]

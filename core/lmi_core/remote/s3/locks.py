@@ -1,4 +1,4 @@
-"""Locks between processes that share a cache. The kernel frees them when their holder ends, in whatever way."""
+"""Locks between processes that share a cache, released by the kernel when a holder ends in any way."""
 
 import fcntl
 import os
@@ -11,12 +11,12 @@ from lmi_core.errors import ConfigurationError
 
 POLL_SECONDS = 0.1
 
-_held: dict[Path, int] = {}  # for as long as this process lives: its engines may read the files again at any time
+_held: dict[Path, int] = {}  # until this process ends: its engines may read the files again at any time
 
 
 @contextmanager
 def exclusive(path: Path, on_wait: Callable[[], None]) -> Iterator[None]:
-    """Hold the lock for the body; `on_wait` is called once where another process has it."""
+    """Hold the lock exclusively, first calling `on_wait` if another process holds it."""
     descriptor = _open(path)
     try:
         if not _take(descriptor, fcntl.LOCK_EX, path):
@@ -39,13 +39,13 @@ def hold(path: Path) -> None:
 
 
 def release(path: Path) -> None:
-    """Give back what `hold` took."""
+    """Release the shared lock taken by `hold`."""
     os.close(_held.pop(path))
 
 
 @contextmanager
 def unused(path: Path) -> Iterator[bool]:
-    """Whether no process holds the lock; none can take it within the body."""
+    """Yield whether no process holds the lock, which none can take until the context ends."""
     descriptor = _open(path)
     try:
         yield _take(descriptor, fcntl.LOCK_EX, path)

@@ -1,4 +1,4 @@
-"""The objects below an S3 location, and the files that they become."""
+"""The objects below an S3 location and the paths of their files."""
 
 import hashlib
 from collections.abc import Iterable, Sequence
@@ -9,11 +9,11 @@ import msgspec
 
 from lmi_core.errors import ConfigurationError
 
-LONGEST_NAME = 255  # bytes, on the file systems that there are
+LONGEST_NAME = 255  # bytes in a file name, on common file systems
 
 
 class StoredObject(msgspec.Struct, array_like=True, frozen=True):
-    """An object as it was listed. `path` is that of its file, below the copy's folder."""
+    """A listed object, with the `path` of its file below the copy's folder."""
 
     path: str
     key: str
@@ -23,19 +23,19 @@ class StoredObject(msgspec.Struct, array_like=True, frozen=True):
 
     @property
     def identity(self) -> str:
-        """A name for this content: another one once the object is changed."""
+        """A name for the object's content, which changes with it."""
         return _digest([self.key, str(self.size), self.etag, self.modified])
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """The objects that a copy holds, by path."""
+    """The objects of a copy, by path."""
 
     objects: Sequence[StoredObject]
 
     @property
     def version(self) -> str:
-        """A name for all of it: another one once an object is added, removed or changed."""
+        """A name for the listing, which changes with any object in it."""
         return _digest(f"{each.path}\n{each.identity}" for each in self.objects)
 
     @property
@@ -44,7 +44,7 @@ class Listing:
 
 
 def file_path(key: str, folder: str) -> str:
-    """Return the path below the copy's folder for a key. Raises ConfigurationError where it would lie outside."""
+    """Return a key's path below the copy's folder. Raise ConfigurationError where it would lie outside."""
     path = key.removeprefix(folder)
     parts = path.split("/")
     if any(part in ("", ".", "..") or "\0" in part for part in parts):
@@ -57,7 +57,7 @@ def file_path(key: str, folder: str) -> str:
 
 
 def check_paths(objects: Iterable[StoredObject]) -> None:
-    """Raise ConfigurationError where one object's path is the folder of another's."""
+    """Raise ConfigurationError where one object's path is also the folder of another."""
     paths = {each.path for each in objects}
     for path in paths:
         for parent in PurePosixPath(path).parents:

@@ -1,4 +1,4 @@
-"""A file that is downloaded in parts, in any order, by processes that may end at any time."""
+"""Files downloaded in parts, in any order, by processes that may end at any time."""
 
 import os
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ _sync = getattr(os, "fdatasync", os.fsync)  # macOS has no fdatasync
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A range of bytes; `end` is behind the last."""
+    """A range of bytes, with an exclusive `end`."""
 
     index: int
     start: int
@@ -25,10 +25,10 @@ class Part:
 
 
 class PartialFile:
-    """The bytes so far in `NAME.partial`; beside it a file whose bytes tell which parts are on the disk."""
+    """A file `NAME.partial`, and beside it one that records which parts are on disk."""
 
     def __init__(self, path: Path, size: int, part_size: int) -> None:
-        """`path` is the name that the whole file gets."""
+        """Open or create the partial file of `path`, the name of the complete file."""
         path.parent.mkdir(parents=True, exist_ok=True)
         self._path = path
         self._partial_path, self._parts_path = _paths(path, part_size)
@@ -50,7 +50,7 @@ class PartialFile:
         os.close(self._record)
 
     def missing(self) -> list[Part]:
-        """Return the parts that are not on the disk yet."""
+        """Return the parts that are not on disk yet."""
         return _not_in(os.pread(self._record, len(self._parts), 0), self._parts)
 
     def write(self, data: bytes, offset: int) -> None:
@@ -59,18 +59,18 @@ class PartialFile:
             data, offset = data[written:], offset + written
 
     def finish(self, part: Part) -> None:
-        """Note that the part is there, once the disk has it: a power failure leaves no part that is not."""
+        """Record a part once it is synced to disk, so that the record holds even after a power failure."""
         _sync(self._file)
         os.pwrite(self._record, DONE, part.index)
 
     def complete(self) -> None:
-        """Give the file its name, as every part is there."""
+        """Rename the file to its final name, once every part is there."""
         self._partial_path.replace(self._path)
         self._parts_path.unlink(missing_ok=True)
 
 
 def missing_bytes(path: Path, size: int, part_size: int) -> int:
-    """Return how many bytes are not on the disk yet, without making a file."""
+    """Return how many bytes are not on disk yet, without creating a file."""
     partial, record = _paths(path, part_size)
     if not partial.exists() or not record.exists():
         return size

@@ -15,14 +15,14 @@ Data = str | dict[str, Any]
 def create_non_stream_output(
     data: Data, properties: Mapping[str, str] | None = None, error: str | None = None, code: int | None = None
 ) -> Output:
-    """A whole answer of JSON."""
+    """Return a whole answer of JSON."""
     return _output(data, True, "application/json", properties, error, code)
 
 
 def create_stream_chunk_output(
     data: Data, last_chunk: bool, error: str | None = None, code: int | None = None
 ) -> Output:
-    """A line of a streamed answer."""
+    """Return a line of a streamed answer."""
     return _output(data, last_chunk, "application/jsonlines", None, error, code)
 
 
@@ -32,7 +32,7 @@ async def handle_streaming_response(
     accumulate_chunks: bool = False,
     **kwargs: Any,
 ) -> AsyncGenerator[Output, None]:
-    """A line for each chunk. The formatter returns `(data, last)`, and the history where it is told to keep one."""
+    """Yield a line for each chunk; the formatter returns `(data, last)`, and the history if it keeps one."""
     history: list[Any] = []
     async for chunk in response:
         try:
@@ -40,7 +40,7 @@ async def handle_streaming_response(
                 data, last, history = stream_output_formatter(chunk, history=history, **kwargs)
             else:
                 data, last = stream_output_formatter(chunk, **kwargs)
-        except Exception as error:  # whatever a formatter of the user's raises
+        except Exception as error:  # a user's formatter may raise anything
             logger.exception("the stream's output formatter raised")
             yield create_stream_chunk_output("", True, error=str(error), code=424)
             return

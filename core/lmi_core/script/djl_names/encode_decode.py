@@ -1,4 +1,4 @@
-"""Content types to and from Python: `djl_python.encode_decode`."""
+"""Conversion between content types and Python values: `djl_python.encode_decode`."""
 
 import csv
 import io
@@ -9,7 +9,7 @@ from lmi_core.script.djl_names.outputs import Output
 
 
 def decode(inputs: Input, content_type: str | None, key: str | None = None, require_csv_headers: bool = True) -> Any:
-    """JSON as it is, also where curl's `-d` calls it a form; every other type as `{"inputs": ...}`."""
+    """Return JSON as it is, even if curl's `-d` labels it a form; any other type as `{"inputs": ...}`."""
     kind = (content_type or "application/json").partition(";")[0].strip().lower()
     if kind == "application/json":
         return inputs.get_as_json(key) if inputs.get_as_bytes(key) else {"inputs": ""}
@@ -29,7 +29,7 @@ def decode(inputs: Input, content_type: str | None, key: str | None = None, requ
 
 
 def _form(inputs: Input, key: str | None) -> Any:
-    """The JSON object in a body that is no form, whatever its content type says; otherwise the text."""
+    """Return the JSON object in a body labelled a form; otherwise the text."""
     text = inputs.get_as_string(key)
     if not text.lstrip().startswith("{"):
         return {"inputs": text}
@@ -37,7 +37,7 @@ def _form(inputs: Input, key: str | None) -> Any:
 
 
 def decode_csv(inputs: Input, require_headers: bool = True) -> Any:
-    """The column `inputs` of a table, or its rows; without headers, an array of numbers."""
+    """Return the column `inputs` of a table, or its rows; without headers, an array of numbers."""
     if not require_headers:
         return _numbers(inputs.get_as_string())
     rows = inputs.get_as_csv()
@@ -48,7 +48,7 @@ def decode_csv(inputs: Input, require_headers: bool = True) -> Any:
 
 
 def encode_csv(content: Any) -> str:
-    """A line for each object, after one with the names of the columns."""
+    """Return a header line with the column names, and a line for each object."""
     rows = content if isinstance(content, list) else list(content)
     file = io.StringIO()
     writer = csv.DictWriter(file, list(rows[0]))
@@ -58,7 +58,7 @@ def encode_csv(content: Any) -> str:
 
 
 def encode(outputs: Output, prediction: Any, content_type: str | None, key: str | None = None) -> None:
-    """Add the prediction in the type that the client accepts."""
+    """Add the prediction to the outputs in the content type that the client accepts."""
     wanted = content_type or "application/json"
     if "application/json" in wanted or "*/*" in wanted:
         outputs.add_as_json(prediction, key=key).add_property("Content-Type", "application/json")

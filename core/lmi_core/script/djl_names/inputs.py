@@ -1,4 +1,4 @@
-"""What a model function gets: `djl_python.Input`."""
+"""The input of a model function: `djl_python.Input`."""
 
 import csv
 import importlib
@@ -16,7 +16,7 @@ _OF_BATCH = re.compile(r"batch_(\d+)\.(.*)", re.DOTALL)  # the index of a reques
 
 
 class Input:
-    """One request's content and properties, or, with dynamic batching, those of several.
+    """The content and properties of one request or, with dynamic batching, of several.
 
     The properties are the model's options and the request's headers; names are matched without regard to case.
     """
@@ -25,7 +25,7 @@ class Input:
         self.function_name: str | None = None
         self.properties: dict[str, str] = {}
         self.content = PairList()
-        self.unfinished = False  # in a rolling batch: the function has had its content in a call before
+        self.unfinished = False  # in a rolling batch: an earlier call held the content
         self._batch: list[Input] = []
 
     def __str__(self) -> str:
@@ -39,7 +39,7 @@ class Input:
         return int(self.properties.get(BATCH_SIZE, "1"))
 
     def get_batches(self) -> list["Input"]:
-        """The requests in it: itself, unless it is a batch."""
+        """Return the batch's requests; only itself if it is not a batch."""
         if not self.is_batch():
             return [self]
         self._batch = self._batch or self._split()
@@ -61,11 +61,11 @@ class Input:
         return self.content.get(key) is not None
 
     def is_empty(self) -> bool:
-        """True in the call that is made once, when the model is loaded."""
+        """Return whether there is no content, as in the one call at the loading of the model."""
         return self.content.is_empty()
 
     def get_data(self, key: str | None = None) -> Any:
-        """The content, read as its content type says."""
+        """Return the content, decoded by its content type."""
         kind = (self.get_property("content-type") or "").partition(";")[0].strip().lower()
         if self.is_empty():
             return None
@@ -80,7 +80,7 @@ class Input:
         return self.get_as_image(key) if kind.startswith("image/") else self.get_as_bytes(key)
 
     def _split(self) -> list["Input"]:
-        """The requests of a batch that a script's own code has put together."""
+        """Return the requests of a batch that was built by the script's own code."""
         batch = [Input() for _ in range(self.get_batch_size())]
         for name, value in self.properties.items():
             if match := _OF_BATCH.fullmatch(name):
@@ -91,7 +91,7 @@ class Input:
         return batch
 
     def get_as_bytes(self, key: str | None = None) -> Any:
-        """The content of that name; without one that of `data`, or the first."""
+        """Return the content of that name; without a name, `data` or the first content."""
         if self.is_empty():
             return None
         found = self.content.get(key or "data")
@@ -107,15 +107,15 @@ class Input:
         return {"inputs": [""]} if self.unfinished and not text else json.loads(text)
 
     def get_as_csv(self, key: str | None = None) -> list[dict[str, str]]:
-        """An object for each line after the first, which names the columns."""
+        """Return an object for each line after the header line."""
         return list(csv.DictReader(io.StringIO(self.get_as_string(key))))
 
     def get_as_image(self, key: str | None = None) -> Any:
-        """As Pillow opens it, which must be installed."""
+        """Return the content as a Pillow image; Pillow must be installed."""
         return importlib.import_module("PIL.Image").open(io.BytesIO(self.get_as_bytes(key)))
 
     def get_as_numpy(self, key: str | None = None) -> list[Any]:
-        """The arrays of a `tensor/ndlist`."""
+        """Return the arrays of a `tensor/ndlist` or an npz file."""
         return nd_list.from_nd_list(self.get_as_bytes(key))
 
     def get_as_npz(self, key: str | None = None) -> list[Any]:
@@ -123,7 +123,7 @@ class Input:
 
 
 def input_of(properties: dict[str, str], content: Iterable[tuple[str | None, bytes]]) -> Input:
-    """Return a request as functions get it."""
+    """Return a request as the Input of a model function."""
     found = Input()
     found.properties = properties
     for key, value in content:
@@ -132,7 +132,7 @@ def input_of(properties: dict[str, str], content: Iterable[tuple[str | None, byt
 
 
 def batch_of(requests: Sequence[Input]) -> Input:
-    """Return the requests as one Input that is a batch, also where there is only one."""
+    """Return the requests as a batch, even a single one."""
     batch = Input()
     batch.function_name = requests[0].function_name
     batch.properties[BATCH_SIZE] = str(len(requests))

@@ -1,4 +1,4 @@
-"""What becomes of each module of DJLServing's Python package: those that are here, and why others are not."""
+"""The modules of DJLServing's Python package: those that exist here, and why others do not."""
 
 from collections.abc import Mapping
 
@@ -12,7 +12,7 @@ _NEURON = "AWS Neuron's devices are not served"
 _PREDICTIVE = "load the model in an @init_handler and answer in a @prediction_handler (docs/djl_python.md)"
 _IMAGES = "this server generates text, no images"
 
-# What the modules that are here have, in words for a person.
+# The contents of the modules that exist here, in words.
 PRESENT_MODULES: Mapping[str, str] = {
     "djl_python": "`Input`, `Output`, `PairList`, `Session`, `SessionManager`",
     "djl_python.async_utils": "outputs of asynchronous model functions",
@@ -39,7 +39,7 @@ PRESENT_MODULES: Mapping[str, str] = {
     "djl_python.utils": "small helpers",
 }
 
-# Why a module is not here, and what to do; a package's reason is that of its modules too.
+# Why a module does not exist here, and what to do; a package's reason covers its modules.
 MISSING_MODULES: Mapping[str, str] = {
     "djl_python.adapter_custom_code_manager": f"adapters with a model.py are loaded by the server: {_WITHOUT}",
     "djl_python.adapter_formatter_mixin": f"adapters with a model.py are loaded by the server: {_WITHOUT}",
@@ -94,7 +94,7 @@ MISSING_MODULES: Mapping[str, str] = {
     "djl_python.xgboost_handler": _PREDICTIVE,
 }
 
-# Engines of LMI's containers that model.py files import, where they are not installed.
+# Engines of LMI's containers that model.py files import and that may be missing here.
 MISSING_PACKAGES: Mapping[str, str] = {
     "deepspeed": "DeepSpeed is no part of this server; load the model with transformers, or with HuggingFaceService of"
     " djl_python.huggingface",
@@ -113,7 +113,7 @@ MISSING_PACKAGES: Mapping[str, str] = {
 
 
 def why_missing(module: str) -> str | None:
-    """The reason why a module of the package, or an engine's package, is not here; None for other packages."""
+    """Return why a module of the package, or an engine's package, is missing; None for other packages."""
     parts = module.split(".")
     for length in range(len(parts), 0, -1):
         name = ".".join(parts[:length])

@@ -1,4 +1,4 @@
-"""DJL's binary form of a list of arrays, `tensor/ndlist`, to and from numpy."""
+"""Conversion between DJL's binary list of arrays, `tensor/ndlist`, and numpy."""
 
 import io
 import struct
@@ -9,8 +9,8 @@ if TYPE_CHECKING:
 
 MAGIC = "NDAR"
 VERSION = 3
-ZIP_MAGIC = b"PK"  # an npz file, which clients also send by the name of an NDList
-NUMPY_TYPES = {"boolean": "bool"}  # by DJL's name, where numpy has another
+ZIP_MAGIC = b"PK"  # an npz file, which clients also send as an NDList
+NUMPY_TYPES = {"boolean": "bool"}  # DJL's names that differ from numpy's
 
 
 def from_npz(data: bytes) -> list["numpy.ndarray[Any, Any]"]:
@@ -29,7 +29,7 @@ def to_npz(arrays: list["numpy.ndarray[Any, Any]"]) -> bytes:
 
 
 def from_nd_list(data: bytes) -> list["numpy.ndarray[Any, Any]"]:
-    """Raises ValueError for what is no NDList."""
+    """Return the arrays of an NDList or an npz file. Raise ValueError for other data."""
     if data.startswith(ZIP_MAGIC):
         return from_npz(data)
     reader = _Reader(data)
@@ -71,7 +71,7 @@ class _Reader:
         kind = self._text().lower()
         shape = [self.number("q") for _ in range(self.number("i"))]
         for _ in range(self.number("i")):
-            self.number("H")  # what the dimension means
+            self.number("H")  # the meaning of the dimension
         little_endian = chr(self.number("B")) == "<"
         data = self._take(self.number("i"))
         element = numpy.dtype(NUMPY_TYPES.get(kind, kind)).newbyteorder("<" if little_endian else ">")

@@ -1,4 +1,4 @@
-"""What a model function returns: `djl_python.Output`."""
+"""The result of a model function: `djl_python.Output`."""
 
 import json
 from collections.abc import AsyncIterable, Callable, Iterable
@@ -16,20 +16,20 @@ StreamFormatter = Callable[[Any], bytes | bytearray | str]
 
 
 def stream_line(item: Any) -> bytes:
-    """An item of a stream as a line of JSON: an object as it is, anything else as `{"outputs": ...}`."""
+    """Return a stream's item as a line of JSON: an object as it is, anything else as `{"outputs": ...}`."""
     if isinstance(item, bytes | bytearray):
         return bytes(item)
     return _json(item if isinstance(item, dict) else {"outputs": item}) + b"\n"
 
 
 class EncodedChunk(bytes):
-    """What `Output.binary_encode` gives: text, and what an asynchronous model function says about it."""
+    """The result of `Output.binary_encode`: text, and its fields from an asynchronous model function."""
 
     fields: dict[str, Any]
 
 
 class Output:
-    """The answer to a request, or, for a batch, one content for each of its requests, in their order."""
+    """The answer to a request or, for a batch, a content for each of its requests in order."""
 
     def __init__(self, code: int = 200, message: str = "OK") -> None:
         self.code = code
@@ -54,17 +54,17 @@ class Output:
         return self
 
     def error(self, error: str, code: int = 424, message: str = "prediction failure") -> Self:
-        """Answer with an error, as JSON."""
+        """Set an error as the answer, as JSON."""
         self.set_code(code).set_message(message).add_property("content-type", "application/json")
         return self.add_as_json({"code": code, "message": message, "error": error})
 
     def add_property(self, key: str, val: str) -> Self:
-        """A header of the answer."""
+        """Add a header of the answer."""
         self.properties[key] = val
         return self
 
     def add(self, value: Any, key: str | None = None, batch_index: int | None = None) -> Self:
-        """Text and bytes as they are, anything else as JSON."""
+        """Add a content: str and bytes as they are, anything else as JSON."""
         if isinstance(value, EncodedChunk):
             return self._add_chunk(value, key, batch_index)
         if isinstance(value, str):
@@ -89,12 +89,12 @@ class Output:
 
     @property
     def content_type(self) -> str:
-        """The one that was set as a property, or else that of what was added last."""
+        """The content type set as a property, otherwise that of the last added content."""
         named = [value for name, value in self.properties.items() if name.lower() == "content-type"]
         return named[-1] if named else self._added_type
 
     def add_stream_content(self, stream_content: Any, output_formatter: StreamFormatter | None = stream_line) -> Self:
-        """Send what the iterator gives as it comes, formatted; with None text and bytes go as they are."""
+        """Stream the iterator's items through the formatter; without one, str and bytes are sent as they are."""
         self.stream_content = stream_content
         self.stream_formatter = output_formatter
         self._added_type = "application/jsonlines" if output_formatter is stream_line else TEXT
@@ -104,7 +104,7 @@ class Output:
         return _data(self.stream_formatter(item) if self.stream_formatter else item)
 
     def finalize(self, func: Callable[..., Any], *args: Any) -> Self:
-        """Call the function once the answer was sent."""
+        """Register a function to call after the answer is sent."""
         self._finalize = lambda: func(*args)
         return self
 
@@ -112,11 +112,11 @@ class Output:
         finalize, self._finalize = self._finalize, None
         return finalize() if finalize is not None else None
 
-    _default_stream_output_formatter = staticmethod(stream_line)  # scripts pass it by this name
+    _default_stream_output_formatter = staticmethod(stream_line)  # scripts pass it by keyword
 
     @staticmethod
     def binary_encode(fields: dict[str, Any]) -> EncodedChunk:
-        """A chunk of an asynchronous answer: `data`, `last`, and, if it failed, `error` and `code`."""
+        """Return a chunk of an asynchronous answer with `data`, `last` and, for a failure, `error` and `code`."""
         chunk = EncodedChunk(_data(fields.get("data", "")))
         chunk.fields = fields
         return chunk
@@ -128,7 +128,7 @@ class Output:
         return self
 
     def _add_chunk(self, chunk: EncodedChunk, key: str | None, batch_index: int | None) -> Self:
-        """In a batch it is one request's, and says nothing of the others."""
+        """Add a chunk, which in a batch belongs to one request only."""
         if batch_index is None and not str(key).startswith("batch_"):
             self._take_fields(chunk)
         return self._put(chunk, BYTES, key, batch_index)
@@ -153,7 +153,7 @@ def _json(value: Any, indent: int | None = None) -> bytes:
 
 
 def _plain(value: Any) -> Any:
-    """numpy's and torch's numbers and arrays, and dates, for JSON."""
+    """Convert numbers and arrays of numpy and torch, and dates, to JSON types."""
     if hasattr(value, "tolist"):
         return value.tolist()
     if isinstance(value, date):

@@ -1,4 +1,4 @@
-"""A list of named values in which a name may come several times: `djl_python.PairList`."""
+"""A list of named values with repeatable names: `djl_python.PairList`."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -22,7 +22,7 @@ class PairList:
     def add(
         self, key: Any = None, value: Any = None, index: int | None = None, pair: tuple[Any, Any] | None = None
     ) -> None:
-        """At the end, or before the index."""
+        """Add a pair at the end, or before the index."""
         if pair is not None:
             key, value = pair
         place = len(self.keys) if index is None else index
@@ -40,7 +40,7 @@ class PairList:
         return not self.keys
 
     def get(self, key: Any) -> Any:
-        """The first value of that name; None where there is none."""
+        """Return the first value of that name, or None."""
         return self.values[self.keys.index(key)] if key in self.keys else None
 
     def key_at(self, index: int) -> Any:

@@ -1,4 +1,4 @@
-"""State that is kept between requests, in files: `djl_python.SessionManager`."""
+"""State kept between requests in files: `djl_python.SessionManager`."""
 
 import pickle
 import re
@@ -16,7 +16,7 @@ SHARED_MEMORY = Path("/dev/shm")
 
 
 class Session:
-    """Values by name. Any process of the model may read what another one put."""
+    """Values by name, shared by all processes of the model."""
 
     def __init__(self, session_id: str, session_root: str | Path) -> None:
         self.session_id = session_id
@@ -26,18 +26,18 @@ class Session:
         self._path(key).write_bytes(pickle.dumps(value))
 
     def get(self, key: str, d: Any = None) -> Any:
-        """`d` where nothing was put under the name."""
+        """Return the value put under the name, or `d`."""
         path = self._path(key)
         return pickle.loads(path.read_bytes()) if path.is_file() else d
 
     def get_as_numpy(self, key: str, shape: tuple[int, ...], dtype: Any = "float32", create: bool = False) -> Any:
-        """An array that is the file: what is written to it is kept."""
+        """Return a memory-mapped array, to which writes are kept."""
         import numpy
 
         return numpy.memmap(self._path(key), dtype=dtype, mode="w+" if create else "r+", shape=shape)
 
     def remove(self) -> bool:
-        """Whether there was such a session."""
+        """Remove the session, and return whether it existed."""
         existed = self.files_path.is_dir()
         shutil.rmtree(self.files_path, ignore_errors=True)
         return existed
@@ -47,7 +47,7 @@ class Session:
 
 
 class SessionManager:
-    """Takes the model's properties `sessions_path` and `sessions_expiration` (seconds)."""
+    """The sessions of a model, set by its properties `sessions_path` and `sessions_expiration` (seconds)."""
 
     def __init__(self, properties: Mapping[str, str]) -> None:
         self.expiration = int(properties.get("sessions_expiration", 20 * 60))

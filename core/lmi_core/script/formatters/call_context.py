@@ -1,4 +1,4 @@
-"""What a formatter may ask about the call that it writes the answer to."""
+"""A formatter's view of its call."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -8,12 +8,12 @@ from lmi_core.script.formatters.request_io import RequestInput
 
 @dataclass(frozen=True)
 class CallContext:
-    """What a formatter may ask about the call, beside what was generated."""
+    """The properties of a call that formatters may read besides the output."""
 
     request_id: str
     tokenizer: Any = None
     request_input: RequestInput | None = None
     tgi_compat: bool = False
     adapter: str | None = None
-    time_limit: float = 120.0  # seconds, for one step
+    time_limit: float = 120.0  # seconds allowed for one step
     model: str = ""

@@ -1,4 +1,4 @@
-"""Which contract a formatter function follows, read once from its signature and annotations."""
+"""Detection of a formatter function's contract from its signature and annotations."""
 
 import inspect
 import typing
@@ -12,7 +12,7 @@ Function = Callable[..., Any]
 
 
 class OutputContract(StrEnum):
-    """What an output formatter gets; the values are what `lmi check` prints."""
+    """The argument of an output formatter; the values are printed by `lmi check`."""
 
     GENERATION_OUTPUT = "(output: GenerationOutput) -> str | bytes | dict"
     REQUEST_OUTPUT = "(request_output: TextGenerationOutput) -> str"
@@ -22,7 +22,7 @@ class OutputContract(StrEnum):
 
 
 class InputContract(StrEnum):
-    """What an input formatter gets; the values are what `lmi check` prints."""
+    """The argument of an input formatter; the values are printed by `lmi check`."""
 
     INPUT_ITEM = "(input_item: Input, **kwargs) -> RequestInput"
     PAYLOAD = "(decoded_payload: dict, tokenizer=None, **kwargs) -> dict"
@@ -34,19 +34,19 @@ C = TypeVar("C", OutputContract, InputContract)
 
 
 class Reading(NamedTuple, Generic[C]):
-    """A contract, and, where the function's signature leaves it open, by what it was chosen."""
+    """A contract and, if the signature leaves it open, the evidence for it."""
 
     contract: C
     ambiguous: str | None = None
 
 
 class _Signs(NamedTuple, Generic[C]):
-    """By what a contract is known: names of annotations, of the parameter, of what the function reads."""
+    """The evidence for a contract: names of annotations, of the parameter, and of attributes that are read."""
 
     annotations: Mapping[str, C]
     names: Mapping[str, C]
     reads: Mapping[str, C]
-    likely_names: Mapping[str, C]  # of parameters that may mean another contract
+    likely_names: Mapping[str, C]  # parameters that suggest another contract
     otherwise: C
 
 
@@ -91,7 +91,7 @@ _INPUT = _Signs(
 
 
 def read_output_contract(function: Function) -> Reading[OutputContract]:
-    """Read which contract an output formatter follows. Raise ConfigurationError for one that follows none."""
+    """Return an output formatter's contract. Raise ConfigurationError where it follows none."""
     if inspect.iscoroutinefunction(function):
         raise ConfigurationError(f"the output formatter {_name(function)} must not be async: it may not wait")
     positional = _positional(function)
@@ -107,7 +107,7 @@ def read_output_contract(function: Function) -> Reading[OutputContract]:
 
 
 def read_input_contract(function: Function) -> Reading[InputContract]:
-    """Read which contract an input formatter follows. Raise ConfigurationError for one that follows none."""
+    """Return an input formatter's contract. Raise ConfigurationError where it follows none."""
     positional = _positional(function)
     if not positional:
         raise ConfigurationError(

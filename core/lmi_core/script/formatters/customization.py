@@ -1,4 +1,4 @@
-"""One call's way through the model's own code."""
+"""The model's own code in one call."""
 
 import logging
 from collections.abc import Sequence
@@ -26,22 +26,22 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class Customization:
-    """The formatters that were chosen for a call, and what the input formatter handed on to the output formatter."""
+    """The formatters selected for a call, and the input formatter's result for the output formatter."""
 
     formatters: ChosenFormatters
     tokenizer: Any
     configs: Any
     options: RequestProperties
     request_id: str
-    adapter: str | None = None  # None also where the prompts have different ones
-    adapters: tuple[str | None, ...] = ()  # the backend's: none, one for all prompts, or one for each
+    adapter: str | None = None  # None also if the prompts have different ones
+    adapters: tuple[str | None, ...] = ()  # the backend's adapters: none, one for all prompts, or one for each
     request_input: RequestInput | None = None
     model: str = ""
 
     async def read(self, call: Call, as_payload: RequestWriter) -> Call:
-        """Return the call as the input formatter makes it. Raise FormatterFailed.
+        """Return the call as the input formatter rewrites it. Raise FormatterFailed where that raises.
 
-        `as_payload` writes the body of a request that the formatter built as an object of ours.
+        `as_payload` serializes a request that the formatter returned as an object.
         """
         if self.formatters.input is None:
             return call
@@ -58,7 +58,7 @@ class Customization:
         return replace(call, body=formatted.body, headers=headers)
 
     def adapted(self, requests: tuple[GenerationRequest, ...]) -> tuple[GenerationRequest, ...]:
-        """Return each request with its adapter. Raise InvalidPayload where there are more of one than of the other."""
+        """Return each request with its adapter. Raise InvalidPayload where their numbers differ."""
         if not self.adapters:
             return requests
         adapters = self.adapters * len(requests) if len(self.adapters) == 1 else self.adapters
@@ -70,7 +70,7 @@ class Customization:
         return tuple(replace(request, adapter=name) for request, name in zip(requests, adapters, strict=True))
 
     def formatter(self, base: OutputFormatter) -> OutputFormatter:
-        """Return what writes the answer: `base`, where the model has no output formatter of its own."""
+        """Return the model's own output formatter around `base`, or `base` where the model has none."""
         output = self.formatters.output
         if output is None:
             return base
@@ -87,7 +87,7 @@ class Customization:
             return custom_formatter(output, base, context)
         try:
             return output()
-        except (Exception, SystemExit) as error:  # whatever a class of the user's raises
+        except (Exception, SystemExit) as error:  # a user's class may raise anything
             logger.exception("request %s: the output formatter %s raised", self.request_id, output.__name__)
             raise FormatterFailed(
                 f"the output formatter {output.__name__} raised {type(error).__name__}: {error}"
@@ -95,12 +95,12 @@ class Customization:
 
 
 def common_adapter(adapters: Sequence[str | None]) -> str | None:
-    """Return the adapter of all prompts, where they have the same."""
+    """Return the adapter common to all prompts, or None."""
     return adapters[0] if len(set(adapters)) == 1 else None
 
 
 def check_adapter(adapter: str, code: ModelCode, backend: Backend[Any]) -> None:
-    """Raise AdapterNotFound unless requests can name that adapter now."""
+    """Raise AdapterNotFound unless requests can select that adapter now."""
     known = code.adapters.keys() | code.adapters_with_weights | set(backend.adapters)
     if adapter not in known:
         raise no_such_adapter(adapter, known)

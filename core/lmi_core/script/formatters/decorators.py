@@ -1,4 +1,4 @@
-"""The marks by which a function in `model.py` is found."""
+"""The decorators by which functions in `model.py` are found."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ INIT_MARK = "lmi_init_handler"
 
 @dataclass(frozen=True)
 class OutputMark:
-    """How a function is registered, and what its answers are sent with unless they say otherwise."""
+    """A function's registered name, and the default content type and headers of its answers."""
 
     name: str
     content_type: str | None = None
@@ -38,7 +38,7 @@ def output_formatter(
     content_type: str | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> T | Callable[[T], T]:
-    """Make a function, or a subclass of OutputFormatter, an output formatter; it is known by its own name."""
+    """Mark a function or an OutputFormatter subclass as an output formatter, by default under its own name."""
 
     def mark(found: T) -> T:
         _must_be_callable(found, "output_formatter")
@@ -49,21 +49,21 @@ def output_formatter(
 
 
 def input_formatter(target: T) -> T:
-    """Make a function the input formatter: it gets every request's payload before anything else reads it."""
+    """Mark a function as the input formatter, which rewrites every request's payload before it is parsed."""
     _must_be_callable(target, "input_formatter")
     setattr(target, INPUT_MARK, True)
     return target
 
 
 def prediction_handler(target: T) -> T:
-    """Make a function, `f(data, model, **kwargs)`, what answers every request in place of a model function."""
+    """Mark `f(data, model, **kwargs)` as the prediction handler, which answers every request."""
     _must_be_callable(target, "prediction_handler")
     setattr(target, PREDICTION_MARK, True)
     return target
 
 
 def init_handler(target: T) -> T:
-    """Make a function, `f(model_dir, **kwargs)`, what loads the model of a prediction handler."""
+    """Mark `f(model_dir, **kwargs)` as the init handler, which loads the model of a prediction handler."""
     _must_be_callable(target, "init_handler")
     setattr(target, INIT_MARK, True)
     return target

@@ -1,4 +1,4 @@
-"""A response as an object, as vLLM's server has it: for formatters that change `response.choices[0].text`."""
+"""Responses as objects like those of vLLM's server, for formatters that change `response.choices[0].text`."""
 
 from collections.abc import Sequence
 from types import SimpleNamespace
@@ -12,7 +12,7 @@ JsonObject = dict[str, Any]
 
 
 class ResponseObject(SimpleNamespace):
-    """A JSON object whose keys are attributes, and so are those of the objects in it."""
+    """A JSON object with its keys as attributes, also in nested objects."""
 
     def model_dump(self, **_: Any) -> JsonObject:
         return {name: plain(value) for name, value in vars(self).items()}
@@ -22,7 +22,7 @@ class ResponseObject(SimpleNamespace):
 
 
 class MessageObject(ResponseObject):
-    """A chat's message or delta. What it lacks reads as empty: a stream's last delta has no content."""
+    """A chat's message or delta, whose missing fields read as empty, such as the content of the final delta."""
 
     role: str | None = None
     content: str | None = None
@@ -39,7 +39,7 @@ def as_object(value: Any, kind: type[ResponseObject] = ResponseObject) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """Return what JSON can hold of a ResponseObject, a pydantic model, or a structure of them."""
+    """Convert a ResponseObject, a pydantic model, or a structure of them to JSON types."""
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]
     if isinstance(value, dict):
@@ -48,7 +48,7 @@ def plain(value: Any) -> Any:
 
 
 class EngineResponse:
-    """A dialect's answer, or a chunk of it, as such an object, and back.
+    """A conversion of a dialect's answer, or of a chunk of it, to a ResponseObject and back.
 
     Where the dialect has no `choices` of its own, the object shows them, and a text changed there is written back.
     """
@@ -65,7 +65,7 @@ class EngineResponse:
         return [choice.text for choice in response.choices] if "choices" in self._shown else self.texts
 
     def data(self, response: ResponseObject) -> JsonObject:
-        """Return the answer in the dialect's form, with what the formatter added."""
+        """Return the answer in the dialect's form, with the formatter's additions."""
         data = response.model_dump()
         for name, shown in self._shown.items():
             if name == "choices" or data.get(name) == shown:
@@ -76,7 +76,7 @@ class EngineResponse:
         return data
 
     def _show(self, shown: JsonObject) -> JsonObject:
-        """Give the object the attributes that the answer does not have itself."""
+        """Add the attributes that the answer itself lacks."""
         lacking = {name: value for name, value in shown.items() if not hasattr(self.object, name)}
         for name, value in lacking.items():
             setattr(self.object, name, as_object(value))
@@ -84,7 +84,7 @@ class EngineResponse:
 
 
 def _shown(output: GenerationOutput, texts: list[str], request_id: str, model: str, created: int) -> JsonObject:
-    """Return a text completion's attributes; none where the answer has no text, as an error has none."""
+    """Return a text completion's attributes; none for an answer without text, such as an error."""
     if not texts:
         return {}
     reason = output.sequence.finish_reason

@@ -1,11 +1,11 @@
-"""The JSON objects in what a formatter wrote: taken out, changed, and put back where they were."""
+"""Replacement of the JSON objects in a formatter's bytes."""
 
 from collections.abc import Callable
 from typing import Any
 
 import orjson
 
-Change = Callable[[dict[str, Any]], Any]  # an object to what goes into its place; None: nothing does
+Change = Callable[[dict[str, Any]], Any]  # maps an object to its replacement; None removes it
 
 WHOLE = "application/json"
 LINES = ("application/jsonlines", "application/x-ndjson")
@@ -30,7 +30,7 @@ def encode(value: Any) -> bytes:
 
 
 def frame(value: Any, content_type: str) -> bytes:
-    """Return one result as a line or an event of its own, where the content type has those."""
+    """Return one result as a line or an event, if the content type has those."""
     data = encode(value)
     kind = media_type(content_type)
     if kind == EVENTS:
@@ -39,7 +39,7 @@ def frame(value: Any, content_type: str) -> bytes:
 
 
 def change_frames(data: bytes, content_type: str, change: Change) -> bytes:
-    """Return the data with every object in it changed; `[DONE]`, comments and what is no JSON stay as they are."""
+    """Return the data with every object changed; `[DONE]`, comments and anything but JSON are kept."""
     kind = media_type(content_type)
     if kind == WHOLE:
         return _change_whole(orjson.loads(data), change)

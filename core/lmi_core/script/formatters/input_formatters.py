@@ -1,4 +1,4 @@
-"""A function of the user's that rewrites a request's payload before the dialect reads it."""
+"""User functions that rewrite a request's payload before the dialect parses it."""
 
 import inspect
 import logging
@@ -21,32 +21,32 @@ from lmi_core.script.tracebacks import own_traceback
 
 logger = logging.getLogger(__name__)
 
-GIVEN = ("tokenizer", "configs", "properties", "request_id")  # the keyword arguments that there are
+GIVEN = ("tokenizer", "configs", "properties", "request_id")  # the available keyword arguments
 
-RequestWriter = Callable[[RequestInput], Mapping[str, Any]]  # makes the dialect's payload of what a function built
+RequestWriter = Callable[[RequestInput], Mapping[str, Any]]  # converts a function's result to the dialect's payload
 
 
 @dataclass(frozen=True)
 class InputFunction:
-    """A function that reads payloads, and what is known of it from the time that it was loaded."""
+    """An input formatter function, and its contract."""
 
     name: str
     function: Callable[..., Any]
     reading: Reading[InputContract]
     directory: Path
-    keywords: tuple[str, ...]  # of those that are given, the ones that it takes
+    keywords: tuple[str, ...]  # the available ones that it accepts
 
 
 @dataclass(frozen=True)
 class FormattedInput:
-    """The body for the dialect; and, where the formatter built one, what the output formatter sees again."""
+    """The body for the dialect, and the request object, if any, for the output formatter."""
 
     body: bytes
     request_input: RequestInput | None = None
 
 
 def input_function(function: Callable[..., Any], directory: Path) -> InputFunction:
-    """Read which contract a function follows. Raise ConfigurationError for one that follows none."""
+    """Return the function with its contract. Raise ConfigurationError where it follows none."""
     name = getattr(function, "__name__", "input_formatter")
     reading = read_input_contract(function)
     return InputFunction(name, function, reading, directory, _keywords(name, function))
@@ -55,7 +55,7 @@ def input_function(function: Callable[..., Any], directory: Path) -> InputFuncti
 async def format_input(
     custom: InputFunction, call: Call, arguments: Mapping[str, Any], as_payload: RequestWriter, seconds: float
 ) -> FormattedInput:
-    """Return what the function makes of a call. Raise FormatterFailed, also when it computes for longer."""
+    """Return the function's result for a call. Raise FormatterFailed where it raises or exceeds `seconds`."""
     try:
         payload = _payload(custom, call)
         with time_limit(seconds):
@@ -63,7 +63,7 @@ async def format_input(
         return _formatted(await result if inspect.isawaitable(result) else result, as_payload)
     except LmiError:
         raise
-    except (Exception, SystemExit, TimeLimitExceeded) as error:  # whatever a formatter of the user's raises
+    except (Exception, SystemExit, TimeLimitExceeded) as error:  # a user's formatter may raise anything
         logger.error(
             "request %s: the input formatter %s raised\n%s",
             call.request_id,
@@ -74,7 +74,7 @@ async def format_input(
 
 
 def new_input(call: Call) -> Input:
-    """Return a call as the functions of a model.py read it."""
+    """Return a call as the Input of the functions in a model.py."""
     found = Input()
     found.properties = call_properties(call)
     for name, value in call.query.items():

@@ -1,4 +1,4 @@
-"""What a model's own code does to its calls: the formatters of `model.py`, and those of its adapters."""
+"""A model's own formatters: those of `model.py`, and those of its adapters."""
 
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ ADAPTER_WEIGHTS = "adapter_config.json"
 
 @dataclass(frozen=True)
 class ChosenFormatters:
-    """The two that a script's calls go through, and in words, for `lmi check`, why these and how they are read."""
+    """A script's selected input and output formatters, and descriptions of the choice for `lmi check`."""
 
     output: CustomOutput | None = None
     output_name: str | None = None
@@ -66,12 +66,12 @@ class ModelCode:
         return [(None, self.base), *self.adapters.items()]
 
     def read_adapter(self, directory: Path) -> AdapterCode:
-        """Load an adapter's script, and change nothing yet. Raise ConfigurationError."""
+        """Load an adapter's script without activating it. Raise ConfigurationError where it cannot be loaded."""
         script = load_script(directory / SCRIPT, self.site_packages)
         return AdapterCode(script, choose(script, None, {}))
 
     def set_adapter(self, name: str, code: AdapterCode | None, has_weights: bool) -> None:
-        """Take the code of an adapter in place of what was loaded by that name."""
+        """Activate an adapter's code, replacing any of that name."""
         self.unload_adapter(name)
         if code is not None:
             self._scripts[name], self.adapters[name] = code.script, code.formatters
@@ -79,7 +79,7 @@ class ModelCode:
             self.adapters_with_weights.add(name)
 
     def unload_adapter(self, name: str) -> None:
-        """Drop the code of an adapter; calls that already run go on with what they began with."""
+        """Drop the code of an adapter; running calls keep it."""
         self.adapters.pop(name, None)
         self.adapters_with_weights.discard(name)
         script = self._scripts.pop(name, None)
@@ -96,7 +96,7 @@ def load_code(
 ) -> ModelCode:
     """Load the directory's `model.py`, or what `option.entryPoint` names, and those in the folders of `adapters`.
 
-    Raises ConfigurationError.
+    Raise ConfigurationError where one cannot be loaded.
     """
     path = directory / (options.script or SCRIPT)
     environment = model_environment(directory, options.enable_venv)

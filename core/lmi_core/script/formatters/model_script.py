@@ -1,4 +1,4 @@
-"""Loads `model.py` and finds the formatters in it."""
+"""Loading of `model.py` and discovery of its formatters."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -24,7 +24,7 @@ CustomOutput = FormatterFunction | type[OutputFormatter]
 
 @dataclass
 class ModelScript:
-    """A loaded script. `unload` drops it; what still runs of it goes on."""
+    """A loaded script, whose running calls outlive `unload`."""
 
     path: Path
     importer: ScriptImporter
@@ -42,7 +42,7 @@ def load_script(path: Path, site_packages: Path | None = None) -> ModelScript:
     importer = ScriptImporter(directory, *([site_packages] if site_packages else []))
     try:
         module = importer.load(path.stem)
-    except (Exception, SystemExit) as error:  # whatever the script raises
+    except (Exception, SystemExit) as error:  # a script may raise anything
         hint = missing_package_hint(error, directory)
         raise ConfigurationError(f"{path} cannot be loaded\n{own_traceback(error, directory)}{hint}") from error
     script = ModelScript(path, importer)
@@ -56,7 +56,7 @@ def load_script(path: Path, site_packages: Path | None = None) -> ModelScript:
 
 
 def _decorated(module: ModuleType) -> Iterator[tuple[str, Any]]:
-    """Yield the formatters by name, each once: those with a decorator, or the one that has the name of old."""
+    """Yield the formatters by name, each once: those with a decorator, or the one with the legacy name."""
     members = {name: found for name, found in sorted(vars(module).items()) if _mark(found, OUTPUT_MARK)}
     if not members and callable(oldest := getattr(module, OLDEST_NAME, None)):
         members = {OLDEST_NAME: oldest}
@@ -65,7 +65,7 @@ def _decorated(module: ModuleType) -> Iterator[tuple[str, Any]]:
 
 
 def _mark(found: object, mark: str) -> Any:
-    """Return the mark of a function, or a class's own, which is not that of its base."""
+    """Return the mark of a function, or of a class itself, ignoring its bases' marks."""
     return vars(found).get(mark) if isinstance(found, type) else getattr(found, mark, None)
 
 

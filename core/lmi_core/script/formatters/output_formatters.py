@@ -1,4 +1,4 @@
-"""Functions of the user's as output formatters, one class for each contract that they may follow."""
+"""User functions as output formatters, with a class for each contract."""
 
 import logging
 import time
@@ -29,7 +29,7 @@ BYTES = "application/octet-stream"
 
 @dataclass(frozen=True)
 class FormatterFunction:
-    """A function that writes answers, and what is known of it from the time that it was loaded."""
+    """An output formatter function, with its contract and mark."""
 
     name: str
     function: Callable[..., Any]
@@ -40,7 +40,7 @@ class FormatterFunction:
 
 
 def formatter_function(function: Callable[..., Any], directory: Path) -> FormatterFunction:
-    """Read which contract a function follows. Raise ConfigurationError for one that follows none."""
+    """Return the function with its contract. Raise ConfigurationError where it follows none."""
     mark = getattr(function, OUTPUT_MARK, None) or OutputMark(getattr(function, "__name__", "output_formatter"))
     return FormatterFunction(
         mark.name, function, read_output_contract(function), directory, mark.content_type, mark.headers
@@ -53,7 +53,7 @@ def custom_formatter(custom: FormatterFunction, base: OutputFormatter, context: 
 
 
 class CustomFormatter(OutputFormatter):
-    """What the function returns is final. `base` is what would have written the answer otherwise."""
+    """An output formatter that calls a user function, whose results are final, in place of `base`."""
 
     name: ClassVar[str] = "custom"
 
@@ -81,7 +81,7 @@ class CustomFormatter(OutputFormatter):
             raise self._failure(error) from error
 
     def error(self, error: LmiError) -> bytes | list[bytes]:
-        """Return the function's own words for the error; where it has none, those of `base`."""
+        """Return the function's own text for the error, otherwise that of `base`."""
         try:
             words = b"" if isinstance(error, FormatterFailed) else self.answer_error(error)
         except (Exception, SystemExit) as failure:
@@ -106,7 +106,7 @@ class CustomFormatter(OutputFormatter):
 
 
 class PieceFormatter(CustomFormatter):
-    """The function is called as the output grows. Of a whole answer its results are kept until the end."""
+    """A formatter that calls the function as the output grows, and joins the results of a whole answer at the end."""
 
     def __init__(self, custom: FormatterFunction, base: OutputFormatter, context: CallContext) -> None:
         super().__init__(custom, base, context)
@@ -124,17 +124,17 @@ class PieceFormatter(CustomFormatter):
 
     @abstractmethod
     def results(self, output: GenerationOutput) -> list[Any]:
-        """Return what the function returned for the latest step, once for each time that it was called."""
+        """Call the function for the latest step, perhaps repeatedly, and return its results."""
 
     def type_of(self, result: Any) -> str | None:
-        """Return the content type that a result asks for; None means that of `base`."""
+        """Return the content type of a result, or None for that of `base`."""
         return None
 
     def _keep(self, result: Any, place: int) -> None:
         kept = self._kept.setdefault(place, [])
         data = self._encode(result)
         if not isinstance(result, str | bytes | bytearray) and result is not None:
-            kept.clear()  # an object is the whole answer as far as it goes, and takes the last one's place
+            kept.clear()  # an object is the whole answer so far, which replaces the previous one
         kept.append(data)
 
     def _frame(self, result: Any) -> bytes:

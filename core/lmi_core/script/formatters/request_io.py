@@ -1,4 +1,4 @@
-"""What LMI's formatters get and give: `djl_python.request_io`, as model.py files use it."""
+"""The requests and outputs of LMI's formatters: `djl_python.request_io`."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ NextToken = tuple["Token | None", bool, bool] | tuple["Token | None", int, bool,
 
 
 class Token:
-    """A generated token, or one of the prompt."""
+    """A generated token or a prompt token."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class Token:
 
 @dataclass
 class Sequence:
-    """One generated sequence, and how far its tokens were handed out."""
+    """One generated sequence, with a cursor over its tokens."""
 
     tokens: list[Token] = field(default_factory=list)
     top_tokens: list[list[Token]] = field(default_factory=list)
@@ -66,7 +66,7 @@ class Sequence:
 
     @property
     def unread(self) -> int:
-        """How many tokens were not handed out yet."""
+        """The number of tokens that the formatter has not read."""
         return len(self.tokens) - self._next_token
 
     def has_next_token(self) -> bool:
@@ -96,7 +96,7 @@ class Sequence:
 
 @dataclass
 class RequestInput:
-    """A request, as an input formatter builds it and an output formatter sees it again. May be subclassed."""
+    """A request built by an input formatter and passed to the output formatter; subclasses are allowed."""
 
     request_id: int | str | None = None
     output_formatter: Callable[..., Any] | str | None = None
@@ -121,7 +121,7 @@ class TextInput(RequestInput):
 
 @dataclass
 class RequestOutput:
-    """What a request has come to so far."""
+    """The output of a request so far."""
 
     request_id: int | str | None
     input: RequestInput
@@ -163,7 +163,7 @@ class TextGenerationOutput(RequestOutput):
         return self._as_dicts(self.prompt_tokens_details)
 
     def get_prompt_tokes_as_dict(self) -> list[dict[str, Any]]:
-        """The name that v0.28 misspells."""
+        """Return the prompt tokens as dictionaries, under the misspelt name of LMI v0.28."""
         return self.get_prompt_tokens_as_dict()
 
     def get_top_tokens_as_dict(self, sequence_index: int = 0) -> list[list[dict[str, Any]]]:

@@ -1,4 +1,4 @@
-"""Ends code of the user's that would keep the server's event loop for ever."""
+"""A time limit on user code, which would otherwise block the server's event loop."""
 
 import signal
 import threading
@@ -8,7 +8,7 @@ from types import FrameType
 
 
 class TimeLimitExceeded(BaseException):
-    """No Exception: the code that it ends may catch those, and go on."""
+    """The time is up; not an Exception, which user code may catch."""
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""What a model function returns, as messages to the server."""
+"""Conversion of a model function's results to messages for the server."""
 
 import inspect
 import logging
@@ -24,7 +24,7 @@ OWN_HEADERS = ("connection", "content-length", "content-type", "date", "server",
 
 
 class StreamErrors(OutputFormatter):
-    """Writes nothing but the error that a model function's stream ends with."""
+    """A formatter of only the error at the end of a model function's stream."""
 
     name: ClassVar[str] = "stream_errors"
 

@@ -22,7 +22,7 @@ class FunctionCall:
         self._replies: asyncio.Queue[Head | Chunk | LmiError | None] = asyncio.Queue()
 
     async def answer(self) -> AsyncGenerator[Head | Chunk, None]:
-        """Yield the replies as they come. Raise LmiError; closing it cancels the call."""
+        """Yield the replies as they arrive; closing the generator cancels the call. Raise an LmiError if it fails."""
         try:
             while (reply := await self._replies.get()) is not None:
                 if isinstance(reply, LmiError):

@@ -19,7 +19,8 @@ LMI_MODULES = ("djl_python.huggingface", "djl_python.tensorrt_llm")  # the other
 def find_model_function(directory: Path, options: RequestProperties) -> Path | None:
     """Return the Python file whose function serves the model; None where a backend does.
 
-    The file is not run, as that may load a model. Raise ConfigurationError.
+    The file is not run, as that may load a model. Raise ConfigurationError where a named file or
+    function is missing.
     """
     path = directory / (options.script or SCRIPT)
     if options.entry_point in LMI_MODULES:

@@ -20,7 +20,7 @@ def load_function(script: FunctionScript, adapters: Mapping[str, Request], runne
     """Import the script, call its function without content, register the adapters.
 
     Return None, or the traceback of a call without content that failed: there are functions that do not support it, and
-    some load their models with the first request instead. Raises ScriptFailed for anything else.
+    some load their models with the first request instead. Raise ScriptFailed for any other failure.
     """
     try:
         script.load()

@@ -54,7 +54,7 @@ class FunctionPool:
         self._why_unhealthy: str | None = "the model function is being loaded"
 
     async def start(self) -> None:
-        """Start the first processes. Raise ConfigurationError."""
+        """Start the first processes. Raise ConfigurationError where the script cannot be loaded."""
         try:
             async with asyncio.TaskGroup() as group:
                 for _ in range(self._settings.min_workers):
@@ -85,14 +85,14 @@ class FunctionPool:
         return self._restarts.reason
 
     def submit(self, function: str, request: Request) -> FunctionCall:
-        """Put a request into the queue. Raise BackendUnhealthy."""
+        """Put a request into the queue. Raise BackendUnhealthy where no process is left."""
         self.check_health()
         call = FunctionCall(function, request)
         self._queue.put_nowait(call)
         return call
 
     async def broadcast(self, function: str, request: Request, undo: tuple[str, Request]) -> None:
-        """Call a function in every process. Raises LmiError if one of them answers with an error, after undoing it."""
+        """Call a function in every process. Raise an LmiError, after undoing the call, where one process fails."""
         changed: list[FunctionProcess] = []
         try:
             for process in list(self.processes):

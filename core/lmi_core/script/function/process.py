@@ -55,7 +55,7 @@ class FunctionProcess:
         return not self.died.is_set() and (most is None or self.calls < most)
 
     async def start(self, load: Load) -> None:
-        """Start the process and have it load the script. Raise ConfigurationError."""
+        """Start the process and have it load the script. Raise ConfigurationError where it cannot."""
         try:
             answer = await self._load(load)
         except BaseException:

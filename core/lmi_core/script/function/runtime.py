@@ -74,7 +74,7 @@ class ModelFunction(ServingRuntime[FunctionProperties]):
         return self._load.adapters[name].properties[SOURCE]
 
     async def register_adapter(self, name: str, source: str, fields: Mapping[str, str] | None = None) -> None:
-        """Call the script's `register_adapter` in every process, and in those that start later. Raise LmiError.
+        """Call the script's `register_adapter` in every process, also later ones. Raise an LmiError where one fails.
 
         It gets the source as it is, and every other field of the request, as a property and as a content.
         """
@@ -88,7 +88,7 @@ class ModelFunction(ServingRuntime[FunctionProperties]):
         await self._adapter("update_adapter", name, change)
 
     async def unregister_adapter(self, name: str) -> None:
-        """Call the script's `unregister_adapter` in every process. Raise LmiError."""
+        """Call the script's `unregister_adapter` in every process. Raise an LmiError where one fails."""
         await self._adapter("unregister_adapter", name, Request({NAME: name}, []))
 
     async def _adapter(self, function: str, name: str, change: Request) -> None:

@@ -31,7 +31,7 @@ class FunctionScript:
         self._module = ModuleType("not loaded")
 
     def load(self) -> None:
-        """Import the script. Raises whatever it does."""
+        """Import the script, raising whatever the script raises."""
         os.chdir(self.path.parent)
         sys.path.insert(0, str(self.path.parent))
         self._module = import_module(self.path.stem)
@@ -52,7 +52,7 @@ class FunctionScript:
         return [name for name in names if callable(getattr(self._module, name, None))]
 
     def call(self, name: str, inputs: Input) -> Any:
-        """Call a function of the script. Raise whatever the function raises."""
+        """Call a function of the script, raising whatever the function raises."""
         for each in {id(each): each for each in (inputs, *inputs.get_batches())}.values():
             each.function_name = name
             each.properties = self._with_own(each.properties)

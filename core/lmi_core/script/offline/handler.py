@@ -36,7 +36,7 @@ class TestHandler:
         self.module = entry_point if isinstance(entry_point, ModuleType) else _load(entry_point, Path(model_dir or "."))
 
     def inference(self, inputs: Input) -> Output:
-        """What the function answers. Raises what it raises."""
+        """Call the function; return its answer, or raise what it raises."""
         name = inputs.get_function_name() or self.serving_properties.get("handler") or "handle"
         for each in {id(each): each for each in (inputs, *inputs.get_batches())}.values():
             each.function_name = name
@@ -52,7 +52,7 @@ class TestHandler:
         properties: Sequence[Mapping[str, str]] | None = None,
         serving_properties: Mapping[str, str] | None = None,
     ) -> Output:
-        """The answer to a dynamic batch of JSON bodies, each with its properties."""
+        """Return the answer to a dynamic batch of JSON bodies, each with its properties."""
         return self.inference(create_concurrent_batch_request(inputs, properties, serving_properties))
 
     def inference_rolling_batch(
@@ -61,7 +61,7 @@ class TestHandler:
         properties: Sequence[Mapping[str, str]] | None = None,
         serving_properties: Mapping[str, str] | None = None,
     ) -> dict[int, str]:
-        """The whole answer to each body, from a function that is called until every answer has said its last."""
+        """Call a rolling-batch function until every answer is complete; return the whole answer to each body."""
         texts = dict.fromkeys(range(len(inputs)), "")
         live = list(range(len(inputs)))
         bodies: Sequence[Any] = inputs
@@ -81,7 +81,7 @@ class TestHandler:
 
 
 def _error(fields: Mapping[str, str]) -> str:
-    """The text of a chunk that has an error and nothing else."""
+    """Return the text of a chunk that holds only an error."""
     return json.dumps({"error": fields["error"]}) if "error" in fields else ""
 
 
@@ -90,7 +90,7 @@ def create_concurrent_batch_request(
     properties: Sequence[Mapping[str, str]] | None = None,
     serving_properties: Mapping[str, str] | None = None,
 ) -> Input:
-    """Several JSON bodies as the one input that a function gets of them."""
+    """Return several JSON bodies as one Input."""
     items = [create_json_request(body) for body in inputs]
     for index, item in enumerate(items):
         item.properties |= {**(serving_properties or {}), **(properties[index] if properties else {})}
@@ -100,7 +100,7 @@ def create_concurrent_batch_request(
 
 
 def decode_encoded_output_binary(chunk: bytes) -> dict[str, str]:
-    """The fields of a chunk that `Output.binary_encode` made, as texts."""
+    """Return the fields of a chunk of `Output.binary_encode` as str."""
     if not isinstance(chunk, EncodedChunk):
         raise TypeError("a rolling batch is answered with chunks of Output.binary_encode")
     fields = {name: str(value) for name, value in chunk.fields.items() if value is not None}
@@ -108,7 +108,7 @@ def decode_encoded_output_binary(chunk: bytes) -> dict[str, str]:
 
 
 def load_properties(properties_dir: str | None) -> dict[str, str]:
-    """A model directory's `serving.properties`, without the prefix `option.`."""
+    """Return a model directory's `serving.properties` without the prefix `option.`."""
     path = Path(properties_dir) / FILE_NAME if properties_dir else None
     if path is None or not path.is_file():
         return {}
@@ -117,7 +117,7 @@ def load_properties(properties_dir: str | None) -> dict[str, str]:
 
 
 def update_properties_with_env_vars(kwargs: dict[str, str]) -> dict[str, str]:
-    """The properties, and for those that are not given the environment's: `OPTION_*`, `HF_MODEL_ID` and so on."""
+    """Return the properties, with missing ones from the environment: `OPTION_*`, `HF_MODEL_ID` and others."""
     for name, value in os.environ.items():
         if name.startswith(ENVIRONMENT_PREFIX):
             key = name.removeprefix(ENVIRONMENT_PREFIX).lower()
@@ -138,7 +138,7 @@ def _short_names() -> Iterator[tuple[str, str]]:
 
 
 def _load(entry_point: str, directory: Path) -> ModuleType:
-    """A file of the directory, which becomes the working directory, or a module by its name."""
+    """Import a file of the directory, which becomes the working directory, or a module by its name."""
     os.chdir(directory)
     folder = str(Path.cwd())
     if folder not in sys.path:
@@ -155,7 +155,7 @@ def _load(entry_point: str, directory: Path) -> ModuleType:
 
 
 def _waited(result: Any) -> Any:
-    """What an asynchronous function returns; of one that yields outputs, all their contents as one."""
+    """Return an asynchronous function's result; join the contents of one that yields outputs."""
     if inspect.iscoroutine(result):
         result = asyncio.run(_awaited(result))
     return asyncio.run(_collected(result)) if isinstance(result, AsyncIterable) else result

@@ -23,7 +23,7 @@ TYPES = {
 
 
 def create_request(input_files: Iterable[str], parameters: Iterable[str] | None = None) -> Input:
-    """An input of files or texts, each as it is or after `name=`, and of `name=value` properties."""
+    """Create an Input from files or texts, each plain or after `name=`, and `name=value` properties."""
     request = _new_request("text/plain")
     for parameter in parameters or ():
         name, separator, value = parameter.partition("=")
@@ -49,17 +49,17 @@ def create_json_request(body: Any, key: str | None = None) -> Input:
 
 
 def create_numpy_request(list: Any, key: str | None = None) -> Input:
-    """An input of arrays."""
+    """Create an Input from arrays, as a `tensor/ndlist`."""
     return _new_request("tensor/ndlist", key, to_nd_list(list))
 
 
 def create_npz_request(list: Any, key: str | None = None) -> Input:
-    """An input of arrays, as numpy's `savez` writes them."""
+    """Create an Input from arrays, as an npz file."""
     return _new_request("tensor/npz", key, to_npz(list))
 
 
 def extract_output_as_input(outputs: Output) -> Input:
-    """An answer as something to read."""
+    """Return an answer as an Input, to read its contents."""
     found = Input()
     found.properties = outputs.properties
     found.content = outputs.content

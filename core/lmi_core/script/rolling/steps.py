@@ -47,7 +47,7 @@ class RollingStep:
 
 
 def read_steps(output: Output, size: int, content_type: str) -> list[RollingStep]:
-    """Return the step of each request in their order. Raises WrongAnswer.
+    """Return the step of each request in order. Raise WrongAnswer where the output has another form.
 
     `content_type` is that of answers for which the function sets none.
     """
@@ -70,7 +70,7 @@ def _step(index: int, value: bytes, headers: Mapping[str, str]) -> RollingStep:
 
 
 def _code(index: int, fields: Mapping[str, Any]) -> int:
-    """Return the status that a step gives, 0 for none. Raises WrongAnswer."""
+    """Return a step's status, 0 for none. Raise WrongAnswer where it is not a number."""
     given = fields.get("code") or 0
     try:
         return int(given)

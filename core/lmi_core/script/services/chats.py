@@ -44,7 +44,7 @@ class ChatProperties(BaseModel):
 
 
 def is_chat_completions_request(inputs: object) -> bool:
-    """Whether a decoded body is a chat's."""
+    """Return whether a decoded body is a chat."""
     return isinstance(inputs, Mapping) and "messages" in inputs
 
 

@@ -1,4 +1,4 @@
-"""What is generated from a function's prompts, as texts."""
+"""Generated texts for a model function's prompts."""
 
 from collections.abc import Iterator, Sequence
 
@@ -7,7 +7,7 @@ from lmi_core.script.services.model_engine import ModelEngine
 
 
 def texts_after_prompts(engine: ModelEngine, requests: Sequence[ValidRequest]) -> list[str]:
-    """Each prompt and what was generated after it, unless `return_full_text` is false."""
+    """Return the text generated for each prompt, after the prompt unless `return_full_text` is false."""
     if not requests:
         return []
     output = engine.whole(requests)
@@ -21,7 +21,7 @@ def texts_after_prompts(engine: ModelEngine, requests: Sequence[ValidRequest]) -
 
 
 def text_steps(engine: ModelEngine, requests: Sequence[ValidRequest]) -> Iterator[list[str]]:
-    """What each prompt gained in a step of the batch; "" once it has ended."""
+    """Yield each prompt's new text in each step of the batch; "" once it has ended."""
     running = set(range(len(requests)))
     gained: dict[int, str] = {}
     for step in engine.steps(requests):

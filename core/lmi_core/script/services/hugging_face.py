@@ -53,7 +53,7 @@ class HuggingFaceService:
         self._model: Any = None
 
     def initialize(self, properties: Mapping[str, Any]) -> None:
-        """Load the model. Raises ConfigurationError."""
+        """Load the model. Raise ConfigurationError where it cannot be loaded."""
         given = {"rolling_batch": self.default_rolling_batch, **properties}
         self.engine = ModelEngine(given)
         own = own_formatters(self.engine.directory)
@@ -67,7 +67,7 @@ class HuggingFaceService:
         self.initialized = True
 
     def inference(self, inputs: Input) -> Output:
-        """Answer the inputs; what is wrong with a request is its answer."""
+        """Answer the inputs; an invalid request's answer is its error."""
         if self.rolling_batch is not None:
             return self._rolling(inputs, self.rolling_batch)
         batch = self._read(inputs)
@@ -129,12 +129,12 @@ class HuggingFaceService:
         return AutoConfig.from_pretrained(model_files(self._started()))
 
     def add_lora(self, lora_name: str, lora_alias: str, lora_path: str) -> None:
-        """Take a LoRA adapter. Raises InvalidAdapter."""
+        """Load a LoRA adapter. Raise InvalidAdapter where it cannot be loaded."""
         engine = self._started()
         engine.run(engine.backend.load_adapter(lora_alias or lora_name, Path(lora_path)))
 
     def remove_lora(self, lora_name: str, lora_alias: str = "") -> None:
-        """Forget an adapter. Raises AdapterNotFound."""
+        """Unload a LoRA adapter. Raise AdapterNotFound for an unknown name."""
         engine = self._started()
         engine.run(engine.backend.unload_adapter(lora_alias or lora_name))
 
@@ -193,7 +193,7 @@ class HuggingFaceService:
         return output.add_stream_content(text_steps(self._started(), item.requests))
 
     def _rolling(self, inputs: Input, rolling: RollingAnswers) -> Output:
-        """The first items are those that are generating already; the others are new."""
+        """Continue the running requests, which are the first items, and start the others."""
         if inputs.get_property("reset_rollingbatch"):
             rolling.reset()
         running = rolling.active[: inputs.get_batch_size()]

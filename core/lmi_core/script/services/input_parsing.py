@@ -48,7 +48,7 @@ class Request:
 
 @dataclass
 class ParsedInput:
-    """What could be read of a batch, and, by the index of their requests, why others could not."""
+    """The parsed requests of a batch, and errors by request index."""
 
     errors: dict[int, str] = field(default_factory=dict)
     requests: list[Request] = field(default_factory=list)
@@ -85,7 +85,7 @@ def format_input(input_item: Input, **kwargs: Any) -> TextInput:
 
 
 def parse_text_inputs_params(request_input: TextInput, input_item: Input, input_map: Any, **kwargs: Any) -> None:
-    """Fill in the prompt and the parameters. Raises ValueError."""
+    """Set the request's prompt and parameters. Raise ValueError where the body is invalid."""
     is_rolling_batch = bool(kwargs.get("is_rolling_batch"))
     if is_chat_completions_request(input_map):
         request_input.input_text, request_input.parameters = parse_chat_completions_request(
@@ -98,7 +98,7 @@ def parse_text_inputs_params(request_input: TextInput, input_item: Input, input_
 
 
 def parse_lmi_default_request_rolling_batch(payload: Any) -> tuple[Any, dict[str, Any]]:
-    """Return the prompt and the parameters of LMI's rolling-batch schema. Raises ValueError."""
+    """Return the prompt and parameters in LMI's rolling-batch schema. Raise ValueError where the body is invalid."""
     if not isinstance(payload, dict) or payload.get("inputs") is None:
         raise ValueError(f"the body must be a JSON object with the field `inputs`. Given: {payload!r}")
     return payload["inputs"], {**_parameters(payload), "stream": payload.get("stream", False)}

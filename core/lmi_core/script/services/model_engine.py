@@ -35,7 +35,7 @@ class ModelEngine:
     """A backend, started from the properties that a model's function gets."""
 
     def __init__(self, properties: Mapping[str, Any]) -> None:
-        """Raises ConfigurationError. Nothing is started yet."""
+        """Choose and create the backend without starting it. Raise ConfigurationError for wrong properties."""
         self.plugins: Plugins = load_plugins()
         configuration = Configuration(_given(properties), ())
         self.options = configuration.load(RequestProperties)
@@ -53,7 +53,7 @@ class ModelEngine:
         self._thread = threading.Thread(target=self._loop.run_forever, name="model-engine", daemon=True)
 
     def start(self) -> None:
-        """Load the model. Raises ConfigurationError."""
+        """Load the model. Raise ConfigurationError where it cannot be loaded."""
         self._thread.start()
         atexit.register(self.stop)
         self.run(self.backend.start())
@@ -68,7 +68,7 @@ class ModelEngine:
         self._loop.close()
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run it where the backend runs, and wait for what it returns."""
+        """Run the coroutine in the backend's event loop, and return its result."""
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
 
     @property
@@ -77,18 +77,18 @@ class ModelEngine:
         return getattr(self.backend.tokenizer, "pretrained", self.backend.tokenizer)
 
     def valid(self, request: GenerationRequest, request_id: str) -> ValidRequest:
-        """Raises InvalidParameter."""
+        """Return the validated request. Raise InvalidParameter where the backend cannot serve it."""
         return validate(request, self.backend, request_id)
 
     def whole(self, requests: Sequence[ValidRequest]) -> GenerationOutput:
-        """All that is generated from the prompts. Raises LmiError."""
+        """Generate to the end, and return the output. Raise an LmiError where a request fails."""
         output = GenerationOutput(requests)
         for step in self.steps(requests):
             output.add(step)
         return output
 
     def steps(self, requests: Sequence[ValidRequest]) -> Iterator[GenerationStep]:
-        """The steps as they come. Raises LmiError; closing it aborts the requests."""
+        """Yield the steps; closing the iterator aborts the requests. Raise an LmiError where one fails."""
         arrived: queue.SimpleQueue[GenerationStep | BaseException | None] = queue.SimpleQueue()
         pump = asyncio.run_coroutine_threadsafe(self._pump(requests, arrived), self._loop)
         try:
@@ -100,7 +100,7 @@ class ModelEngine:
             pump.cancel()
 
     async def write(self, request: ValidRequest, formatter: OutputFormatter) -> AsyncGenerator[bytes, None]:
-        """What the formatter makes of each step, in the backend's event loop; an error is the last."""
+        """Yield the formatter's bytes for each step, ending with any error, in the backend's event loop."""
         output = GenerationOutput([request])
         try:
             async with aclosing(self.backend.generate(request)) as steps:
@@ -112,7 +112,7 @@ class ModelEngine:
             raise
 
     def submit(self, coroutine: Coroutine[Any, Any, None]) -> Future[None]:
-        """Run it beside the function, which does not wait for it."""
+        """Run the coroutine in the backend's event loop without waiting."""
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
 
     async def _pump(
@@ -129,7 +129,7 @@ class ModelEngine:
 
 
 def _given(properties: Mapping[str, Any]) -> Iterator[Given]:
-    """A function's properties as the lines of a `serving.properties`; they have lost their prefixes on the way."""
+    """Yield a function's properties, which have no prefix, as entries of a `serving.properties`."""
     server_keys = {name for key in declared(ServerProperties) for name in (key.key, *key.aliases)}
     for name, value in properties.items():
         key = name if name in SERVER_KEYS else OPTION_PREFIX + name
@@ -144,7 +144,7 @@ def _text(name: str, value: Any) -> str:
 
 
 def model_files(engine: ModelEngine) -> str:
-    """A folder's path, or a hub id, where transformers finds the model."""
+    """Return the folder or hub id from which transformers can load the model."""
     model_id = engine.backend.setup.properties.model_id
     if model_id is None:
         return str(engine.directory)

@@ -10,7 +10,7 @@ from lmi_core.script.formatters.decorators import INPUT_MARK, OUTPUT_MARK
 
 
 def own_formatters(directory: Path) -> dict[str, Callable[..., Any]]:
-    """Those that are marked, by the property that names them; the files of the directory are imported already."""
+    """Return the decorated formatters of the directory's imported files, by the property that selects each."""
     found: dict[str, Callable[..., Any]] = {}
     for module in _modules(directory.resolve()):
         for value in vars(module).values():

@@ -30,7 +30,7 @@ class BatchItem:
         self.request_id = self.inputs.get_property("x-request-id") or uuid4().hex
 
     def writing(self, configs: ServiceProperties) -> Writing:
-        """How the first prompt's parameters ask for the answer."""
+        """Return how to write the answer, from the first prompt's parameters."""
         parameters = self.parameters[0]
         return Writing(
             self.request_id,
@@ -61,7 +61,7 @@ def read_batch(parsed: ParsedBatch, inputs: Input) -> list[BatchItem]:
 
 
 def _wrong(prompts: list[Any]) -> str | None:
-    """Why these are no prompts: a body without `inputs` is taken for one as a whole."""
+    """Return why these are not prompts, or None; a body without `inputs` counts as one prompt."""
     if not prompts:
         return "`inputs` must hold a prompt. Given: none"
     wrong = next((each for each in prompts if not _is_prompt(each)), None)
@@ -73,7 +73,7 @@ def _is_prompt(data: Any) -> bool:
 
 
 def _of_prompts(parameters: Any, prompts: int) -> Callable[[int, int], Mapping[str, Any]]:
-    """Parameters by the indices of a readable item and of a prompt: files give them for each, or one object for all."""
+    """Return a lookup of parameters by item index and prompt index, given per prompt, per item, or once for all."""
     if isinstance(parameters, Mapping):
         return lambda item, prompt: parameters
     if len(parameters) == prompts:

@@ -24,7 +24,7 @@ _dropped: set[str] = set()  # names that were logged
 def generation_request(
     prompt: str | list[int], parameters: Mapping[str, Any], backend: Backend[Any]
 ) -> GenerationRequest:
-    """Unknown parameters are dropped, as LMI drops them, with a line in the log. Raises InvalidParameter."""
+    """Return the request, dropping and logging unknown parameters. Raise InvalidParameter for invalid values."""
     given = {name: value for name, value in parameters.items() if name not in NOT_GENERATION and value is not None}
     if given.pop(ONE_SEQUENCE, 1) != 1:
         raise InvalidParameter(f"`{ONE_SEQUENCE}` must be 1; with rolling batch `n` gives several sequences")
@@ -46,7 +46,7 @@ def generation_request(
 
 
 def _integer(given: Mapping[str, Any], name: str) -> int:
-    """Return a number that may be written as text. Raises InvalidParameter."""
+    """Return an integer, perhaps given as text. Raise InvalidParameter for anything else."""
     try:
         return int(given[name])
     except (TypeError, ValueError, OverflowError):

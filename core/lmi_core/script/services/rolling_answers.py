@@ -39,7 +39,7 @@ class RollingAnswer:
         self.news.set()
 
     def take(self) -> dict[str, Any]:
-        """What `Output.binary_encode` takes."""
+        """Return the new text and its state, as arguments of `Output.binary_encode`."""
         last = self._ended  # read before the pieces: none comes after it
         data = b"".join(self._pieces.popleft() for _ in range(len(self._pieces)))
         fields: dict[str, Any] = {"data": data.decode(), "last": last}

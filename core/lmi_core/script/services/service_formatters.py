@@ -29,7 +29,7 @@ class Writing:
 
 
 def new_formatter(engine: ModelEngine, writing: Writing) -> OutputFormatter:
-    """Raises ConfigurationError for an unknown name, or a function that follows no contract."""
+    """Create the output formatter. Raise ConfigurationError for an unknown name, or a function without a contract."""
     chosen = writing.output_formatter
     names = _names(engine, chosen if isinstance(chosen, str) else None)
     name = names.stream if writing.stream else names.whole

@@ -10,12 +10,12 @@ from lmi_core.script.services.hugging_face import HuggingFaceService
 
 
 class TRTLLMService(HuggingFaceService):
-    """The same with the backend `trtllm`, as in TensorRT-LLM's container, where `auto` is that."""
+    """A service whose `auto` backend is `trtllm`, as in TensorRT-LLM's container."""
 
     default_rolling_batch: ClassVar[str] = "trtllm"
 
     def initialize(self, properties: Mapping[str, Any]) -> None:
-        """Load the model. Raises ConfigurationError."""
+        """Load the model. Raise ConfigurationError where it cannot be loaded."""
         chosen = properties.get("rolling_batch", "auto")
         super().initialize({**properties, "rolling_batch": "trtllm" if chosen == "auto" else chosen})
 
@@ -33,7 +33,7 @@ class ServiceFunctions:
         return None if inputs.is_empty() else self.service.inference(inputs)
 
     def register_adapter(self, inputs: Input) -> Output:
-        """Load the adapter `name` from the folder `src`. Raises ValueError or InvalidAdapter."""
+        """Load the adapter `name` from the folder `src`. Raise ValueError or InvalidAdapter where it cannot be."""
         name, folder = inputs.get_property("name"), inputs.get_property("src")
         if not name or not folder or not Path(folder).is_dir():
             raise ValueError(f"an adapter needs a `name`, and as `src` a folder. Given: {name!r}, {folder!r}")
@@ -42,11 +42,11 @@ class ServiceFunctions:
         return Output()
 
     def update_adapter(self, inputs: Input) -> Output:
-        """Load it anew."""
+        """Load the adapter `name` again, from the folder `src`."""
         return self.register_adapter(inputs)
 
     def unregister_adapter(self, inputs: Input) -> Output:
-        """Forget the adapter `name`. Raises AdapterNotFound."""
+        """Unload the adapter `name`. Raise AdapterNotFound for an unknown name."""
         name = inputs.get_property("name") or ""
         self.service.remove_lora(name)
         self.service.adapter_registry.pop(name, None)

@@ -1,11 +1,11 @@
-"""Small helpers of `djl_python.utils`."""
+"""Helpers of `djl_python.utils`."""
 
 from collections.abc import Mapping
 from typing import Any
 
 
 class IdCounter:
-    """Numbers in their order."""
+    """A counter of increasing ids."""
 
     def __init__(self) -> None:
         self.id = 0
@@ -34,5 +34,5 @@ def is_beam_search(parameters: Mapping[str, Any]) -> bool:
 
 
 def wait_till_generation_finished(parameters: Mapping[str, Any]) -> bool:
-    """Whether the best of several sequences is known only at the end."""
+    """Return whether the best of several sequences is known only at the end."""
     return is_best_of(parameters) or is_multiple_sequences(parameters) or is_beam_search(parameters)

@@ -13,7 +13,7 @@ logger = logging.getLogger(__name__)
 
 SAMPLING = ("temperature", "top_p", "top_k", "typical_p")
 NOT_OF_GENERATE = ("engine", "details", "stream", "output_formatter", "return_full_text")
-Texts = list[str]  # what each prompt gained
+Texts = list[str]  # each prompt's new text
 Item = Texts | BaseException | None
 
 
@@ -25,7 +25,7 @@ class StreamingUtils:
 
     @staticmethod
     def get_stream_generator(execution_engine: str) -> Callable[..., Iterator[Texts]]:
-        """Return `f(model, tokenizer, inputs, device=None, **parameters)`. Raises ValueError."""
+        """Return `f(model, tokenizer, inputs, device=None, **parameters)`. Raise ValueError for an unknown engine."""
         if execution_engine not in StreamingUtils.BUILTIN_ENGINES:
             known = ", ".join(sorted(StreamingUtils.BUILTIN_ENGINES))
             raise ValueError(f"there is no stream generator for `{execution_engine}`, but for: {known}")
@@ -35,14 +35,14 @@ class StreamingUtils:
     def use_hf_default_streamer(
         model: Any, tokenizer: Any, inputs: str | list[str], device: Any = None, **kwargs: Any
     ) -> Iterator[Texts]:
-        """Return the texts as an iterator."""
+        """Yield each prompt's new text per token, as `generated_texts` does."""
         return generated_texts(model, tokenizer, inputs, device, **kwargs)
 
 
 def generated_texts(
     model: Any, tokenizer: Any, inputs: str | list[str], device: Any = None, **parameters: Any
 ) -> Iterator[Texts]:
-    """What each prompt gains with each token, "" once it has ended. Closing it ends the generation."""
+    """Yield each prompt's new text per token, "" once it has ended; closing the iterator ends the generation."""
     prompts = [inputs] if isinstance(inputs, str) else list(inputs)
     if not prompts or not all(isinstance(prompt, str) for prompt in prompts):
         raise ValueError(f"`inputs` must be a text, or a list of texts. Given: {inputs!r}")
@@ -63,7 +63,7 @@ def generated_texts(
 
 
 class _Streamer:
-    """What transformers' `generate` gives its tokens to: first the prompts, then one of each sequence."""
+    """A streamer of transformers' `generate`, which receives the prompts, then a token of each sequence."""
 
     def __init__(self, tokenizer: Any, arrived: "queue.SimpleQueue[Item]") -> None:
         self._tokenizer = HuggingFaceTokenizer(tokenizer)
@@ -81,7 +81,7 @@ class _Streamer:
         self._arrived.put([self._text(index, token) for index, token in enumerate(value.reshape(-1).tolist())])
 
     def end(self) -> None:
-        """Nothing is left to do: `_generate` says when it has returned."""
+        """Do nothing, as `_generate` itself signals the end."""
 
     def _text(self, index: int, token: int) -> str:
         if not self._running[index]:

@@ -1,1 +1,1 @@
-"""Texts that are never generated, however they are split into tokens."""
+"""Bans of texts, however they are split into tokens."""

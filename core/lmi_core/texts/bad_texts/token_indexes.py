@@ -1,4 +1,4 @@
-"""The indexes of one model's vocabulary, made when a request first needs them."""
+"""The token indexes of one model, built when a request first needs them."""
 
 from collections.abc import Collection, Iterable, Sequence
 
@@ -8,23 +8,23 @@ from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
 
 
 class TokenIndexes:
-    """Of the tokens as they are written with special ones, and as they are written without."""
+    """Two token indexes of a vocabulary: one with the text of special tokens, one without."""
 
     def __init__(self, tokenizer: HuggingFaceTokenizer, vocabulary: int, end_ids: Collection[int]) -> None:
-        """`vocabulary`: how many ids the model has; `end_ids`: those that end a generation by themselves."""
+        """Index a model with `vocabulary` ids, of which `end_ids` end a generation by themselves."""
         self._tokenizer = tokenizer
         self._vocabulary = vocabulary
-        self._special_ids = tokenizer.special_ids.union(end_ids)  # as TokenWriter takes them
+        self._special_ids = tokenizer.special_ids.union(end_ids)  # as in TokenWriter
         self._never_written = tokenizer.hidden_ids - self._special_ids
         self._end_ids = frozenset(end_ids)
-        self._indexes: dict[frozenset[int], TokenIndex] = {}  # by the ids that have no text
+        self._indexes: dict[frozenset[int], TokenIndex] = {}  # by the set of ids without text
 
     def ban(
         self, texts: Iterable[str], *, skip_special_tokens: bool, spaces_between_special_tokens: bool, ignore_end: bool
     ) -> TextBan:
-        """A ban for a request, whose text has the special tokens unless it skips them."""
+        """Return the ban for a request's texts, which special tokens are part of unless the request skips them."""
         hidden = self._special_ids if skip_special_tokens else frozenset[int]()
-        if not ignore_end:  # what ends a sequence is no part of its text
+        if not ignore_end:  # an end token is not part of the text
             hidden |= self._end_ids
         spaced = frozenset[int]() if skip_special_tokens or not spaces_between_special_tokens else self._special_ids
         return TextBan(self._index(self._never_written | hidden), texts, spaced)

@@ -1,4 +1,4 @@
-"""What models write in each format, and the content and the calls that are in it."""
+"""Texts in each format of tool calls, with their content and calls."""
 
 import json
 import random
@@ -25,7 +25,7 @@ TOOLS: dict[str, dict[str, Any]] = {
     "clock": {"type": "object"},
 }
 
-# Nested brackets, quotes and escapes, a marker within a text, a character beyond the first plane, spelled out.
+# Nested brackets, quotes and escapes, a marker inside a string, and an escaped character beyond the BMP.
 HARD = r'{"city": "Lo\"n}]do</tool_call>n \\ \ud83d\ude00", "days": 3, "place": {"at": [1.5, {"k": "[ARGS]"}]}}'
 ARGUMENTS = json.loads(HARD)
 WEATHER = ("weather", HARD)
@@ -88,7 +88,7 @@ K3 = '<|open|>argument key="{}" type="{}"<|sep|>{}<|close|>argument<|sep|>'.form
 TWO_HARD: Calls = [WEATHER, CLOCK]
 TWO_PARIS: Calls = [PARIS_CALL, CLOCK]
 
-# For each format: text, content, calls. Every format has one with content and two calls.
+# For each format: text, content, calls, including one with content and two calls.
 WRITTEN: list[tuple[str, str, str, Calls]] = [
     (
         "apertus",
@@ -288,7 +288,7 @@ WRITTEN: list[tuple[str, str, str, Calls]] = [
 
 
 def read(parser: ToolCallParser, parts: Iterable[str]) -> tuple[str, Calls]:
-    """Return the content and the calls, put together as a client does."""
+    """Return the content and the calls, assembled from the pieces as a client does."""
     pieces = [piece for part in parts for piece in parser.push(part)] + parser.finish()
     content: list[str] = []
     calls: list[list[str]] = []
@@ -310,7 +310,7 @@ def read_as(name: str, parts: Iterable[str]) -> tuple[str, Calls]:
 
 
 def splits(text: str) -> Iterator[list[str]]:
-    """Yield the text character by character, in every two parts, and at random."""
+    """Yield splits of the text: into characters, into every pair of parts, and at random."""
     yield list(text)
     for place in range(1, len(text)):
         yield [text[:place], text[place:]]

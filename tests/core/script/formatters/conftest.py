@@ -8,7 +8,7 @@ from tests.core.script.formatters.served_scripts import SCRIPTS, ServeScript
 
 @pytest.fixture
 def serve_script(serve: Serve, model_dir: ModelDirectory) -> ServeScript:
-    """`await serve_script("legacy", "option.x=1")` serves a copy of that script's folder."""
+    """Serve a copy of a script's folder by `await serve_script("legacy", "option.x=1")`."""
 
     async def start(name: str, properties: str = "", model: str = "model") -> RunningServer:
         directory = model_dir({"serving.properties": SCRIPTED + properties}, model)

@@ -1,4 +1,4 @@
-"""Served model.py files, and what they are asked."""
+"""Helpers to serve and query model.py files."""
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -17,7 +17,7 @@ ServeScript = Callable[..., Awaitable[RunningServer]]
 
 
 async def both(server: RunningServer, body: dict[str, Any] = BODY) -> tuple[Answer, Answer]:
-    """The whole answer, and the streamed one."""
+    """Return the whole answer and the streamed one to the same body."""
     whole, stream = [await server.post("/invocations", body | {"stream": stream}) for stream in (False, True)]
     assert (whole.status, stream.status) == (200, 200)
     return whole, stream

@@ -1,4 +1,4 @@
-"""LoRA adapters in PEFT's format with random weights, and the models that they were merged into."""
+"""LoRA adapters with random weights in PEFT's format, and models merged with them."""
 
 import json
 import math
@@ -27,7 +27,7 @@ def save_adapter(
     alpha: float = 8,
     **config: Any,
 ) -> Path:
-    """Large enough to change what is generated."""
+    """Save a random adapter, with weights large enough to change the generated tokens."""
     numbers = torch.Generator().manual_seed(seed)
     tensors = {}
     for name, module in model.named_modules():
@@ -44,7 +44,7 @@ def save_adapter(
 
 
 def merged_model(model_directory: Path, adapter: Path) -> Any:
-    """W + scale * B A, written down anew from PEFT's definition."""
+    """Return the model with weights W + scale * B A, computed independently from PEFT's definition."""
     model = reference_model(model_directory)
     config = json.loads((adapter / "adapter_config.json").read_text())
     tensors = load_file(adapter / "adapter_model.safetensors")
@@ -60,7 +60,7 @@ def merged_model(model_directory: Path, adapter: Path) -> Any:
 
 
 def adapter_tensors(directory: Path) -> AdapterTensors:
-    """The same adapter, from memory."""
+    """Return a saved adapter's tensors, as a client sends them."""
     tensors = load_file(directory / "adapter_model.safetensors")
     config = json.loads((directory / "adapter_config.json").read_text())
     return AdapterTensors({name: to_data(tensor) for name, tensor in tensors.items()}, config)

@@ -1,4 +1,4 @@
-"""Adapters of PEFT's as TensorRT-LLM's tensors, written down from NVIDIA's description of both."""
+"""Conversion of PEFT's adapters to TensorRT-LLM's tensors, after NVIDIA's description."""
 
 import json
 from pathlib import Path
@@ -12,7 +12,7 @@ PREFIX = "base_model.model."
 
 
 def lora_tensors(directory: Path, dtype: str = "float32") -> dict[str, Any]:
-    """`lora_weights` and `lora_config`: the scale goes into the matrix out, and short rows end in zeros."""
+    """Return `lora_weights` and `lora_config`, with the scale in the B matrix and rows padded with zeros."""
     config = json.loads((directory / "adapter_config.json").read_text())
     tensors = load_file(directory / "adapter_model.safetensors")
     rows, numbers = [], []

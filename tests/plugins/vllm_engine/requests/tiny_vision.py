@@ -14,7 +14,7 @@ from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3I
 from tests.plugins.vllm_server import HELLO, PROPERTIES
 
 SIDE = 32  # pixels
-TOKENS_OF_IMAGE = 7  # four for what it shows, three around them
+TOKENS_OF_IMAGE = 7  # four for the image, three around them
 IMAGE_TOKENS = ["<image>", "<fake_token_around_image>", "<end_of_utterance>", "<global-img>"]
 TEMPLATE = """\
 {%- for message in messages -%}<|{{ message.role }}|>
@@ -50,7 +50,7 @@ def save_vision_model(directory: Path) -> None:
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.dim() > 1:
-                parameter.normal_(0, 0.2)  # else the images would hardly matter
+                parameter.normal_(0, 0.2)  # otherwise images would hardly change the answer
     model.save_pretrained(directory)
     (directory / "serving.properties").write_text(
         f'{PROPERTIES}option.limit_mm_per_prompt={{"image": 3}}\noption.trust_request_mm_kwargs=true\n'
