@@ -1,4 +1,4 @@
-"""The names that a model.py imports from DJLServing's package, each an alias of lmi_core's."""
+"""Names that a model.py imports from DJLServing's package, as aliases of lmi_core's."""
 
 from lmi_core.script.djl_names.inputs import Input
 from lmi_core.script.djl_names.outputs import Output

@@ -1,4 +1,4 @@
-"""Alias of `lmi_core.script.services`: the model function that generates with the model's backend, and its service."""
+"""Aliases of `lmi_core.script.services`: a model function that generates with the backend, and its service."""
 
 from lmi_core.script.services.hugging_face import HuggingFaceService
 from lmi_core.script.services.service_functions import huggingface

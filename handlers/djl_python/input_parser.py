@@ -1,4 +1,4 @@
-"""Aliases of `lmi_core.script`: the marks of functions in model.py, and how a function's inputs are read."""
+"""Aliases of `lmi_core.script`: decorators of functions in model.py, and parsers of their inputs."""
 
 from lmi_core.script.formatters.decorators import init_handler, input_formatter, prediction_handler
 from lmi_core.script.services.input_parsing import (

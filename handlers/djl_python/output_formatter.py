@@ -1,4 +1,4 @@
-"""Aliases of `lmi_core.script`: the mark of an output formatter, and what one gets."""
+"""Aliases of `lmi_core.script`: the decorator of an output formatter, and the types of its arguments."""
 
 from lmi_core.script.formatters.decorators import output_formatter
 from lmi_core.script.formatters.request_io import (

@@ -1,4 +1,4 @@
-"""Alias of `lmi_core.script.services`: the same handler with the backend `trtllm`."""
+"""Aliases of `lmi_core.script.services`: the model function of the backend `trtllm`, and its service."""
 
 from lmi_core.script.services.service_functions import TRTLLMService, tensorrt_llm
 

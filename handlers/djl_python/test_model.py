@@ -1,4 +1,4 @@
-"""Alias of `lmi_core.script.offline`: a handler without a server, and the inputs to call it with."""
+"""Aliases of `lmi_core.script.offline`: a handler without a server, and inputs to call it with."""
 
 from lmi_core.script.offline.command import run
 from lmi_core.script.offline.handler import (

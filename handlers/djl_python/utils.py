@@ -1,4 +1,4 @@
-"""Alias of `lmi_core.script.services`: small helpers."""
+"""Aliases of `lmi_core.script.services`: helpers for a model's own function."""
 
 from lmi_core.script.services.input_parsing import parse_input_with_formatter
 from lmi_core.script.services.service_utils import (

@@ -23,15 +23,15 @@ from lmi_core.serving.model import Model
 from lmi_handlers.cli.serving import read_plans
 from lmi_handlers.http.server import Server
 
-SCRIPTED = "option.rolling_batch=scripted\n"  # the first line of the properties of a model without weights
-WRITE_VARIABLE = "LMI_WRITE_GOLDEN"  # set it to write transcripts anew
+SCRIPTED = "option.rolling_batch=scripted\n"  # serving.properties of a model without weights
+WRITE_VARIABLE = "LMI_WRITE_GOLDEN"  # environment variable: set it to write transcripts anew
 GOLDEN_FOLDER = "golden"
 
 ModelDirectory = Callable[..., Path]
 
 
 class Scripted(Protocol):
-    """`lmi_plugins.backends.scripted.ScriptedBackend`: says the scripts that were enqueued."""
+    """The scripted backend (`lmi_plugins.backends.scripted`), which answers with the scripts that were enqueued."""
 
     tokenizer: Any
     history: list[ValidRequest]
@@ -41,7 +41,7 @@ class Scripted(Protocol):
 
 
 class Answer:
-    """A whole answer."""
+    """A complete HTTP response."""
 
     def __init__(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
         self.status = status
@@ -56,12 +56,12 @@ class Answer:
         return orjson.loads(self.body)
 
     def json_lines(self) -> list[Any]:
-        """An object for each line; every line must end."""
+        """Return the object in each line, all of which must end with a newline."""
         assert self.body.endswith(b"\n")
         return [orjson.loads(line) for line in self.body.splitlines()]
 
     def events(self, prefix: bytes) -> list[Any]:
-        """Server-sent events, each with exactly this prefix."""
+        """Return the parsed server-sent events, each of which must have exactly this prefix."""
         assert self.body.endswith(b"\n\n")
         events = self.body.removesuffix(b"\n\n").split(b"\n\n")
         assert all(event.startswith(prefix) and b"\n" not in event for event in events)
@@ -69,7 +69,7 @@ class Answer:
 
 
 class RunningServer:
-    """A server in this process, on a port of its own, and a client of it."""
+    """A server in this process on a free port, with a client."""
 
     def __init__(self, server: Server, client: aiohttp.ClientSession) -> None:
         self.server = server
@@ -81,14 +81,14 @@ class RunningServer:
 
     @property
     def model(self) -> Model:
-        """The only one."""
+        """The only model of the server."""
         only = self.dispatcher.only_model
         assert only is not None
         return only
 
     @property
     def scripted(self) -> Scripted:
-        """The only model's backend, with `option.rolling_batch=scripted`."""
+        """The backend of the only model, which must have `option.rolling_batch=scripted`."""
         backend = self.model.backend
         assert hasattr(backend, "enqueue"), f"the backend {backend.name} says no scripts"
         return cast(Scripted, backend)
@@ -96,7 +96,7 @@ class RunningServer:
     async def post(
         self, path: str, payload: object = None, *, data: bytes | None = None, headers: dict[str, str] | None = None
     ) -> Answer:
-        """POST the payload as JSON, or the data as it is, and read the whole answer."""
+        """POST the payload as JSON, or the data unchanged, and return the complete response."""
         body: dict[str, Any] = {"json": payload} if data is None else {"data": data}
         async with self.client.post(path, headers=headers, **body) as response:
             return Answer(response.status, response.headers, await response.read())
@@ -112,7 +112,7 @@ Golden = Callable[[Answer, str], None]
 
 @pytest.fixture
 def model_dir(tmp_path: Path) -> ModelDirectory:
-    """`model_dir({"serving.properties": "...", "model.py": "..."}, name="m")` writes a directory, gives its path."""
+    """Write a model directory and return its path: `model_dir({"serving.properties": "..."}, name="m")`."""
 
     def write(files: Mapping[str, str], name: str = "model") -> Path:
         directory = tmp_path / name
@@ -129,7 +129,7 @@ def model_dir(tmp_path: Path) -> ModelDirectory:
 async def running_server(
     directory: Path, plugins: list[object] | None = None, host: str = "127.0.0.1"
 ) -> AsyncIterator[RunningServer]:
-    """A server of the directory on a free port, for a fixture with a scope of its own; `serve` is for one test."""
+    """Run a server of the directory on a free port, for fixtures with a wider scope than `serve`."""
     loaded = load_plugins(modules=plugins or [])
     plans = read_plans(directory, {}, loaded)
     server = Server(Dispatcher({plan.name: Model(plan, loaded.formatters) for plan in plans}), loaded.handlers, host, 0)
@@ -144,7 +144,7 @@ async def running_server(
 
 @pytest_asyncio.fixture
 async def serve() -> AsyncIterator[Serve]:
-    """`await serve(directory, plugins=[...])` starts a server on a free port; it stops when the test ends."""
+    """Start a server on a free port until the test ends: `await serve(directory, plugins=[...])`."""
     async with AsyncExitStack() as stack:
 
         async def start(directory: Path, plugins: list[object] | None = None) -> RunningServer:
@@ -155,7 +155,7 @@ async def serve() -> AsyncIterator[Serve]:
 
 @pytest.fixture
 def golden(request: pytest.FixtureRequest) -> Golden:
-    """`golden(answer, "name")` fails unless `golden/name.txt` beside the test holds this answer's transcript."""
+    """Compare an answer with its transcript: `golden(answer, "name")` reads `golden/name.txt` beside the test."""
 
     def compare(answer: Answer, name: str) -> None:
         path = request.path.parent / GOLDEN_FOLDER / f"{name}.txt"
@@ -172,7 +172,7 @@ def golden(request: pytest.FixtureRequest) -> Golden:
 
 
 def transcript(answer: Answer) -> bytes:
-    """Status, content type and body."""
+    """Return the answer's status, content type and body as one text."""
     return f"{answer.status}\n{answer.content_type}\n\n".encode() + answer.body
 
 

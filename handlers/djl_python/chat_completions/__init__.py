@@ -1,1 +1,1 @@
-"""Chats, as a model's own function reads them."""
+"""Aliases for chat requests in a model's own function."""

@@ -1,1 +1,1 @@
-"""A model's properties with types."""
+"""Aliases for the typed properties of a model."""

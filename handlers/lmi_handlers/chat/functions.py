@@ -1,4 +1,4 @@
-"""OpenAI's older form of tools, `functions`: what of tools and calls it means."""
+"""Conversion of OpenAI's older `functions` and `function_call` into `tools` and `tool_choice`."""
 
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Literal
@@ -29,14 +29,14 @@ def as_tools(functions: Sequence[FunctionDefinition]) -> list[Tool]:
 
 
 def in_older_words(error: InvalidPayload) -> InvalidPayload:
-    """Return the error by the names of the fields that this client knows."""
+    """Return the error with `functions` and `function_call` in place of the newer names of these fields."""
     return InvalidPayload(error.message.replace("`tool_choice`", "`function_call`").replace("`tools`", "`functions`"))
 
 
 def with_tool_messages(messages: Iterable[Message], template: str) -> list[Message]:
-    """Return the messages with their calls and results in the form of tools, the only one that templates have."""
+    """Return the messages with function calls and results as tool calls, the only form that chat templates know."""
     written: list[Message] = []
-    ids: list[str] = []  # of the calls so far
+    ids: list[str] = []  # of all calls in the messages so far
     num_answered = 0
     for message in messages:
         if message.function_call is not None:
@@ -44,7 +44,7 @@ def with_tool_messages(messages: Iterable[Message], template: str) -> list[Messa
             call = ToolCall(id=ids[-1], function=message.function_call)
             message = message.model_copy(update={"tool_calls": [call], "function_call": None})
         elif message.role == "function":
-            if num_answered == len(ids):  # the call was left out
+            if num_answered == len(ids):  # a result whose call is not in the messages
                 ids.append(_call_id(template, str(getattr(message, "name", "")), len(ids)))
             given = getattr(message, "tool_call_id", None)
             message = message.model_copy(update={"role": "tool", "tool_call_id": given or ids[num_answered]})
@@ -54,5 +54,5 @@ def with_tool_messages(messages: Iterable[Message], template: str) -> list[Messa
 
 
 def _call_id(template: str, name: str, number: int) -> str:
-    """Return an id that the template takes: Mistral's demand nine letters and digits, Kimi K2's show the function."""
+    """Return a call id that the template accepts: for Kimi K2 with the function, for Mistral of nine characters."""
     return f"functions.{name}:{number}" if template_format(template) == "kimi_k2" else f"call{number % 100_000:05}"

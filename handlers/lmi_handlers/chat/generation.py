@@ -1,4 +1,4 @@
-"""Chat completions: what OpenAI's dialect and LMI's have in common."""
+"""Translation of a chat completion request, in OpenAI's dialect or LMI's, into a generation request."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -24,25 +24,25 @@ from lmi_handlers.fields.guides import Guide
 from lmi_handlers.fields.passed import TRANSFERS
 from lmi_handlers.openai.tolerance import take_fields
 
-UP_TO_THE_CONTEXT = 2**31  # tokens; what is beyond the model's context is cut
+UP_TO_THE_CONTEXT = 2**31  # tokens; the limit is lowered to what the model's context leaves
 
 logger = logging.getLogger(__name__)
 
 
 def read_chat(given: Mapping[str, Any], model: ServedModel) -> tuple[ChatRequest, tuple[str, ...]]:
-    """Return the request and the names of the fields that were ignored. Raises InvalidPayload."""
+    """Return the request and the names of the ignored fields. Raise InvalidPayload where a field is not valid."""
     return take_fields(given, ChatRequest, model.options.strict_parameters)
 
 
 class ChatForm(NamedTuple):
-    """How a chat is answered."""
+    """The output formatter of a chat's answer, and what it has room for."""
 
     new_formatter: Callable[[ChatAnswer], OutputFormatter]
-    details: bool = False  # whether it has a place for the ids of tokens, and for what is known of the prompt's
+    details: bool = False  # whether it writes token ids and the prompt's details
 
 
 def chat_generation(payload: ChatRequest, call: Call, model: ServedModel, form: ChatForm) -> Generation:
-    """Render the chat template. Raises InvalidPayload."""
+    """Render the chat template and return the generation. Raise InvalidPayload where the chat is not valid."""
     if payload.user is not None:
         logger.info("request %s is of user %r", call.request_id, payload.user)
     template = _template(payload, model)
@@ -144,7 +144,7 @@ def _answer(
 
 
 def _with_details(answer: ChatAnswer, payload: ChatRequest) -> ChatAnswer:
-    """Return it with what is told of tokens: nothing of the answer's where its reasoning is left out, as in vLLM."""
+    """Add the token details asked for; as in vLLM, none of generated tokens where the reasoning is hidden."""
     shown = answer.reasoning is None or answer.include_reasoning
     return replace(
         answer,

@@ -1,4 +1,4 @@
-"""Images from other hosts: only from those that the operator allows, and never from a network of the server's own."""
+"""Downloads of linked images, restricted to hosts that the operator allows and to public addresses."""
 
 import asyncio
 import socket
@@ -14,14 +14,14 @@ from lmi_core.errors import InvalidPayload
 
 ANY_HOST = "*"
 MOST_REDIRECTS = 3
-NAT64 = IPv6Network("64:ff9b::/96")  # RFC 6052: IPv4 addresses as networks without IPv4 see them
-HEADERS = {"Accept": "image/*", "Accept-Encoding": "identity"}  # what is compressed may unpack to any size
-NO_TIMEOUT = aiohttp.ClientTimeout(total=None)  # of its own
-AddressInfo = tuple[Any, Any, int, str, Any]  # as `socket.getaddrinfo` has it
+NAT64 = IPv6Network("64:ff9b::/96")  # RFC 6052: IPv4 addresses embedded in IPv6
+HEADERS = {"Accept": "image/*", "Accept-Encoding": "identity"}  # a compressed body could expand to any size
+NO_TIMEOUT = aiohttp.ClientTimeout(total=None)  # fetch_image has one for all redirects together
+AddressInfo = tuple[Any, Any, int, str, Any]  # an item of what `socket.getaddrinfo` returns
 
 
 async def fetch_image(url: str, place: str, options: RequestProperties) -> bytes:
-    """Raises InvalidPayload, which names the place."""
+    """Download an image. Raise InvalidPayload, naming `place`, where it is not allowed, fails, or is too large."""
     try:
         async with asyncio.timeout(options.image_fetch_timeout), _session() as session:
             return await _fetch(session, URL(url), place, options)
@@ -33,16 +33,16 @@ async def fetch_image(url: str, place: str, options: RequestProperties) -> bytes
 
 
 def is_public(address: str) -> bool:
-    """Whether anyone on the Internet could reach the address too."""
+    """Return whether the address is a public one, no matter how it is embedded in IPv6."""
     try:
         parsed = ip_address(address)
-    except ValueError:  # "127.1" and the like, which only the system's resolver understands
+    except ValueError:  # a short form such as "127.1", which only the system's resolver understands
         return False
     return all(each.is_global and not each.is_multicast and not each.is_reserved for each in _targets(parsed))
 
 
 def _targets(address: IPv4Address | IPv6Address) -> list[IPv4Address | IPv6Address]:
-    """Where packets for the address end, which gateways may send on to an IPv4 address within it."""
+    """Return the addresses that packets may reach: gateways can forward to an IPv4 address embedded in an IPv6 one."""
     if isinstance(address, IPv4Address):
         return [address]
     if address in NAT64:
@@ -53,7 +53,7 @@ def _targets(address: IPv4Address | IPv6Address) -> list[IPv4Address | IPv6Addre
 
 
 def _session() -> aiohttp.ClientSession:
-    """Addresses are checked when they are connected to, as a name may have another one each time it is resolved."""
+    """Return a session that checks each address as it connects, since a name can resolve differently each time."""
     connector = aiohttp.TCPConnector(socket_factory=_public_socket, force_close=True)
     return aiohttp.ClientSession(connector=connector, headers=HEADERS, auto_decompress=False, timeout=NO_TIMEOUT)
 

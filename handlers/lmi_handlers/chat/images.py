@@ -1,4 +1,4 @@
-"""The images of a chat's messages: in base64, or as links."""
+"""Images in chat messages, given as base64 or as links."""
 
 import binascii
 from base64 import b64decode
@@ -27,7 +27,7 @@ class LinkedImage(ImageSource):
 
 
 class GivenImage(ImageSource):
-    """`data:image/png;base64,...`, or, as LMI has it, the base64 alone."""
+    """An image within the request: a data URL (`data:image/png;base64,...`) or, as in LMI, base64 alone."""
 
     def __init__(self, place: str, text: str, options: RequestProperties) -> None:
         super().__init__(place)
@@ -37,7 +37,7 @@ class GivenImage(ImageSource):
     async def read(self) -> bytes:
         try:
             data = b64decode(self._base64(), validate=True)
-        except (binascii.Error, ValueError):  # ValueError: it is not ASCII
+        except (binascii.Error, ValueError):  # ValueError: the text is not ASCII
             raise InvalidPayload(f"`{self.place}` must be an http or https URL, or an image in base64") from None
         if len(data) > self._most:
             raise too_large(self.place, self._most)
@@ -53,7 +53,7 @@ class GivenImage(ImageSource):
 
 
 def image_sources(messages: Sequence[Message], model: ServedModel) -> tuple[ImageSource, ...]:
-    """In the messages' order. Raises InvalidPayload for more than the model takes."""
+    """Return all images in order. Raise InvalidPayload where there are more than model and option.max_images allow."""
     parts = image_parts(messages)
     if not parts:
         return ()
@@ -65,7 +65,7 @@ def image_sources(messages: Sequence[Message], model: ServedModel) -> tuple[Imag
 
 
 def image_parts(messages: Sequence[Message]) -> dict[str, ContentPart]:
-    """By the place of the part."""
+    """Return the image parts by their path in the request, such as `messages.0.content.1`."""
     return {
         f"messages.{i}.content.{j}": part
         for i, message in enumerate(messages)

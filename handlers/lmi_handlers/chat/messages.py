@@ -1,4 +1,4 @@
-"""The messages of a chat request, and what a chat template gets of them."""
+"""Messages of a chat request, and their form for chat templates."""
 
 import itertools
 from collections.abc import Iterable, Sequence
@@ -10,13 +10,13 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationIn
 from lmi_core.backend import Backend
 from lmi_core.chats.chat_template import takes_parts
 
-TEXT_PARTS = {"input_text": "text", "output_text": "text", "refusal": "refusal"}  # to the member that holds the text
+TEXT_PARTS = {"input_text": "text", "output_text": "text", "refusal": "refusal"}  # part type to the member of the text
 
 
 class ImageUrl(BaseModel):
     model_config = ConfigDict(extra="ignore", strict=True)
 
-    url: str = Field(description="Of the image, or the image itself in base64.")
+    url: str = Field(description="The URL of the image, or the image itself in base64.")
     detail: str | None = None
 
 
@@ -25,7 +25,7 @@ def _as_image_url(given: object) -> object:
 
 
 class ContentPart(BaseModel):
-    """Further members, such as `cache_control`, are ignored."""
+    """A text or an image in a message; unknown members, such as `cache_control`, are ignored."""
 
     model_config = ConfigDict(extra="ignore", strict=True)
 
@@ -38,7 +38,7 @@ class ContentPart(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _other_texts(cls, part: object) -> object:
-        """What an assistant said, sent back in the forms of other interfaces of OpenAI's."""
+        """Accept the assistant's parts as other OpenAI APIs write them (`output_text`, `refusal`)."""
         if isinstance(part, dict) and (member := TEXT_PARTS.get(str(part.get("type")))):
             return {"type": "text", "text": part.get(member)}
         return part
@@ -76,14 +76,14 @@ class FunctionCall(BaseModel):
 
 
 class ToolCall(BaseModel):
-    model_config = ConfigDict(extra="ignore", strict=True)  # clients send a stream's `index` back
+    model_config = ConfigDict(extra="ignore", strict=True)  # clients return the `index` of a stream's chunk
 
     id: str | None = None
     type: Literal["function"] = "function"
     function: FunctionCall
 
 
-REASONING = (("reasoning", "reasoning_content"), ("reasoning_content", "reasoning"))  # templates have the one or other
+REASONING = (("reasoning", "reasoning_content"), ("reasoning_content", "reasoning"))  # templates read either
 
 
 def _as_parts(content: object) -> object:
@@ -94,7 +94,7 @@ Parts = Annotated[list[ContentPart], BeforeValidator(_as_parts, json_schema_inpu
 
 
 class Message(BaseModel):
-    """Further members are handed to the chat template as they are."""
+    """A message of a chat; members other than these are passed to the chat template unchanged."""
 
     model_config = ConfigDict(extra="allow", strict=True)
 
@@ -118,25 +118,25 @@ class Message(BaseModel):
 
     @property
     def text(self) -> str:
-        """Of all parts of the content."""
+        """The texts of all content parts, joined."""
         return "".join(part.text or "" for part in self.content or [])
 
 
 def template_messages(messages: Iterable[Message], template: str, backend: Backend[Any]) -> list[dict[str, Any]]:
-    """Of a model that takes images the contents are lists of parts, if its template takes those."""
+    """Return the messages for the template; content is a list of parts only where model and template take images so."""
     contents = PartsWriter() if backend.max_images and takes_parts(template) else TextWriter(backend)
     return [_template_message(message, template, contents) for message in messages]
 
 
 class PartsWriter:
-    """Lists of parts; what is to be put in an image's place, the template knows."""
+    """Writer of content as a list of parts, for templates that insert the image placeholder themselves."""
 
     def write(self, parts: Sequence[ContentPart]) -> list[dict[str, str]]:
         return [{"type": "text", "text": part.text} if part.text is not None else {"type": "image"} for part in parts]
 
 
 class TextWriter:
-    """Texts, which begin with what stands for the images, numbered through the chat."""
+    """Writer of content as one text, with placeholders, numbered throughout the chat, for its images at the start."""
 
     def __init__(self, backend: Backend[Any]) -> None:
         self._placeholder = backend.image_placeholder
@@ -155,7 +155,7 @@ def _template_message(message: Message, template: str, contents: PartsWriter | T
         if name in further:
             further.setdefault(other, further[name])
     rendered = {"role": message.role, "content": contents.write(parts), **further}
-    if message.role == "developer" and "developer" not in template:  # newer clients' name for the system
+    if message.role == "developer" and "developer" not in template:  # newer clients' name of the system role
         rendered["role"] = "system"
     if message.tool_calls:
         rendered["tool_calls"] = [_template_call(call) for call in message.tool_calls]

@@ -1,4 +1,4 @@
-"""How the reasoning of a chat's answer is found, and what it means for the prompt."""
+"""Choice of how a chat's reasoning is parsed, limited, and combined with a guide."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,23 +11,26 @@ from lmi_handlers.chat.reasoning_limit import reasoning_limit
 from lmi_handlers.chat.request import ChatRequest
 from lmi_handlers.fields.guides import Guide
 
-SWITCHES = ("enable_thinking", "thinking")  # what chat templates call it
+SWITCHES = ("enable_thinking", "thinking")  # the names that chat templates give the switch
 
 
 @dataclass(frozen=True, slots=True)
 class ReasoningUse:
-    """How reasoning takes part in one chat."""
+    """The prompt of one chat, and how the reasoning in its answer is parsed and limited."""
 
     prompt: str
-    reasoning: Reasoning | None = None  # None: it is not told from the content, or there is none
-    before_guide: list[str] | None = None  # `guided_reasoning`, where a guide leaves it free
-    limit: Mapping[str, Any] = field(default_factory=dict)  # `reasoning_budget`, where the client gives one
+    reasoning: Reasoning | None = None  # None: all text is content
+    before_guide: list[str] | None = None  # `guided_reasoning`, where the guide applies only after the reasoning
+    limit: Mapping[str, Any] = field(default_factory=dict)  # `reasoning_budget`, if the client gave one
 
 
 def use_reasoning(
     payload: ChatRequest, model: ServedModel, prompt: str, guide: Guide | None, tools: bool
 ) -> ReasoningUse:
-    """`tools`: the model may call some. Where a guide cannot leave the reasoning free, the prompt ends it."""
+    """Choose how to treat reasoning; `tools` tells whether calls are parsed.
+
+    Where the backend cannot leave the reasoning unguided, the returned prompt closes it before generation begins.
+    """
     reasoning_format = model.options.reasoning_format
     if reasoning_format is None:
         return ReasoningUse(prompt, limit=reasoning_limit(payload.thinking_token_budget, model, AnswerContext(prompt)))

@@ -1,4 +1,4 @@
-"""`thinking_token_budget` as the parameter that engines take: token ids of the markers around the reasoning."""
+"""Translation of `thinking_token_budget` into `reasoning_budget`, which has token ids for the reasoning's markers."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ FIELD = "thinking_token_budget"
 
 
 def reasoning_limit(budget: int | None, model: ServedModel, context: AnswerContext) -> dict[str, Any]:
-    """Return `reasoning_budget`, where there is a limit. Raises InvalidPayload."""
+    """Return `reasoning_budget`, or {} without a limit. Raise InvalidPayload where no marker can end the reasoning."""
     if budget is None or budget == NO_BUDGET:
         return {}
     reasoning_format = model.options.reasoning_format
@@ -28,7 +28,8 @@ def reasoning_limit(budget: int | None, model: ServedModel, context: AnswerConte
         )
     tokenizer = model.backend.tokenizer
     starts = [tokenizer.encode(marker, False) for marker in markers.starts]
-    ends = sorted((tokenizer.encode(marker, False) for marker in markers.ends), key=len)  # the model's own has fewest
+    # The shortest comes first: it is the model's own.
+    ends = sorted((tokenizer.encode(marker, False) for marker in markers.ends), key=len)
     others = [tokenizer.encode(marker, False) for marker in markers.others]
     if not all(ends):
         raise InvalidPayload(f"`{FIELD}` needs a tokenizer that can write {markers.ends[0]!r}. Given: {budget}")
@@ -37,7 +38,7 @@ def reasoning_limit(budget: int | None, model: ServedModel, context: AnswerConte
 
 
 def completion_context(prompt: str | list[int], tokenizer: Tokenizer) -> AnswerContext:
-    """Return the context of a text that goes on within the reasoning only where it has begun one itself."""
+    """Return the context of a prompt without a chat, in which reasoning counts only if the prompt itself opens it."""
     if not isinstance(prompt, str):
         pieces = [tokenizer.token_bytes(token_id) for token_id in prompt if 0 <= token_id < tokenizer.vocabulary_size]
         prompt = b"".join(pieces).decode(errors="replace")

@@ -1,4 +1,4 @@
-"""The chat completion request, which OpenAI's dialect and LMI's have in common."""
+"""The chat completion request that OpenAI's dialect and LMI's share."""
 
 from typing import Any, ClassVar, Literal
 
@@ -9,7 +9,7 @@ from lmi_handlers.chat.messages import Message
 from lmi_handlers.chat.tools import FunctionDefinition, GivenToolChoice, Tool, ToolChoice
 from lmi_handlers.fields.passed import PassedFields
 
-# How a template is used; the others are names in it.
+# Arguments of apply_chat_template itself; `chat_template_kwargs` holds only variables of the template.
 TEMPLATE_CALL = ("chat_template", "conversation", "messages", "return_dict", "return_tensors", "tokenize", "tools")
 
 EXAMPLE: dict[str, JsonValue] = {
@@ -24,7 +24,7 @@ EXAMPLE: dict[str, JsonValue] = {
 
 
 class ChatRequest(PassedFields):
-    """A chat completion request of OpenAI's, with the parameters that vLLM and LMI add."""
+    """An OpenAI chat completion request, with the parameters that vLLM and LMI add."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [EXAMPLE]})
 
@@ -35,7 +35,7 @@ class ChatRequest(PassedFields):
     max_tokens: int | None = Field(None, ge=1, description="The most tokens to generate. Default: what fits.")
     logprobs: bool | None = Field(None, description="Answer with each token's log probability.")
     top_logprobs: int | None = Field(
-        None, ge=0, le=20, description="With `logprobs`: so many likeliest tokens in each token's place."
+        None, ge=0, le=20, description="With `logprobs`: the number of likeliest tokens to list at each token."
     )
     tools: list[Tool] | None = Field(None, description="The functions that the model may call.")
     tool_choice: GivenToolChoice | None = Field(None, description="none, auto, required, or the function to call.")
@@ -98,17 +98,17 @@ class ChatRequest(PassedFields):
 
     @property
     def offered_tools(self) -> list[Tool]:
-        """Those that the model may call, in whichever form they are given."""
+        """The tools that the model may call, from `tools` or the older `functions`."""
         return as_tools(self.functions) if self.functions else self.tools or []
 
     @property
     def choice(self) -> ToolChoice | None:
-        """The choice among the tools, in whichever form it is given."""
+        """The tool choice, from `tool_choice` or the older `function_call`."""
         return self.tool_choice or self.function_call
 
     @property
     def echoed(self) -> str:
-        """The text that the answer begins with: as with vLLM, that of the last message if it is the assistant's."""
+        """The text that `echo` puts before the answer: as in vLLM, a last message of the assistant."""
         last = self.messages[-1]
         if not self.echo or last.role != "assistant":
             return ""
@@ -116,7 +116,7 @@ class ChatRequest(PassedFields):
 
     @property
     def template_arguments(self) -> dict[str, Any]:
-        """What the template gets beside messages and tools; `chat_template_kwargs` come first."""
+        """Variables for the chat template beside messages and tools; `chat_template_kwargs` overrides the others."""
         arguments: dict[str, Any] = {}
         if self.documents is not None:
             arguments["documents"] = self.documents

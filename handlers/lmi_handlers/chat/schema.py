@@ -1,4 +1,4 @@
-"""The objects that OpenAI's chat completions and LMI's chat schema have in common."""
+"""JSON objects that the answers of OpenAI's chat completions and LMI's chat schema share."""
 
 import time
 from abc import abstractmethod
@@ -18,11 +18,11 @@ JsonObject = dict[str, Any]
 
 
 class ChatSchemaFormatter(ChatFormatter):
-    """Writes a chat's answer in one of its forms."""
+    """The base of chat output formatters: the members that every chat answer has."""
 
     def __init__(self, answer: ChatAnswer) -> None:
         super().__init__(answer)
-        self._readers: list[ReasoningReader] = []  # of the sequences' reasoning
+        self._readers: list[ReasoningReader] = []  # one for each sequence
         self._created = int(time.time())
 
     def reads_log_probs(self, parameters: GenerationParameters) -> bool:
@@ -30,7 +30,7 @@ class ChatSchemaFormatter(ChatFormatter):
 
     @property
     def call_reason(self) -> str | None:
-        """The finish reason of an answer with a call; None where it is as without, as the client named the function."""
+        """The finish reason of an answer with a tool call; None, for no change, where the client named the function."""
         if self.chat.named_tool:
             return None
         return "function_call" if self.chat.older_calls else "tool_calls"
@@ -50,13 +50,13 @@ class ChatSchemaFormatter(ChatFormatter):
         return counts
 
     def new_stream(self) -> "ChatStream":
-        """For one sequence."""
+        """Return the state of one sequence's stream."""
         parser = self.chat.tool_calls() if self.chat.tool_calls else None
         reader = self.new_reader() if self.chat.reasoning else None
         return ChatStream(parser, reader, self.chat.include_reasoning, self.chat.older_calls)
 
     def new_reader(self) -> ReasoningReader:
-        """For one sequence."""
+        """Return a reader for one sequence, whose reasoning tokens `usage` then counts."""
         assert self.chat.reasoning is not None
         self._readers.append(self.chat.reasoning.new_reader())
         return self._readers[-1]
@@ -79,7 +79,7 @@ class WholeChatFormatter(ChatSchemaFormatter):
 
     @abstractmethod
     def whole(self, output: GenerationOutput) -> bytes:
-        """The answer to a finished request."""
+        """Return the complete answer of a finished request."""
 
     def message(self, sequence: GeneratedSequence) -> JsonObject:
         message = self._generated(sequence)
@@ -110,7 +110,7 @@ class WholeChatFormatter(ChatSchemaFormatter):
 
 
 class ChatStream:
-    """One sequence of a stream: what its texts change in the message that the client puts together."""
+    """The state of one streamed sequence, which turns its tokens into deltas of the message."""
 
     def __init__(
         self,
@@ -119,7 +119,7 @@ class ChatStream:
         include_reasoning: bool,
         older_calls: bool = False,
     ) -> None:
-        self.called = False  # whether there is a tool call in it
+        self.called = False  # whether the sequence has a tool call so far
         self._older_calls = older_calls
         self._parser = parser
         self._reader = reader
@@ -158,24 +158,24 @@ def _call_delta(index: int, call: JsonObject) -> JsonObject:
 
 
 def answers(output: GenerationOutput) -> list[GeneratedSequence]:
-    """The sequences that are the answer, where more were generated."""
+    """Return the best of the generated sequences, as many as the client asked for."""
     return output.best_sequences(output.parameters.num_answers)
 
 
 def reasoning_members(text: str) -> JsonObject:
-    """Of a message or a delta: by the name that LMI, DeepSeek and SGLang have, and by vLLM's newer one."""
+    """Return the members for reasoning: `reasoning_content` (LMI, DeepSeek, SGLang) and `reasoning` (newer vLLM)."""
     return {"reasoning_content": text, "reasoning": text}
 
 
 def usage(output: GenerationOutput) -> JsonObject:
-    """Counts every sequence that was generated, also those that are not part of the answer."""
+    """Return the token counts, which include generated sequences that are not part of the answer."""
     prompt = sum(len(request.prompt_ids) for request in output.requests)
     completion = sum(len(sequence.tokens) for sequence in output.sequences)
     return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
 
 
 def token_text(data: bytes) -> str:
-    """A part of a character cannot be written as text: then its bytes are."""
+    """Return the token's text; for part of a UTF-8 character, its bytes as `bytes:\\xe2\\x82`."""
     try:
         return data.decode()
     except UnicodeDecodeError:
@@ -183,7 +183,7 @@ def token_text(data: bytes) -> str:
 
 
 def token_id_text(token_id: int) -> str:
-    """As vLLM writes it."""
+    """Return the token id in vLLM's notation for log probabilities, `token_id:42`."""
     return f"token_id:{token_id}"
 
 

@@ -1,4 +1,4 @@
-"""The tools of a chat request: what the model is told of them, and how its calls are found in what it writes."""
+"""Tools of a chat request: their definitions for the chat template, and the parser of the model's calls."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -28,7 +28,7 @@ class FunctionName(BaseModel):
 class FunctionDefinition(FunctionName):
     description: str | None = None
     parameters: JsonObject | None = Field(None, description="The JSON schema of the arguments.")
-    strict: bool | None = Field(None, description="Holds where `tool_choice` asks for a call, whatever is given.")
+    strict: bool | None = Field(None, description="Ignored: a call that `tool_choice` demands follows the schema.")
 
 
 class Tool(BaseModel):
@@ -63,13 +63,13 @@ GivenToolChoice = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class ToolUse:
-    """How tools take part in one chat."""
+    """What tools mean for one chat: the template's definitions, a guide, and a parser of calls."""
 
-    definitions: list[JsonObject] | None = None  # as the chat template gets them
-    guide: JsonObject | None = None  # the JSON schema of what the model must write
-    parser: MakeParser | None = None  # None: what the model writes is content
+    definitions: list[JsonObject] | None = None  # for the chat template
+    guide: JsonObject | None = None  # JSON schema that the whole output must follow
+    parser: MakeParser | None = None  # None: all output is content
     named: bool = False
-    markers: tuple[str, ...] = ()  # that the parser looks for
+    markers: tuple[str, ...] = ()  # special tokens that the parser needs in the text
 
 
 def use_tools(
@@ -80,7 +80,10 @@ def use_tools(
     call_format: str | None,
     automatic: bool = True,
 ) -> ToolUse:
-    """`automatic`: calls are found where the choice is the model's. Raises InvalidPayload."""
+    """Decide what the tools mean for a chat. Raise InvalidPayload where the model cannot be told of them, or call them.
+
+    `automatic` tells whether to parse calls where `tool_choice` is auto.
+    """
     kind = choice.type if choice else "auto"
     if not tools and kind not in ("auto", "none"):
         raise InvalidPayload(f"`tool_choice` must come with `tools`. Given: {kind}")
@@ -102,7 +105,7 @@ def use_tools(
 
 
 def _identified(use: ToolUse, written: ToolCallFormat | None) -> ToolUse:
-    """Give calls ids that the model's chat template takes when they come back."""
+    """Give calls ids in the format that the chat template demands when the client returns them."""
     make, call_id = use.parser, written.call_id if written else None
     if make is None or call_id is None:
         return use
@@ -134,7 +137,7 @@ def _schemas(tools: Sequence[Tool]) -> dict[str, JsonObject]:
 
 
 def _calls_schema(tools: Sequence[Tool], parallel: bool) -> JsonObject:
-    """A list of calls. Definitions are referred to from the root, so that is where they go."""
+    """Return the schema of a list of calls; each function's `$defs` moves to the root, which references start from."""
     schemas = [_call_schema(tool.function) for tool in tools]
     schema: JsonObject = {"type": "array", "minItems": 1, "items": {"anyOf": schemas}}
     if not parallel:

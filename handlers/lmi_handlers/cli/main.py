@@ -77,7 +77,7 @@ Items = Annotated[
         "-m",
         "--models",
         metavar="ITEM",
-        help="The same as DJLServing has it: [NAME[:VERSION[:ENGINE[:DEVICES]]]=]URL, with commas between several.",
+        help="Models in DJLServing's notation: [NAME[:VERSION[:ENGINE[:DEVICES]]]=]URL, separated by commas.",
         show_default=False,
     ),
 ]
@@ -122,7 +122,7 @@ Strict = Annotated[bool, typer.Option("--strict", help="Make every warning of th
 
 @contextmanager
 def _one_line_errors() -> Iterator[None]:
-    """What is wrong with a model directory is told in one line, with no traceback."""
+    """Turn configuration errors and crashed engines into one line on stderr and an exit status."""
     try:
         yield
     except ConfigurationError as error:
@@ -142,8 +142,8 @@ def serve(
     host: Annotated[
         str | None,
         typer.Option(
-            help="The address to listen on; 0.0.0.0 is every one. When not given: SERVING_INFERENCE_ADDRESS, 0.0.0.0 in"
-            " a SageMaker container, otherwise 127.0.0.1.",
+            help="The address to listen on; 0.0.0.0 means all. Default: SERVING_INFERENCE_ADDRESS, 0.0.0.0 in a"
+            " SageMaker container, otherwise 127.0.0.1.",
             show_default=False,
         ),
     ] = None,
@@ -152,14 +152,14 @@ def serve(
         typer.Option(
             min=0,
             max=65535,
-            help="The port; 0 takes a free one. When not given: SAGEMAKER_BIND_TO_PORT, that of"
+            help="The port; 0 takes a free one. Default: SAGEMAKER_BIND_TO_PORT, the port in"
             " SERVING_INFERENCE_ADDRESS, otherwise 8080.",
             show_default=False,
         ),
     ] = None,
     plugins_directory: PluginsDirectory = None,
     drain_seconds: Annotated[
-        float, typer.Option("--drain-seconds", min=0, help="How long requests may go on after SIGTERM or Ctrl-C.")
+        float, typer.Option("--drain-seconds", min=0, help="Seconds for requests to finish after SIGTERM or Ctrl-C.")
     ] = 30,
     log_level: Annotated[LogLevel, typer.Option(help="The least serious messages to log.")] = LogLevel.INFO,
     strict: Strict = False,
@@ -171,12 +171,12 @@ def serve(
     \b
     lmi serve DIR                   a model directory, or a folder of several
     lmi serve NAME=DIR NAME=DIR     several, by name
-    lmi serve -m NAME:v1=file:/DIR  as DJLServing has it
-    lmi serve                       as its container does: HF_MODEL_ID,
+    lmi serve -m NAME:v1=file:/DIR  in DJLServing's notation
+    lmi serve                       as in its container: HF_MODEL_ID,
                                     SERVING_LOAD_MODELS, /opt/ml/model, ...
 
-    GET /ping answers 200 once the models are loaded. Exit status 2 and one line say what is wrong with what was given;
-    exit status 1 that an engine crashed again and again (retry_threshold).
+    GET /ping answers 200 once the models are loaded. Exit status 2: the arguments or a model directory are wrong, as a
+    line on stderr says. Exit status 1: an engine crashed more often than retry_threshold allows.
     """
     from lmi_handlers.cli.serving import run
     from lmi_handlers.container.search import Arguments
@@ -213,13 +213,13 @@ def check(
 @app.command("try")
 def try_(
     directory: Directory,
-    prompt: Annotated[str | None, typer.Option(help="The prompt to ask with.", show_default=False)] = None,
-    body: Annotated[Path | None, typer.Option(help="A file with a whole request body, in place of a prompt.")] = None,
+    prompt: Annotated[str | None, typer.Option(help="The prompt to send.", show_default=False)] = None,
+    body: Annotated[Path | None, typer.Option(help="A file with the request body to send instead of a prompt.")] = None,
     stream: Annotated[bool, typer.Option("--stream", help="Ask for a stream.")] = False,
     route: Annotated[str, typer.Option(help="The path to POST to.")] = "/invocations",
-    say: Annotated[str | None, typer.Option(help="What the scripted backend is to say.", show_default=False)] = None,
+    say: Annotated[str | None, typer.Option(help="The scripted backend's answer.", show_default=False)] = None,
     real: Annotated[bool, typer.Option("--real", help="Ask the model itself, not the scripted backend.")] = False,
-    watch: Annotated[bool, typer.Option("--watch", help="Again each time that a file is saved.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Send the request again each time a file is saved.")] = False,
     plugins_directory: PluginsDirectory = None,
 ) -> None:
     """Send one request through the model directory DIR and print each chunk of the answer with its time.
@@ -240,8 +240,8 @@ def try_(
 
 @app.command()
 def new(
-    kind: Annotated[NewKind, typer.Argument(help="What to begin: a formatter, a handler or a backend.")],
-    name: Annotated[str, typer.Argument(help="Its name, and that of the folder that is written.")],
+    kind: Annotated[NewKind, typer.Argument(help="The kind of plugin to write.")],
+    name: Annotated[str, typer.Argument(help="The name of the plugin and of its folder.")],
 ) -> None:
     """Write a formatter, a handler (an API dialect) or a backend that works, and its test, into the folder NAME."""
     from lmi_handlers.cli.new_command import write_new
@@ -261,8 +261,8 @@ def plugins(plugins_directory: PluginsDirectory = None) -> None:
 
 @app.command()
 def options(
-    markdown: Annotated[bool, typer.Option("--markdown", help="As the tables of docs/options.md.")] = False,
-    djl: Annotated[bool, typer.Option("--djl", help="What becomes of each of DJLServing's names, as a page.")] = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print the Markdown of docs/options.md.")] = False,
+    djl: Annotated[bool, typer.Option("--djl", help="Print the Markdown of docs/coming_from_djl.md.")] = False,
     plugins_directory: PluginsDirectory = None,
 ) -> None:
     """Print every option that serving.properties can hold, with its default and its meaning."""

@@ -1,4 +1,4 @@
-"""`lmi new`: a formatter, a backend or a handler to start from, that works and has a test."""
+"""`lmi new`: templates of a formatter, a backend and a handler, each with its test."""
 
 from importlib.resources import files
 from pathlib import Path
@@ -12,7 +12,7 @@ BACKEND = "backend"
 
 
 def write_new(kind: str, name: str, parent: Path) -> str:
-    """Write the folder `name`; what to do with it, in words. Raises ConfigurationError."""
+    """Write the folder `name` and return the next steps. Raise ConfigurationError where it cannot be written."""
     if not name.isidentifier() or not name.islower():
         raise ConfigurationError(f"{name} is no name for a {kind}: use small letters, digits and underscores")
     folder = parent / name

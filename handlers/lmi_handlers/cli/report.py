@@ -1,4 +1,4 @@
-"""What `lmi check`, `lmi plugins` and `lmi options` print."""
+"""Output of `lmi check`, `lmi plugins` and `lmi options`."""
 
 import os
 from collections.abc import Mapping
@@ -21,13 +21,13 @@ from lmi_handlers.container.launch import Launch, read_launch
 from lmi_handlers.container.search import Arguments
 from lmi_handlers.djl.document import document
 
-PIPED_WIDTH = 200  # characters; a table that goes to a file or a pipe is not folded to a terminal
+PIPED_WIDTH = 200  # characters; the width of a table that goes to a file or a pipe
 
 
 def print_check(
     arguments: Arguments, plugins_directory: Path | None, environment: Mapping[str, str], *, strict: bool = False
 ) -> None:
-    """Raises ConfigurationError for whatever would keep `lmi serve` from starting, short of loading the weights."""
+    """Print what `lmi serve` would do. Raise ConfigurationError where it would not start, short of loading weights."""
     plugins = load_plugins(plugins_directory)
     console = _console()
     launch = read_launch(arguments, environment, fetch=cached_directory)
@@ -61,7 +61,7 @@ def print_coming_from_djl(plugins_directory: Path | None) -> None:
 
 
 def option_types(plugins: Plugins) -> dict[str, type[Properties]]:
-    """Who declares options, and the type that does, by the heading that a person reads."""
+    """Return the types that declare options, by the headings for the printed groups."""
     types: dict[str, type[Properties]] = {
         "Model server": ServerProperties,
         "Requests and answers": RequestProperties,

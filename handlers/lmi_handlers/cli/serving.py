@@ -26,16 +26,16 @@ from lmi_handlers.http.server import Server, serve
 
 logger = logging.getLogger(__name__)
 
-MOST_NEW_OBJECTS = 50_000  # before they are looked through: nearly all are gone by themselves, token by token
+MOST_NEW_OBJECTS = 50_000  # new objects before a collection: reference counts free nearly all of a token's
 EXAMPLE_BODY = '{"inputs": "What is Deep Learning?", "parameters": {"max_new_tokens": 64}}'
 
 
 def run(
     arguments: Arguments, plugins_directory: Path | None, drain_seconds: float, log_level: str, *, strict: bool = False
 ) -> None:
-    """Serve until a signal. Raises ConfigurationError, with `strict` for warnings too."""
+    """Serve until a signal. Raise ConfigurationError where a model cannot be served or, if `strict`, on a warning."""
     configure_logging(log_level)
-    os.environ[LOG_LEVEL_VARIABLE] = log_level  # for the workers
+    os.environ[LOG_LEVEL_VARIABLE] = log_level  # read by the workers
     plugins = load_plugins(plugins_directory)
     launch = read_launch(arguments, os.environ)
     for warning in launch.warnings:
@@ -48,12 +48,15 @@ def run(
 
 
 def launch_plans(launch: Launch, environment: Mapping[str, str], plugins: Plugins) -> list[ModelPlan]:
-    """One for each model that is to be served. Raises ConfigurationError."""
+    """Return a plan for each model to serve. Raise ConfigurationError where one cannot be made."""
     return _read_plans(launch.models, environment, plugins, launch.settings.for_models)
 
 
 def read_plans(directory: Path, environment: Mapping[str, str], plugins: Plugins) -> list[ModelPlan]:
-    """One for each model under the directory, with nothing that concerns a server. Raises ConfigurationError."""
+    """Return a plan for each model under the directory, whatever server settings the environment has.
+
+    Raise ConfigurationError where one cannot be made.
+    """
     found = find_model_directories(directory, environment)
     models = [PlacedModel(name, path, str(directory)) for name, path in found.items()]
     return _read_plans(models, environment, plugins)
@@ -89,18 +92,18 @@ async def _serve(
 
     def on_ready() -> None:
         gc.collect()
-        gc.freeze()  # engines load hundreds of thousands of objects: none of them is to be looked through again
+        gc.freeze()  # spares the collector the hundreds of thousands of objects that engines load
         gc.set_threshold(MOST_NEW_OBJECTS)
         logger.info("%s", ready_message(server))
 
     try:
         await serve(server, drain_seconds, on_ready)
     finally:
-        gc.unfreeze()  # frozen, they would outlive the interpreter, of which some libraries complain
+        gc.unfreeze()  # frozen objects outlive the interpreter, which some libraries report as leaks
 
 
 def ready_message(server: Server) -> str:
-    """One line: the URL, and a command that works when pasted."""
+    """Return a line with the models, the URL, and a curl command to paste."""
     dispatcher = server.dispatcher
     path = "/invocations" if dispatcher.only_model else f"/predictions/{quote(sorted(dispatcher.models)[0])}"
     command = f"curl {server.url}{path} -d {shlex.quote(EXAMPLE_BODY)}"
@@ -108,7 +111,7 @@ def ready_message(server: Server) -> str:
 
 
 def refuse_warnings(warnings: Sequence[str]) -> None:
-    """Raise ConfigurationError if there are any."""
+    """Raise ConfigurationError where there are warnings, for `--strict`."""
     if warnings:
         some = (
             f"the {len(warnings)} warnings above are errors" if len(warnings) > 1 else "the warning above is an error"

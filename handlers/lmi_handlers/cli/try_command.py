@@ -1,4 +1,4 @@
-"""`lmi try`: one request through a model directory, without a server of one's own."""
+"""`lmi try`: one request to a model directory, over a Unix socket of its own."""
 
 import asyncio
 import os
@@ -29,12 +29,12 @@ DEFAULT_PROMPT = "What is Deep Learning?"
 DEFAULT_ROUTE = "/invocations"
 FAILED = 400
 WATCH_SECONDS = 0.2
-SCRIPTED_DELAY = 0.01  # seconds between two tokens, so that each is a chunk of its own
+SCRIPTED_DELAY = 0.01  # seconds between tokens, which makes each a chunk of its own
 
 
 @dataclass(frozen=True)
 class Trial:
-    """What to ask, and of whom."""
+    """The arguments of `lmi try`."""
 
     directory: Path
     plugins_directory: Path | None = None
@@ -42,14 +42,17 @@ class Trial:
     body: Path | None = None
     stream: bool = False
     route: str = DEFAULT_ROUTE
-    say: str | None = None  # the answer, in place of the scripted backend's own
-    real: bool = False  # with the model's own backend
+    say: str | None = None  # text of the scripted backend; None: its default
+    real: bool = False  # ask the model's own backend, not the scripted one
 
 
 def run_trial(trial: Trial) -> bool:
-    """Print the answer as it comes; whether it was one without error. Raises ConfigurationError."""
+    """Print the answer as it arrives and return whether its status is below 400.
+
+    Raise ConfigurationError where the directory cannot be served or the body cannot be read.
+    """
     configure_logging("warning")
-    os.environ.setdefault(LOG_LEVEL_VARIABLE, "warning")  # for the workers
+    os.environ.setdefault(LOG_LEVEL_VARIABLE, "warning")  # read by the workers
     plugins = load_plugins(trial.plugins_directory)
     plans = read_plans(trial.directory, os.environ, plugins)
     if len(plans) > 1:
@@ -69,7 +72,7 @@ def watch(trial: Trial) -> None:
 
 
 def changes(directory: Path, pause: float) -> Iterator[None]:
-    """Yields at once, and then whenever a Python file or the properties are other than they were."""
+    """Yield at once, and then each time a Python or properties file has changed; poll every `pause` seconds."""
     seen: dict[Path, tuple[int, int]] | None = None
     while True:
         found = _state(directory)
@@ -87,7 +90,7 @@ def _state(directory: Path) -> dict[Path, tuple[int, int]]:
 
 
 def _scripted(plan: ModelPlan, plugins: Plugins, say: str | None) -> ModelPlan:
-    """Return the plan with words in place of the model; a model function needs none, so it is called as it is."""
+    """Return the plan with the scripted backend in place of its own; a plan with a model function stays as it is."""
     if plan.backend is None or (plan.backend.name == SCRIPTED and say is None):
         return plan
     backend = plugins.backends.get(SCRIPTED)
@@ -134,7 +137,7 @@ def _body(trial: Trial) -> bytes:
 
 
 def _payload(trial: Trial) -> dict[str, object]:
-    """The prompt in the schema of the route."""
+    """Return the request body for the prompt in the schema of the route."""
     prompt = trial.prompt or DEFAULT_PROMPT
     if "chat" in trial.route:
         return {"messages": [{"role": "user", "content": prompt}]}

@@ -1,1 +1,1 @@
-"""What `lmi serve` takes over from a DJLServing container: its command line, variables and places."""
+"""The settings of a DJLServing container: its command line, environment variables, files and folders."""

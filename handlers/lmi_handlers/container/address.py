@@ -1,4 +1,4 @@
-"""Where the server listens."""
+"""Choice of the address that the server listens on."""
 
 import re
 from typing import NamedTuple
@@ -13,23 +13,24 @@ from lmi_handlers.container.variables import BIND_TO_PORT
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 8080
 EVERY_HOST = "0.0.0.0"
-HTTP_PORT = 80  # of a URL without one
+HTTP_PORT = 80  # the port of a URL without one
 MOST_PORT = 65535
 
 _ADDRESS = re.compile(r"(?P<scheme>[a-z]+):(?://)?(?P<host>\[[^]]+\]|[^:/]+)?(?::(?P<port>\d+))?(?P<path>/.*)?", re.I)
 
 
 class Address(NamedTuple):
-    """A host and a port, each with the source that it came from."""
+    """A host and a port, each with its source."""
 
     host: Given
     port: Given
 
 
 def choose_address(host: str | None, port: int | None, settings: Settings, in_container: str | None) -> Address:
-    """The command line's, SageMaker's or DJLServing's, the first that says it. Raises ConfigurationError.
+    """Return the address: the command line's, otherwise SageMaker's, otherwise DJLServing's.
 
-    `in_container` is the sign that this is a SageMaker container, in which every host may call.
+    `in_container` is set in a SageMaker container, where the default host is 0.0.0.0. Raise ConfigurationError where an
+    address is not valid.
     """
     address = settings.get(INFERENCE_ADDRESS)
     given_host, given_port = _parse(address) if address else (None, None)

@@ -1,36 +1,36 @@
-"""How a variable or a key of DJLServing's containers is declared, and what becomes of it here."""
+"""Declarations of the variables and keys of DJLServing's containers, and of how each is treated."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 
-COMMAND_LINE = "command line"  # the source of what a person gave there
+COMMAND_LINE = "command line"  # the source of values that were given there
 
 
 def begins(source: str) -> str:
-    """How an error begins: what the command line gave needs no source."""
+    """Return the start of an error message; for the command line, an empty one."""
     return "" if source == COMMAND_LINE else f"{source}: "
 
 
 class Fate(StrEnum):
-    """What becomes of a variable or a key that is given."""
+    """The treatment of a variable or a key that is set."""
 
     HONOURED = "honoured"
-    IGNORED = "no meaning here"  # a warning says why
-    NOTED = "asks for nothing"  # set by a host or an image, not by the person who serves: only `lmi check` shows it
-    REFUSED = "refused"  # what it asks for would silently be missing: the server does not start
+    IGNORED = "no meaning here"  # a warning gives the reason
+    NOTED = "asks for nothing"  # set by a host or an image, not by the user: shown by `lmi check` only
+    REFUSED = "refused"  # the server does not start, as it cannot do what is asked
 
 
 @dataclass(frozen=True)
 class Declared:
-    """A variable or a key. `meaning` is what it does here, or the reason why it does nothing."""
+    """A variable or a key, with its effect or the reason why it has none (`meaning`)."""
 
     name: str
     fate: Fate
     meaning: str
-    neutral: frozenset[str] = frozenset()  # values, in lower case, that ask for nothing whatever the fate
-    options: tuple[str, ...] = ()  # the keys of serving.properties that it sets for every model
-    factor: int = 1  # of the unit of those keys
-    secret: bool = False  # no message shows its value
+    neutral: frozenset[str] = frozenset()  # values, in lower case, without effect
+    options: tuple[str, ...] = ()  # keys of serving.properties that it sets for all models
+    factor: int = 1  # from its unit to the unit of those keys
+    secret: bool = False  # messages hide its value
 
     def fate_of(self, value: str) -> Fate:
         neutral = self.fate is not Fate.HONOURED and value.strip().lower() in self.neutral

@@ -1,4 +1,4 @@
-"""The declared variables and keys as the tables of a document: `python -m lmi_handlers.container.document FILE`."""
+"""Tables of the declared variables and keys, updated in a page: `python -m lmi_handlers.container.document FILE`."""
 
 import re
 import sys
@@ -14,12 +14,12 @@ MARK = re.compile(r"(<!-- (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def tables() -> dict[str, str]:
-    """By the names that the marks in a document have."""
+    """Return each table of Markdown by the name that marks its place in a page."""
     return {"keys": _table(("Key", "Variable"), SERVER_KEYS), "variables": _table(("Variable",), VARIABLES)}
 
 
 def with_tables(text: str) -> str:
-    """The document with each table between its marks, `<!-- name -->` and `<!-- end -->`."""
+    """Return the page with each table put between its marks, `<!-- name -->` and `<!-- end -->`."""
     return MARK.sub(lambda mark: f"{mark[1]}{tables()[mark[2]]}{mark[3]}", text)
 
 
@@ -38,7 +38,7 @@ def _row(each: Declared, names: int) -> list[str]:
 
 
 def _sentence(text: str) -> str:
-    """With a capital, but for the names of keys and variables, and a full stop."""
+    """Return the text with a full stop and, unless it begins with a key or a variable, a capital letter."""
     word = text.partition(" ")[0].rstrip(",:")
     begun = text if set(word) & set("./_-`") else text[0].upper() + text[1:]
     return begun if begun.endswith(".") else f"{begun}."

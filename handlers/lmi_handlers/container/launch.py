@@ -1,4 +1,4 @@
-"""What `lmi serve` is to serve, and where: command line, environment, config.properties and /opt/ml/model in one."""
+"""Combination of command line, environment, config.properties and /opt/ml/model into what `lmi serve` does."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,13 +11,13 @@ from lmi_handlers.container.search import Arguments, PlacedModel, Search, by_one
 from lmi_handlers.container.settings import FILE_NAME, Settings, read_file
 from lmi_handlers.container.variables import BASE_DIRECTORY, MODEL_SERVER_HOME
 
-BASE = Path("/opt/ml")  # of SageMaker's containers
-HOME = Path("/opt/djl")  # of DJLServing's
+BASE = Path("/opt/ml")  # in SageMaker's containers
+HOME = Path("/opt/djl")  # in DJLServing's containers
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """What is to be served and where, and what is to be said of the rest."""
+    """The models to serve, the address, and the settings and warnings to report."""
 
     models: tuple[PlacedModel, ...]
     address: Address
@@ -33,9 +33,9 @@ def read_launch(
     default_home: Path = HOME,
     fetch: Fetch = local_directory,
 ) -> Launch:
-    """Read everything that says what to serve, and find the models. Raises ConfigurationError.
+    """Read all settings and find the models. Raise ConfigurationError where a setting is wrong or there is no model.
 
-    `fetch` gives the folder of an `s3://` URL; by default it downloads.
+    `fetch` returns the folder of an `s3://` URL; by default it downloads.
     """
     home = Path(environment.get(MODEL_SERVER_HOME) or default_home)
     file = arguments.config_file or _config_file(home)

@@ -1,4 +1,4 @@
-"""Where the URL of a model becomes a directory of this host."""
+"""Resolution of a model's URL to a local directory."""
 
 import re
 from collections.abc import Callable
@@ -12,16 +12,16 @@ from lmi_handlers.container.declarations import begins
 ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 
 _HUB_ID = re.compile(r"[\w-][\w.-]*/[\w.-]+", re.ASCII)
-_SCHEME = re.compile(r"[a-z][a-z0-9+.-]+:", re.I)  # two letters at least
+_SCHEME = re.compile(r"[a-z][a-z0-9+.-]+:", re.I)  # two letters at least: one is a Windows drive
 
 
-Fetch = Callable[[str], Path]  # gives the folder of what an `s3://` URL names; raises ConfigurationError
+Fetch = Callable[[str], Path]  # returns the local folder of an `s3://` URL; raises ConfigurationError
 
 
 def local_directory(url: str, source: str, fetch: Fetch) -> Path:
-    """Return the directory that a path, a `file:` or an `s3:` URL names. Raises ConfigurationError.
+    """Return the directory that a path, a `file:` or an `s3:` URL names.
 
-    Further kinds of URL are to be read here, and nowhere else.
+    Raise ConfigurationError where it does not exist or the URL is of another kind.
     """
     if is_s3(url):
         return fetch(url)
@@ -37,7 +37,7 @@ def local_directory(url: str, source: str, fetch: Fetch) -> Path:
 
 
 def inferred_name(url: str, directory: Path) -> str:
-    """Return the name of a model that was given none: the last part of its URL, or the folder's name."""
+    """Return the name for a model without one: the last part of its URL, or the folder's name."""
     if is_s3(url):
         return S3Location.parse(url).name
     parts = [part for part in unquote(urlsplit(url).path).split("/") if part]

@@ -1,4 +1,4 @@
-"""DJLServing's grammar of models to serve: `[NAME[:VERSION[:ENGINE[:DEVICES]]]=]URL`."""
+"""Parser of DJLServing's notation for models: `[NAME[:VERSION[:ENGINE[:DEVICES]]]=]URL`."""
 
 import re
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from lmi_handlers.container.declarations import begins
 
 ALL = "ALL"
 NONE = "NONE"
-ENGINES = ("Python", "MPI")  # how LMI starts its own; here either value is served in the same way
+ENGINES = ("Python", "MPI")  # the engines of LMI's containers; both are served the same way here
 PARTS = 4
 
 _SEPARATORS = re.compile(r"[,\s]+")
@@ -18,10 +18,10 @@ _SEPARATORS = re.compile(r"[,\s]+")
 
 @dataclass(frozen=True, slots=True)
 class ModelItem:
-    """One model, or a folder of several where it has no name."""
+    """A model to serve or, without a name, possibly a folder of several."""
 
     url: str
-    source: str  # where a person gave it
+    source: str  # where it was given
     name: str | None = None
     version: str | None = None
     devices: str | None = None
@@ -35,7 +35,7 @@ class ModelItem:
 
 
 def parse_item(text: str, source: str) -> ModelItem:
-    """Read one item. A path that holds `=` needs a `/` before it, as no name does. Raises ConfigurationError."""
+    """Parse one item; `=` after a `/` belongs to the path. Raise ConfigurationError where the item is not valid."""
     endpoint, equals, url = text.strip().partition("=")
     endpoint = endpoint.removeprefix("[").removesuffix("]")
     if not text.strip():
@@ -56,7 +56,7 @@ def parse_item(text: str, source: str) -> ModelItem:
 
 
 def parse_items(text: str, source: str) -> list[ModelItem]:
-    """Read a list whose items have commas or blanks between them, but for those of an existing path."""
+    """Parse items separated by commas or blanks, which an existing path may itself contain."""
     whole = parse_item(text, source)
     if Path(whole.url).exists():
         return [whole]

@@ -1,4 +1,4 @@
-"""Which models are to be served."""
+"""Search for the models to serve."""
 
 import re
 from collections.abc import Mapping
@@ -24,10 +24,10 @@ NOTHING = (
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """The command line, unread."""
+    """The arguments of `lmi serve` as given."""
 
-    models: tuple[str, ...] = ()  # `DIR` or `NAME=DIR`, each an argument of its own
-    items: tuple[str, ...] = ()  # of -m
+    models: tuple[str, ...] = ()  # positional: `DIR` or `NAME=DIR`
+    items: tuple[str, ...] = ()  # values of -m
     model_store: str | None = None
     config_file: Path | None = None
     host: str | None = None
@@ -36,7 +36,7 @@ class Arguments:
 
 @dataclass(frozen=True, slots=True)
 class PlacedModel:
-    """A model by its name, its directory, and where a person gave it."""
+    """A model to serve: its name, its directory, and the source that named it."""
 
     name: str
     directory: Path
@@ -45,7 +45,7 @@ class PlacedModel:
 
 
 class Search:
-    """Finds the models: those of the command line, else those of the environment or the file, else the default's."""
+    """Finder of models, on the command line, otherwise in environment and file, otherwise in the default folder."""
 
     def __init__(
         self,
@@ -130,7 +130,7 @@ class Search:
 
     def _in_default(self) -> list[PlacedModel]:
         if self._default.is_dir():
-            with suppress(ConfigurationError):  # it holds no model; the message below has more ways than its own
+            with suppress(ConfigurationError):  # no model there; the message below lists more ways to name one
                 return self._in_store(str(self._default), str(self._default))
         elif model_variable(self._environment):
             return [self._named_by_environment(self._default)]
@@ -158,7 +158,7 @@ class Search:
         return [PlacedModel(name, path, source) for name, path in found.items()]
 
     def _named_by_environment(self, directory: Path) -> PlacedModel:
-        """The model of a folder without one. DJLServing makes its name of HF_MODEL_ID."""
+        """Return a model that only the environment describes, named after HF_MODEL_ID as in DJLServing."""
         variable = model_variable(self._environment)
         assert variable is not None
         name = _served_name(self._environment[variable]) if variable == "HF_MODEL_ID" else directory.resolve().name
@@ -176,13 +176,13 @@ class Search:
 
 
 def _served_name(model_id: str) -> str:
-    """`org/name` is `org_name`, and of a path or a URL the last part counts, as in DJLServing."""
+    """Return DJLServing's name of a model: `org_name` for `org/name`, the last part for a path or a URL."""
     last = model_id.rstrip("/").rpartition("/")[2] if "://" in model_id or Path(model_id).exists() else model_id
     return re.sub(r"\W", "_", last, flags=re.ASCII)
 
 
 def by_one_name(models: list[PlacedModel]) -> tuple[PlacedModel, ...]:
-    """Raises ConfigurationError for two of one name."""
+    """Return the models. Raise ConfigurationError where two share a name."""
     by_name: dict[str, PlacedModel] = {}
     for model in models:
         other = by_name.setdefault(model.name, model)

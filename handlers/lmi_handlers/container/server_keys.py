@@ -1,7 +1,7 @@
-"""The keys of DJLServing's config.properties. Each is the environment variable `SERVING_<KEY>` too.
+"""Keys of DJLServing's config.properties, each also read from the environment variable `SERVING_<KEY>`.
 
-Beside these a config.properties may hold the server keys of a serving.properties (job_queue_size, batch_size, ...), for
-every model that does not have them itself.
+A config.properties may also hold server keys of serving.properties (job_queue_size, batch_size, ...), which are the
+defaults of all models.
 """
 
 from lmi_handlers.container.declarations import Declared, honoured, ignored, refused

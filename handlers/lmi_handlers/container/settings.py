@@ -1,4 +1,4 @@
-"""What the environment and a config.properties say of the server."""
+"""Server settings from the environment and config.properties."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -13,7 +13,7 @@ from lmi_handlers.container.server_keys import SERVER_KEYS
 from lmi_handlers.container.variables import VARIABLES
 
 FILE_NAME = "config.properties"
-KNOWN_PREFIXES = ("SAGEMAKER_", "DJL_")  # a variable that begins so and is not declared is worth a warning
+KNOWN_PREFIXES = ("SAGEMAKER_", "DJL_")  # prefixes of variables that get a warning if undeclared
 
 _KEYS = {key.name: key for key in SERVER_KEYS}
 _VARIABLES = {each.name: each for each in VARIABLES}
@@ -22,13 +22,13 @@ _MODEL_KEYS = {name: key.key for key in declared(ServerProperties) for name in (
 
 
 class Settings:
-    """The values in force by key or variable, those for every model, and what is to be said of the others."""
+    """The effective server settings, the defaults for all models, and warnings about settings without effect."""
 
     def __init__(self, environment: Mapping[str, str], file: Iterable[Given] = ()) -> None:
         self.warnings: list[str] = []
         self._of_variables: list[Given] = []
         self._of_file: list[Given] = []
-        self.shown: list[tuple[str, Given]] = []  # what each does, for a person who asks
+        self.shown: list[tuple[str, Given]] = []  # each with its effect, for `lmi check`
         self._values: dict[str, Given] = {}
         for given in _variables(environment):
             self._take(_declaration(given.name), given)
@@ -36,16 +36,16 @@ class Settings:
             self._take_from_file(given)
 
     def get(self, name: str) -> Given | None:
-        """The value of an honoured key or variable."""
+        """Return the effective value of an honoured key or variable; None if it is not set."""
         return self._values.get(name)
 
     @property
     def for_models(self) -> list[Given]:
-        """Keys for the models whose own file and environment do not have them; of one given twice the last counts."""
+        """Defaults for keys that a model's own file and environment do not set; the last of equal keys counts."""
         return [*self._of_file, *self._of_variables]
 
     def _take(self, known: Declared | None, given: Given) -> None:
-        """Raises ConfigurationError for what cannot be left out in silence."""
+        """Apply a setting or warn that it has no effect. Raise ConfigurationError where it is refused."""
         if known is None:
             self._warn_of_unknown(given, _VARIABLES)
             return
@@ -61,7 +61,7 @@ class Settings:
         self.shown.append((f"{fate.value}: {known.meaning}" if fate is Fate.NOTED else fate.value, shown))
 
     def _honour(self, known: Declared, given: Given) -> bool:
-        """Whether this is the value in force."""
+        """Apply a setting unless an earlier source set it, and return whether it was applied."""
         used = self._values.setdefault(known.name, given)
         if used.value != given.value:
             self.warnings.append(f"{known.name}: the value of {given.source} gives way to that of {used.source}")
@@ -82,7 +82,7 @@ class Settings:
 
 
 def read_file(path: Path) -> list[Given]:
-    """The entries of a config.properties, the last of those with one key. Raises ConfigurationError."""
+    """Return a config.properties' entries, the last for each key. Raise ConfigurationError where it cannot be read."""
     try:
         text = path.read_bytes().decode()
     except OSError as error:
@@ -95,7 +95,7 @@ def read_file(path: Path) -> list[Given]:
 
 
 def for_models(environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment as a model's configuration is to see it: without what is the server's."""
+    """Return the environment for models' configurations, without the variables of the server itself."""
     return {name: value for name, value in environment.items() if _declaration(name) is None}
 
 
@@ -106,13 +106,13 @@ def _variables(environment: Mapping[str, str]) -> Iterator[Given]:
 
 
 def _declaration(variable: str) -> Declared | None:
-    """DJLServing reads `SERVING_x` in any case."""
+    """Return the declaration of a variable, ignoring the case of `SERVING_*` as DJLServing does."""
     folded = variable.upper() if variable.upper().startswith("SERVING_") else variable
     return _VARIABLES.get(folded) or _KEY_VARIABLES.get(folded)
 
 
 def _where(given: Given) -> str:
-    """The source of an environment variable has its name already."""
+    """Return the name of a setting with its source, once where the source is the variable itself."""
     return given.source if given.source.endswith(given.name) else f"{given.source}: {given.name}"
 
 
@@ -121,7 +121,7 @@ def _in_unit(known: Declared, given: Given) -> Iterator[Given]:
     if known.factor > 1:
         if not value.isdecimal():
             raise ConfigurationError(f"{given.source} must be an integer no less than 0. Given: {value}")
-        if int(value) == 0:  # of a batch transform: as much as there is
+        if int(value) == 0:  # in a batch transform: no bound
             return
         value = str(int(value) * known.factor)
     yield from (Given(option, value, given.source) for option in known.options)

@@ -1,7 +1,7 @@
-"""The environment variables of DJLServing's containers and of SageMaker, and what becomes of each.
+"""Declarations of the environment variables of SageMaker and of DJLServing's containers.
 
-Three kinds are declared elsewhere: `OPTION_*` and the short names of options (`HF_MODEL_ID`, ...) with the options,
-`SERVING_*` with the keys of config.properties (`server_keys.py`) and those of serving.properties.
+Other modules declare `OPTION_*` and short names of options such as `HF_MODEL_ID` (with the options), and `SERVING_*`
+(`server_keys.py` for config.properties, and the server keys of serving.properties).
 """
 
 from lmi_handlers.container.declarations import Declared, honoured, ignored, noted, refused
@@ -89,7 +89,7 @@ VARIABLES: tuple[Declared, ...] = (
     ignored("DJL_WORKER_ADDR_FORMAT", ONE_MACHINE),
     noted("NO_OMP_NUM_THREADS", "OMP_NUM_THREADS is left as it is"),
     noted("OPT_OUT_TRACKING", "nothing is tracked"),
-    # of other containers, seen on endpoints that moved from them
+    # variables of other containers, left over on endpoints that moved from them
     noted("MODEL_CACHE_ROOT", "SageMaker JumpStart sets it for other containers"),
     noted("ENDPOINT_SERVER_TIMEOUT", "SageMaker JumpStart sets it for other containers"),
     ignored("ENABLE_CUDA_GRAPHS", "option.enforce_eager=true turns CUDA graphs off", "true", "1"),

@@ -1,4 +1,4 @@
-"""What becomes of DJLServing's names, as a page that is made of the declarations."""
+"""Generation of docs/coming_from_djl.md from the declarations of keys, variables and routes."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -22,14 +22,14 @@ an error.
 
 
 class Reader(NamedTuple):
-    """A declaration of a key, and which of the backends has it; no name where all have."""
+    """The declaration of a key, and the backend that declares it; no name where all do."""
 
     key: DeclaredKey
     backend: str | None
 
 
 def document(plugins: Plugins) -> str:
-    """Return docs/coming_from_djl.md."""
+    """Return the text of docs/coming_from_djl.md."""
     return "\n".join([_HEADING, *_keys(plugins), *_variables(), *_routes(plugins), *_imports()])
 
 
@@ -78,7 +78,7 @@ def _imports() -> Iterator[str]:
 
 
 def what_becomes_of(key: str, readers: Mapping[str, list[Reader]]) -> str:
-    """Return a sentence or two; raises KeyError for a key that nobody reads and that has no reason."""
+    """Return the effect of a key in a sentence or two. Raise KeyError where it is neither read nor explained."""
     found = readers.get(key, [])
     if not found:
         return f"No effect: {KEYS_WITHOUT_EFFECT[key]}."
@@ -100,7 +100,7 @@ def _of_backends(text: str, names: Iterable[str]) -> str:
 
 
 def _readers(plugins: Plugins) -> dict[str, list[Reader]]:
-    """Every declaration of each key; one that all backends share counts once, and so does one of the server's."""
+    """Return the declarations of each key; one shared by all backends, or by the server, appears once."""
     readers: dict[str, list[Reader]] = {}
     for properties_type in (ServerProperties, RequestProperties):
         for key in declared(properties_type):

@@ -1,4 +1,4 @@
-"""DJLServing's names of keys and routes, as its pages of 0.27 and newer, its suite and its containers have them."""
+"""Keys and routes of DJLServing 0.27 and newer, from its documentation, test suite and containers."""
 
 _KEYS = """
 engine job_queue_size batch_size max_dynamic_batch_size max_batch_delay max_idle_time load_on_devices minWorkers
@@ -39,7 +39,7 @@ _AT_START = "models are named when the server starts: by the command line, the e
 _WORKFLOWS = "workflows of several models are not served"
 _NO_FIGURES = "the log has each request's figures with log_request_metric=true"
 
-# Those that are answered here, by methods and paths as the handlers declare them.
+# Routes that are answered here, in the form in which the handlers declare them.
 ANSWERED_ROUTES = (
     "GET /ping",
     "POST /invocations",
@@ -60,7 +60,7 @@ ANSWERED_ROUTES = (
     "POST /v2/models/{model}/infer",
 )
 
-# Those that answer 404 here, and why.
+# Routes that answer 404 here, with the reason.
 OTHER_ROUTES = {
     "GET /models": f"{_LATER}; GET /v1/models lists what is served, with its names",
     "POST /models": f"{_LATER}: {_AT_START}",

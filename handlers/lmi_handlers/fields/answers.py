@@ -1,4 +1,4 @@
-"""The fields of vLLM's chats and completions that add details of tokens to the answer."""
+"""Request fields of vLLM that add token details to an answer of OpenAI's form."""
 
 from typing import Self
 
@@ -10,12 +10,12 @@ from lmi_handlers.fields.sampling import CallFields
 
 
 class AnswerFields(CallFields):
-    """With the details of tokens that OpenAI's form of an answer has a place for, as vLLM's server writes them."""
+    """A request's fields, with those that ask for token ids and the prompt's log probabilities."""
 
     prompt_logprobs: int | None = Field(
         None,
         ge=ALL_TOKENS,
-        description="Answer with the prompt's log probabilities, and so many likeliest tokens in each token's place; "
+        description="Answer with the prompt's log probabilities, and this many likeliest tokens at each token; "
         "-1: all of the vocabulary. Not in a stream.",
     )
     return_token_ids: bool | None = Field(None, description="Answer with the token ids of the prompt and the choices.")
@@ -31,11 +31,11 @@ class AnswerFields(CallFields):
 
     @property
     def prompt_log_probs(self) -> int | None:
-        """What is asked for of the prompt; as in vLLM, a stream takes 0 and answers with nothing more."""
+        """The number of likeliest tokens for the prompt; None in a stream, where vLLM accepts only 0 and ignores it."""
         return None if self.stream else self.prompt_logprobs
 
     def refuse_unshown(self, *names: str) -> None:
-        """Raises InvalidPayload for each of the fields that asks for something."""
+        """Raise InvalidPayload where one of the named fields is set, as another form of answer has no place for it."""
         for name in names:
             value = getattr(self, name)
             if value not in (None, {}) and value is not False:

@@ -1,4 +1,4 @@
-"""The request fields that say what an answer must be: OpenAI's, vLLM's, and what vLLM called them before."""
+"""Request fields for structured output: `response_format`, `structured_outputs`, and vLLM's older `guided_*`."""
 
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -29,7 +29,7 @@ class JsonSchema(BaseModel):
     name: str | None = None
     description: str | None = None
     schema_: dict[str, Any] | None = Field(None, alias="schema")
-    strict: bool | None = Field(None, description="The answer is of the schema, whatever is given.")
+    strict: bool | None = Field(None, description="Ignored: the answer always follows the schema.")
 
 
 class ResponseFormat(BaseModel):
@@ -62,14 +62,14 @@ class ResponseFormat(BaseModel):
 
     @property
     def json_guide(self) -> dict[str, Any] | None:
-        """The JSON schema that the answer must be of."""
+        """The JSON schema that the answer must follow; None if the format asks for no JSON."""
         if self.type in ("text", "structural_tag"):
             return None
         return (self.json_schema and self.json_schema.schema_) or ANY_OBJECT
 
 
 class StructuredOutputs(BaseModel):
-    """vLLM's newer form of the guides."""
+    """The `structured_outputs` object of newer vLLM; at most one member may be set."""
 
     model_config = ConfigDict(extra="ignore", strict=True)
 
@@ -82,7 +82,7 @@ class StructuredOutputs(BaseModel):
 
 
 class Guide(NamedTuple):
-    """What an answer must be: LMI's parameter, its value, and the field that the client gave it in."""
+    """A constraint on the answer: LMI's parameter, its value, and the field of the request that it came in."""
 
     parameter: str
     value: Any
@@ -90,7 +90,7 @@ class Guide(NamedTuple):
 
 
 class GuideFields(TolerantPayload):
-    """At most one of them may be given."""
+    """The structured output fields, of which a request may set at most one."""
 
     response_format: ResponseFormat | None = Field(None, description="Text, any JSON object, or JSON of a schema.")
     structured_outputs: StructuredOutputs | None = Field(None, description="What the answer must be, as vLLM has it.")
@@ -101,9 +101,9 @@ class GuideFields(TolerantPayload):
     structural_tag: StructuralTag | None = Field(None, description="Follow it where one of its tags begins.")
 
     def guide(self, calls: dict[str, Any] | None = None, field: str = "tool_choice") -> Guide | None:
-        """Return the one that is given; `calls` is the JSON schema of calls that `field` asks for.
+        """Return the request's guide, if any. Raise InvalidPayload where there are two.
 
-        Raises InvalidPayload.
+        `calls` counts as one too: the JSON schema of the tool calls that `field` demands.
         """
         given = [guide for guide in (Guide("guided_json", calls, field), *self._guides()) if guide.value is not None]
         if len(given) > 1:

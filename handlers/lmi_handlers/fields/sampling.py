@@ -1,4 +1,4 @@
-"""The request fields that OpenAI's chats and completions share, and what vLLM adds to both."""
+"""Sampling and call fields that OpenAI's chats and completions share, with vLLM's additions."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
@@ -18,7 +18,7 @@ NAMES = {
     "ignore_eos": "ignore_eos_token",
     "truncate_prompt_tokens": "truncate",
 }
-# The values that ask for nothing: clients send them to every backend, also to one that has no such parameter.
+# Values without effect, dropped since clients send them to any backend, also one without the parameter.
 NEUTRAL = {
     "frequency_penalty": 0,
     "presence_penalty": 0,
@@ -49,7 +49,7 @@ Penalty = Annotated[float, Field(ge=-2, le=2)]
 
 
 class SamplingFields(GuideFields):
-    """Each is a generation parameter; what has no bound here has the backend's."""
+    """Fields that are generation parameters; the backend checks the bounds that are not declared here."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -78,7 +78,7 @@ class SamplingFields(GuideFields):
     include_stop_str_in_output: bool | None = Field(None, description="Keep the stop text in the answer.")
     skip_special_tokens: bool | None = Field(None, description="Leave special tokens out of the text. Default: true.")
     spaces_between_special_tokens: bool | None = Field(None, description="Blanks between them. Default: true.")
-    truncate_prompt_tokens: int | None = Field(None, description="Use only so many of the prompt's last tokens.")
+    truncate_prompt_tokens: int | None = Field(None, description="Keep only this many of the prompt's last tokens.")
     best_of: int | None = Field(
         None, ge=1, description="Sequences to generate, of which the n likeliest are the choices. Default: n."
     )
@@ -88,14 +88,17 @@ class SamplingFields(GuideFields):
     use_beam_search: bool | None = Field(None, description="Beam search, of `best_of` beams.")
 
     def translated(self, further: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
-        """LMI's parameters, and what the client calls each; `further` holds more fields. Raises InvalidPayload."""
+        """Return LMI's parameters, and the client's name of each. Raise InvalidPayload where one is given twice.
+
+        `further` holds the dialect's fields beside these.
+        """
         other = {*GuideFields.model_fields, "use_beam_search"}
         names = [name for name in SamplingFields.model_fields if name not in other]
         given = {name: getattr(self, name) for name in names} | dict(further)
         if isinstance(self.stop, str):
             given["stop"] = [self.stop]
         if self.seed is not None:
-            given["seed"] = self.seed % SEEDS  # OpenAI's may be negative
+            given["seed"] = self.seed % SEEDS  # OpenAI allows negative seeds
         if self.best_of == (self.n or 1):
             given["best_of"] = None
         asked = {name: value for name, value in given.items() if value is not None and value != NEUTRAL.get(name)}
@@ -104,7 +107,7 @@ class SamplingFields(GuideFields):
         if self.use_beam_search:
             self._search_beams(parameters, spellings)
         elif "best_of" in parameters:
-            parameters["n"] = self.n or 1  # or else all of them would be the answer
+            parameters["n"] = self.n or 1  # otherwise all sequences would be the answer
         return parameters, spellings
 
     def _search_beams(self, parameters: dict[str, Any], spellings: dict[str, str]) -> None:
@@ -121,7 +124,7 @@ class StreamOptions(BaseModel):
 
 
 class CallFields(SamplingFields):
-    """With the fields that are about the call and its answer."""
+    """The sampling fields, and those that concern the call and its answer."""
 
     model: str | None = Field(None, description="One of `GET /v1/models`; may be left out where there is only one.")
     stream: bool | None = Field(None, description="Answer with server-sent events, token by token.")
@@ -146,7 +149,7 @@ class CallFields(SamplingFields):
         if not self.logprob_token_ids:
             return self
         log_probs = getattr(self, "logprobs", None)
-        if log_probs is None or log_probs is False:  # 0 asks for them too
+        if log_probs is None or log_probs is False:  # 0 asks for log probabilities too
             raise ValueError("`logprob_token_ids` is only for `logprobs`")
         if self.use_beam_search:
             raise ValueError("`logprob_token_ids` and `use_beam_search` exclude each other")
@@ -179,7 +182,7 @@ class CallFields(SamplingFields):
     def parameters(
         self, model: ServedModel, further: Mapping[str, Any], guide: Guide | None
     ) -> tuple[dict[str, Any], dict[str, str]]:
-        """LMI's parameters for this model, and what the client calls each. Raises InvalidPayload."""
+        """Return LMI's parameters and the client's name of each. Raise InvalidPayload where fields contradict."""
         if self.truncate_prompt_tokens == AS_MANY_AS_FIT:
             further = {**further, "truncate_prompt_tokens": model.backend.max_length - 1}
         parameters, names = self.translated(further)

@@ -1,4 +1,4 @@
-"""What vLLM calls finish reasons and log probabilities, for the dialects that grew around it."""
+"""Finish reasons and log probabilities as vLLM writes them, for dialects derived from its API."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -22,17 +22,17 @@ FINISH_REASONS: dict[FinishReason | None, str] = {
 
 
 def logprobs(tokens: Sequence[Token]) -> list[dict[str, Any]]:
-    """For each token, itself and the likeliest in its place, by token id."""
+    """Return, for each token, the log probabilities of itself and of the likeliest tokens there, by token id."""
     return [_place(token) for token in tokens]
 
 
 def prompt_logprobs(tokens: Sequence[Token], count: int, tokenizer: Tokenizer) -> list[JsonObject | None]:
-    """A prompt's, as vLLM's server writes them: `count` likeliest in each token's place, after the token itself."""
+    """Return the prompt's log probabilities as vLLM's server does: each token, then the `count` likeliest there."""
     return [_prompt_place(token, None if count == ALL_TOKENS else count, tokenizer) for token in tokens]
 
 
 def _prompt_place(token: Token, count: int | None, tokenizer: Tokenizer) -> JsonObject | None:
-    if token.log_prob is None:  # nothing comes before the first
+    if token.log_prob is None:  # the first token has no context
         return None
     ranks = {top.id: rank for rank, top in enumerate(token.top_tokens or (), start=1)}
     likeliest = [top for top in (token.top_tokens or ())[:count] if top.id != token.id]
@@ -47,12 +47,12 @@ def _prompt_place(token: Token, count: int | None, tokenizer: Tokenizer) -> Json
 
 
 def _decoded(token: Token, tokenizer: Tokenizer) -> str:
-    """Special tokens too, which have no text in a prompt's."""
+    """Return the token's text, also of special tokens, whose `text` is empty."""
     return tokenizer.token_bytes(token.id).decode(errors="replace") if token.special else token.text
 
 
 def finite(log_prob: float | None) -> float | None:
-    """JSON has no number for a probability of 0; vLLM's server writes this one."""
+    """Return the log probability, at least -9999 as in vLLM, since JSON cannot hold minus infinity."""
     return log_prob if log_prob is None else max(log_prob, LEAST_LOG_PROB)
 
 

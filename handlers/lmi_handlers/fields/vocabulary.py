@@ -1,4 +1,4 @@
-"""From a dialect's names of parameters to LMI's."""
+"""Translation of a dialect's parameter names into LMI's."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,14 +6,14 @@ from typing import Any
 from lmi_core.errors import InvalidPayload
 
 SAMPLING = frozenset({"temperature", "top_k", "top_p", "min_p", "typical_p"})
-# TGI's parameters of sampling, with the values that change no probability.
+# TGI's sampling parameters, each with the value that has no effect.
 TGI_NEUTRAL = {"temperature": (1,), "top_k": (0, -1), "top_p": (1,), "typical_p": (1,)}
 
 
 def translate(given: Mapping[str, Any], names: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
-    """The parameters by LMI's names, and what the client called those that it calls otherwise.
+    """Return the parameters by LMI's names, and the client's name of each that was renamed.
 
-    Raises InvalidPayload when it names one of them twice.
+    Raise InvalidPayload where two names mean one parameter.
     """
     parameters: dict[str, Any] = {}
     spellings: dict[str, str] = {}
@@ -28,15 +28,15 @@ def translate(given: Mapping[str, Any], names: Mapping[str, str]) -> tuple[dict[
 
 
 def sample_if_asked(parameters: dict[str, Any]) -> None:
-    """Where `do_sample` is not given, a parameter of sampling means it."""
+    """Set `do_sample` where it is missing and a sampling parameter is given."""
     if SAMPLING & parameters.keys():
         parameters.setdefault("do_sample", True)
 
 
 def sample_as_tgi(parameters: dict[str, Any]) -> None:
-    """Set `do_sample` where a parameter of sampling has an effect, whatever the client's says, as TGI does.
+    """Set `do_sample`, overriding the client's as TGI does, where a sampling parameter has an effect.
 
-    Beam search, which TGI does not have, excludes sampling.
+    A beam search, which TGI does not have, never samples.
     """
     if parameters.get("num_beams", 1) == 1 and any(
         parameters.get(name, neutral[0]) not in neutral for name, neutral in TGI_NEUTRAL.items()
@@ -45,7 +45,7 @@ def sample_as_tgi(parameters: dict[str, Any]) -> None:
 
 
 def refuse_hidden_sequences(parameters: Mapping[str, Any], spellings: Mapping[str, str]) -> None:
-    """Raises InvalidPayload for a stream of sequences of which only the likeliest, known at its end, are wanted."""
+    """Raise InvalidPayload where a stream is to hold the best of several sequences, known only once all have ended."""
     wanted = parameters.get("n", 1)
     for name in ("best_of", "num_beams"):
         given = parameters.get(name, 1)

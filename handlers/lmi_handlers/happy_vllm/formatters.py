@@ -1,4 +1,4 @@
-"""happy_vllm's answers: an object of lists with an item for each sequence, or such an object in every line."""
+"""Output formatters of happy_vllm: an object of lists with an item per sequence, or a line with one for each step."""
 
 from typing import Any, ClassVar
 
@@ -16,7 +16,7 @@ class HappyVllmFormatter(OutputFormatter):
     content_type = "application/json"
 
     def __init__(self, count: int, prompt: bool, logprobs: bool, prompt_logprobs: bool) -> None:
-        self._count = count  # of sequences to answer with
+        self._count = count  # number of sequences in the answer
         self._prompt = prompt
         self._logprobs = logprobs
         self._prompt_logprobs = prompt_logprobs
@@ -31,7 +31,7 @@ class HappyVllmFormatter(OutputFormatter):
         return self._logprobs
 
     def answer(self, output: GenerationOutput) -> dict[str, Any]:
-        """All that is there so far."""
+        """Return the answer with everything generated so far."""
         sequences = output.best_sequences(self._count)
         answer: dict[str, Any] = {
             "responses": [sequence.text for sequence in sequences],
@@ -48,7 +48,7 @@ class HappyVllmFormatter(OutputFormatter):
 
 
 class HappyVllmStreamFormatter(HappyVllmFormatter):
-    """A line for each step, with the text so far."""
+    """JSON lines, one for each step, each with the whole text so far."""
 
     name: ClassVar[str] = "happy_vllm_stream"
     content_type = "application/jsonlines"

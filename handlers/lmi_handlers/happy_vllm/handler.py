@@ -1,4 +1,4 @@
-"""happy_vllm's generating endpoints, and the abort of a request."""
+"""The handler of happy_vllm's generating endpoints, and its route that aborts a request."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, ClassVar
@@ -22,7 +22,7 @@ from lmi_handlers.http.statuses import STATUSES
 from lmi_handlers.lmi.handler import TARGET_MODEL_HEADER
 
 INVALID_STATUS = 422
-ID_PREFIXES = ("chatcmpl-", "cmpl-")  # before the call's own id in the `id` of OpenAI's answers
+ID_PREFIXES = ("chatcmpl-", "cmpl-")  # of the `id` in OpenAI's answers, followed by the request's id
 
 
 class AbortPayload(TolerantPayload):
@@ -34,7 +34,7 @@ class AbortPayload(TolerantPayload):
 
 
 async def abort_request(call: Call, dispatcher: ServedModels) -> Answer:
-    """Ends a request of any dialect; it is answered with what it has generated and the finish reason `abort`."""
+    """Abort a request of any dialect, whose answer then ends with what was generated and the finish reason `abort`."""
     models = list(dispatcher.models.values())
     strict = any(model.options.strict_parameters for model in models)
     payload, ignored = take_known(call.json_object(), AbortPayload, strict)
@@ -49,7 +49,7 @@ async def abort_request(call: Call, dispatcher: ServedModels) -> Answer:
 
 
 def _meant(request_id: str) -> Iterator[str]:
-    """Yield the ids of calls that an id may mean: itself first, as clients choose ids of any form."""
+    """Yield the request ids that a client's id may mean: first itself, then without the prefix of OpenAI's answers."""
     yield request_id
     for prefix in ID_PREFIXES:
         if request_id.startswith(prefix):

@@ -1,4 +1,4 @@
-"""The request object of happy_vllm's generating endpoints."""
+"""The request of happy_vllm's generating endpoints."""
 
 from typing import Annotated, Any, Self
 
@@ -8,7 +8,7 @@ from lmi_core.errors import InvalidPayload
 from lmi_core.payloads.payload import shown
 from lmi_handlers.happy_vllm.sampling import SamplingKeywords
 
-END_OF_SEQUENCE = 1  # token
+END_OF_SEQUENCE = 1  # tokens
 SIMPLE_TYPES = ("string", "integer", "boolean", "number")
 ADA = "Describe Ada Lovelace. Your answer should be in form of a json with the keywords name, surname, age, occupation."
 OCCUPATION = (
@@ -77,7 +77,7 @@ class HappyVllmPayload(SamplingKeywords):
 
 
 def simple_schema(json_format: dict[str, Any]) -> dict[str, Any]:
-    """The JSON schema that a simple `json_format` is short for."""
+    """Return the JSON schema that a `json_format` of keys and type names stands for."""
     return {
         "type": "object",
         "properties": {key: _simple_type(key, value) for key, value in json_format.items()},

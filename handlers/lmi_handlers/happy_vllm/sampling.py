@@ -25,7 +25,7 @@ Texts = Annotated[list[str], BeforeValidator(_as_list, json_schema_input_type=st
 
 
 class SamplingKeywords(TolerantPayload):
-    """Their bounds are the backend's to check."""
+    """The sampling fields of happy_vllm's requests; the backend checks their bounds."""
 
     n: int = Field(1, description="Sequences to answer with.")
     best_of: int | None = Field(None, description="Sequences to generate, of which the n likeliest are the answer.")
@@ -37,7 +37,7 @@ class SamplingKeywords(TolerantPayload):
     min_p: float = Field(0.0, description="Leave out tokens less likely than this times the likeliest.")
     seed: int | None = Field(None, description="The same seed gives the same text; -1 is random.")
     presence_penalty: float = Field(0.0, description="Makes tokens less likely that were generated.")
-    frequency_penalty: float = Field(0.0, description="The same, each time that they were generated.")
+    frequency_penalty: float = Field(0.0, description="Makes tokens less likely each time that they were generated.")
     repetition_penalty: float = Field(1.0, description="Above 1 makes tokens seen before less likely.")
     logit_bias: dict[str, float] | None = Field(None, description="Token id to what is added to its logit.")
     stop: Texts | None = Field(None, description="A text that ends the generation, or several.")
@@ -48,15 +48,15 @@ class SamplingKeywords(TolerantPayload):
     use_beam_search: bool = Field(False, description="Beam search, of `best_of` beams.")
     length_penalty: float = Field(1.0, description="Beam search: above 0 favours longer sequences.")
     early_stopping: bool = Field(False, description="Beam search: stop once there are enough finished sequences.")
-    logprobs: int | None = Field(None, description="Answer with so many likeliest tokens in each token's place.")
-    prompt_logprobs: int | None = Field(None, description="The same for the prompt's tokens.")
+    logprobs: int | None = Field(None, description="Answer with this many likeliest tokens at each token.")
+    prompt_logprobs: int | None = Field(None, description="As `logprobs`, for the tokens of the prompt.")
     skip_special_tokens: bool = Field(True, description="Leave special tokens out of the text.")
     spaces_between_special_tokens: bool = Field(True, description="Put blanks between special tokens in the text.")
     detokenize: Literal[True] = Field(True, description="Answers are text.")
-    truncate_prompt_tokens: int | None = Field(None, description="Use only so many of the prompt's last tokens.")
+    truncate_prompt_tokens: int | None = Field(None, description="Keep only this many of the prompt's last tokens.")
 
     def translated(self) -> tuple[dict[str, Any], dict[str, str]]:
-        """The parameters by LMI's names, those that change nothing left out, and the client's names for them."""
+        """Return LMI's parameters, without those that have no effect, and the client's name of each."""
         keywords = set(SamplingKeywords.model_fields) - {"use_beam_search"}
         given = self.model_dump(include=keywords, exclude_defaults=True)
         parameters, names = translate({"max_tokens": self.max_tokens} | given, NAMES)

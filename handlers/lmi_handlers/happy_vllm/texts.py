@@ -1,4 +1,4 @@
-"""The requests to happy_vllm's tokenizer endpoints, and what is made of their texts."""
+"""Requests of happy_vllm's tokenizer endpoints, and the computation of their answers."""
 
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal, Self
@@ -22,7 +22,7 @@ class ToolPayload(TolerantPayload):
 
 
 class TokenizePayload(ToolPayload):
-    """One of `prompt` and `messages`."""
+    """A request to count and list tokens, of either `prompt` or `messages`."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"prompt": "This is a text example"}]})
 
@@ -42,7 +42,7 @@ class TokenizePayload(ToolPayload):
         return self
 
     def text(self, model: ServedModel) -> str:
-        """Raises InvalidPayload where the messages cannot be rendered."""
+        """Return the prompt, or the rendered messages. Raise InvalidPayload where these cannot be rendered."""
         if self.messages is None:
             return self.prompt or ""
         tokenizer = model.backend.tokenizer
@@ -85,7 +85,7 @@ class MetadataPayload(ToolPayload):
 
 
 def split(payload: SplitPayload, tokenizer: Tokenizer) -> list[str]:
-    """Chunks of at least so many tokens, each but the last up to the first separator after them."""
+    """Return chunks of at least `num_tokens_in_chunk` tokens, each but the last up to the next separator."""
     return list(_chunks(payload, tokenizer))
 
 
@@ -103,7 +103,7 @@ def _chunks(payload: SplitPayload, tokenizer: Tokenizer) -> Iterator[str]:
 
 
 def metadata(payload: MetadataPayload, model: ServedModel) -> dict[str, Any]:
-    """The number of tokens, and the part of the text that would be cut off."""
+    """Return the number of tokens, and the text beyond `max_length` that truncation would remove."""
     tokenizer = model.backend.tokenizer
     ids = tokenizer.encode(payload.text, add_special_tokens=False)
     longest = model.backend.max_length if payload.max_length is None else payload.max_length

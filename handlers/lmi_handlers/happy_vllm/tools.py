@@ -1,4 +1,4 @@
-"""happy_vllm's endpoints beside generation: what is served, and its tokenizer."""
+"""Routes of happy_vllm beside generation: information, health and tokenizer."""
 
 import asyncio
 from collections.abc import Iterator
@@ -64,7 +64,7 @@ async def decode(call: Call, dispatcher: ServedModels) -> Answer:
     with _asked(call, dispatcher, DecodePayload) as (payload, model, ignored):
         try:
             text = await asyncio.to_thread(model.backend.tokenizer.decode, payload.tokens)
-        except (IndexError, KeyError, OverflowError, TypeError):  # by the kind of tokenizer
+        except (IndexError, KeyError, OverflowError, TypeError):  # named after the kind of tokenizer
             raise InvalidPayload(f"`tokens` must be token ids of the model. Given: {shown(payload.tokens)}") from None
     return _json({"prompt": text}, ignored=ignored)
 
@@ -83,7 +83,10 @@ async def metadata_text(call: Call, dispatcher: ServedModels) -> Answer:
 def _asked(
     call: Call, dispatcher: ServedModels, payload_type: type[P]
 ) -> Iterator[tuple[P, ManagedModel, tuple[str, ...]]]:
-    """Admit a call: its payload, the model that it is for, and the names that were dropped. Raises InvalidPayload."""
+    """Admit a call and yield its payload, its model, and the names of ignored fields.
+
+    Raise InvalidPayload where a field is not valid.
+    """
     payload, ignored = take_known(call.json_object(), payload_type, strict=False)
     with generating_model(call, dispatcher, payload.model) as model:
         if ignored and model.options.strict_parameters:

@@ -1,4 +1,4 @@
-"""The adapters that a call names: in its body, or outside of it as LMI's clients do it."""
+"""The adapters that a call names, in its body or, as LMI's clients do, in headers and query."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -12,17 +12,17 @@ from lmi_core.payloads.tolerant_payload import seems_to_name_an_adapter
 from lmi_handlers.http.attributes import ATTRIBUTES_HEADER, named_attributes
 
 ADAPTER_HEADER = "X-Amzn-SageMaker-Adapter-Identifier"
-FIELD = "adapters"  # of a body
-KEY = "adapter"  # of the query, of the custom attributes, and of a model function's properties
+FIELD = "adapters"  # in a body
+KEY = "adapter"  # in the query, the custom attributes, and a model function's properties
 
-AdapterNames = tuple[str | None, ...]  # none, one for all prompts, or one for each; None is the model as it is
-Named = tuple[str, str]  # the place that names an adapter, and the name
+AdapterNames = tuple[str | None, ...]  # empty, one for all prompts, or one for each; None: the base model
+Named = tuple[str, str]  # where an adapter is named, and its name
 
 
 def take_adapters(call: Call) -> tuple[Call, AdapterNames]:
     """Return the call without its body's `adapters`, and the adapters that it names in any place.
 
-    Raise InvalidPayload where two places differ.
+    Raise InvalidPayload where two places name different ones.
     """
     elsewhere = _named_outside(call)
     call, in_body = _take_from_body(call)
@@ -32,23 +32,23 @@ def take_adapters(call: Call) -> tuple[Call, AdapterNames]:
 def with_adapter_attribute(call: Call) -> Call:
     """Return the call with the adapters that its headers name as one attribute, for a model function.
 
-    Where they name different ones it holds them all, with `;` between them, which no name in the attributes has.
+    Different names are joined by `;`, which no name in the attributes can contain.
     """
     names = dict.fromkeys(name for _, name in [*_in_header(call.headers), *_in_attributes(call.headers)])
     return replace(call, attributes={**call.attributes, KEY: ";".join(names)}) if names else call
 
 
 def _named_outside(call: Call) -> list[Named]:
-    """Return what is named outside of the body, in the order of precedence.
+    """Return the adapters named outside the body, in the order of precedence.
 
-    Raise InvalidPayload where the query seems to name an adapter in a way that is not taken.
+    Raise InvalidPayload where the query has a key that looks like a misspelt adapter name.
     """
     _check_query(call.query)
     return [*_in_header(call.headers), *_in_query(call.query), *_in_attributes(call.headers)]
 
 
 def _in_header(headers: Mapping[str, str]) -> list[Named]:
-    """Return what is named in the header for an adapter, which may come several times."""
+    """Return the adapters in the header of that purpose, which may be repeated."""
     values = (value for name, value in headers.items() if name.lower() == ADAPTER_HEADER.lower() and value)
     return [(f"the header {ADAPTER_HEADER}", value) for value in values]
 
@@ -74,7 +74,7 @@ def _take_from_body(call: Call) -> tuple[Call, AdapterNames]:
     try:
         payload = call.json()
     except InvalidPayload:
-        return call, ()  # for the dialect to complain of
+        return call, ()  # left for the dialect to report
     if not isinstance(payload, dict) or FIELD not in payload:
         return call, ()
     names = _names(payload[FIELD])
@@ -93,7 +93,7 @@ def _names(adapters: object) -> AdapterNames:
 
 
 def _agreed(in_body: AdapterNames, elsewhere: Iterable[Named]) -> AdapterNames:
-    """Return the body's adapters, or the one that is named elsewhere. Raise InvalidPayload where two places differ."""
+    """Return the body's adapters, or the one named elsewhere. Raise InvalidPayload where the two differ."""
     agreed, first = in_body, f"the body's `{FIELD}`"
     for place, name in elsewhere:
         if not agreed:
@@ -106,6 +106,6 @@ def _agreed(in_body: AdapterNames, elsewhere: Iterable[Named]) -> AdapterNames:
 
 
 def _plain(names: AdapterNames) -> str | list[str]:
-    """Return the names as a body has them, where "" is the model itself."""
+    """Return the names in the form of a body, with "" for the base model."""
     plain = [name or "" for name in names]
     return plain[0] if len(plain) == 1 else plain

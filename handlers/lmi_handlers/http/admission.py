@@ -1,4 +1,4 @@
-"""Models for the routes that ask about one without generating."""
+"""Admission of calls that use a model without generating, such as tokenizer routes."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,9 +11,9 @@ from lmi_handlers.lmi.handler import TARGET_MODEL_HEADER
 
 @contextmanager
 def generating_model(call: Call, dispatcher: ServedModels, name: str | None = None) -> Iterator[ManagedModel]:
-    """Admit a question about a model like a request: the model that the header or the name means.
+    """Admit a call like a generating one and yield its model, which `name` or a header names.
 
-    Raise ModelNotFound also for a model that its model function serves, which has no tokenizer here.
+    Raise ModelNotFound also for a model with a model function, as it has no tokenizer.
     """
     model = dispatcher.find(call.headers.get(TARGET_MODEL_HEADER) or name)
     with dispatcher.admit(model):

@@ -1,4 +1,4 @@
-"""One request's way from the bytes that came in to the bytes that go out."""
+"""The path of one request, from the received bytes to the sent ones."""
 
 import asyncio
 import logging
@@ -28,9 +28,9 @@ logger = logging.getLogger(__name__)
 
 
 async def answer(dispatcher: Dispatcher, handler: Handler, route: Route, request: web.Request) -> web.StreamResponse:
-    """Return the response to a request, sent. What goes wrong becomes the dialect's own error."""
+    """Answer a request and return the response, already sent. Failures are answered in the dialect's error format."""
     begun = time.perf_counter()
-    path = request.rel_url.raw_path  # as it came: what is decoded may hold line breaks
+    path = request.rel_url.raw_path  # still encoded, so that the log has no line breaks of a client
     exchange = Exchange(handler, route, request)
     try:
         if route.refuses_foreign_pages:
@@ -54,7 +54,7 @@ async def answer(dispatcher: Dispatcher, handler: Handler, route: Route, request
 
 
 async def _model_response(dispatcher: Dispatcher, exchange: Exchange) -> web.StreamResponse:
-    """Return the response of the model that the call is for; the numbers are those of docs/architecture.md."""
+    """Return the model's response; the numbers in the comments are the steps in docs/architecture.md."""
     model = exchange.model = await _asked_model(dispatcher, exchange)
     with dispatcher.admit(model):  # 1
         call = exchange.handler.receive(await exchange.call(model.server.max_request_size), model)
@@ -95,7 +95,7 @@ async def _asked_model(dispatcher: Dispatcher, exchange: Exchange) -> Model:
 
 
 def _customization(exchange: Exchange, model: Model, call: Call) -> tuple[Call, Customization]:
-    """Return the way through the model's own code, or its adapters', and the call without the adapters' names."""
+    """Return the call without its adapters' names, and the custom code of the model and those adapters."""
     call, adapters = take_adapters(exchange.handler.name_adapters(call, model))
     return call, model.customize(adapters, call.request_id)
 
@@ -103,14 +103,14 @@ def _customization(exchange: Exchange, model: Model, call: Call) -> tuple[Call, 
 async def _valid_requests(
     exchange: Exchange, model: Model, generation: Generation, customization: Customization
 ) -> list[ValidRequest]:
-    exchange.ignore(model, generation.ignored)  # before anything else can fail
+    exchange.ignore(model, generation.ignored)  # set first, so that error answers list them too
     generation = model.drop_unknown(generation)
     exchange.ignore(model, generation.ignored)
     return await model.validate(customization.adapted(generation.requests), exchange.request_id)
 
 
 async def _function_response(exchange: Exchange, function: ModelFunction, call: Call) -> web.StreamResponse:
-    """Return the model function's own answer, to which the request's contents are given by name."""
+    """Return the answer of the model function, called with the request's contents by name."""
     content = await named_content(call)
     async with aclosing(function.answer(with_adapter_attribute(call), content)) as replies:
         async for reply in replies:
@@ -138,11 +138,11 @@ async def _inference_response(
 
 @asynccontextmanager
 async def _within(seconds: float | None) -> AsyncIterator[None]:
-    """Raise GenerationTimeout in the body once the seconds are over, if there is a bound."""
+    """Raise GenerationTimeout where the body takes longer than `seconds`; None sets no limit."""
     try:
         async with asyncio.timeout(seconds) as deadline:
             yield
     except TimeoutError:
-        if not deadline.expired():  # the backend's own
+        if not deadline.expired():  # raised by the backend
             raise
         raise GenerationTimeout(f"the answer took longer than the request's `timeout` of {seconds} seconds") from None

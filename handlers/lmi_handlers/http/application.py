@@ -1,4 +1,4 @@
-"""The HTTP routes: those of the handlers, and health."""
+"""The aiohttp application, with the handlers' routes and `/ping`."""
 
 from functools import partial
 
@@ -18,7 +18,7 @@ DISPATCHER = web.AppKey("dispatcher", Dispatcher)
 
 
 def create_application(dispatcher: Dispatcher, handlers: Registry[Handler], host: str | None = None) -> web.Application:
-    """Return the application of a server that listens on the host, where it has one."""
+    """Return the application; `host` is the address that it listens on, None for a Unix socket."""
     application = web.Application()
     if host is not None:
         application[SERVER_HOST] = host

@@ -1,4 +1,4 @@
-"""One HTTP request, and what has been sent of its answer."""
+"""One HTTP request and its response."""
 
 import logging
 import secrets
@@ -26,13 +26,13 @@ REQUEST_ID_HEADER = "x-request-id"
 IGNORED_HEADER = "X-Lmi-Ignored-Parameters"
 LONGEST_REQUEST_ID = 128
 RETRY_AFTER_SECONDS = "1"
-FAILED = 400  # and statuses above
+FAILED = 400  # this status and those above are errors
 
 Writer = OutputFormatter | ResponseWriter
 
 
 class Exchange:
-    """Reads the call and writes the answer; `model` and `formatter` are set once they are known."""
+    """The state of one request: reads the call, writes the response; `model` and `formatter` are None until found."""
 
     def __init__(self, handler: Handler, route: Route, request: web.Request) -> None:
         self.handler = handler
@@ -43,14 +43,14 @@ class Exchange:
         self.request_id = _request_id(request)
         self.model: Model | None = None
         self.formatter: Writer | None = None
-        self._ignored: dict[str, str] = {}  # the header, once there is something to list
+        self._ignored: dict[str, str] = {}  # the header that lists ignored parameters
         self._call: Call | None = None
         self._response: web.Response | Stream | None = None
 
     async def call(self, limit: int) -> Call:
-        """Return the request, read the first time that it is asked for.
+        """Return the call; the body is read at the first use.
 
-        Raise PayloadTooLarge as soon as more than `limit` bytes of a body are announced or have come.
+        Raise PayloadTooLarge as soon as the body is announced, or found, to be longer than `limit` bytes.
         """
         if self._call is None:
             request = self.request
@@ -67,7 +67,7 @@ class Exchange:
         return self._call
 
     def ignore(self, model: Model, names: Collection[str]) -> None:
-        """List parameters that were dropped in a header of the answer, whatever that will be, and log each once."""
+        """List ignored parameters in a header of the response, whether it succeeds or fails, and log each once."""
         if names:
             parameters = model.backend.parameters_type
             model.ignored.report(names, lambda: names_of([*self.payloads, parameters]) | {"adapters"})
@@ -77,22 +77,22 @@ class Exchange:
         self._ignored = {IGNORED_HEADER: ignored_header(names)}
 
     def write(self, output: GenerationOutput, formatter: OutputFormatter) -> Coroutine[None, None, None]:
-        """Send what the formatter makes of a step. An answer that is whole at the first write has a Content-Length."""
+        """Format and send the newest step; an answer that is complete at its first write gets a Content-Length."""
         try:
             data = formatter.format(output)
         except LmiError:
             raise
-        except (Exception, SystemExit) as error:  # whatever a formatter of the user's raises
+        except (Exception, SystemExit) as error:  # a user's formatter may raise anything
             logger.exception("request %s: an output formatter raised", self.request_id)
             raise FormatterFailed(f"the output formatter raised {type(error).__name__}: {error}") from error
         return self._put(data, formatter, whole=output.finished)
 
     async def respond(self, response: Mapping[str, Tensor], writer: ResponseWriter) -> None:
-        """Send what the writer makes of a backend's response."""
+        """Encode and send one of a backend's responses."""
         await self._put(writer.write(response), writer, whole=not writer.streams)
 
     async def relay(self, reply: Head | Chunk) -> None:
-        """Send what the model function answers. A stream's errors are objects of its own content type."""
+        """Send a part of the model function's answer; errors in its stream have the stream's content type."""
         if isinstance(reply, Chunk):
             assert isinstance(self._response, Stream), "the head comes first"
             await self._response.send(self._frames(reply.data))
@@ -111,7 +111,7 @@ class Exchange:
         return self._response
 
     async def send(self, answer: Answer, headers: Mapping[str, str] | None = None) -> web.Response:
-        """Send a whole answer, with its Content-Length."""
+        """Send a complete answer with its Content-Length."""
         if answer.ignored:
             self._list(answer.ignored)
         response = web.Response(
@@ -125,7 +125,7 @@ class Exchange:
         return response
 
     async def fail(self, error: LmiError) -> web.StreamResponse:
-        """Send an HTTP status while nothing was sent; after that, the error in the dialect's stream, and its end."""
+        """Send an error status or, once a stream has begun, the error in the dialect's form and the stream's end."""
         message = " ".join(error.message.splitlines())
         logger.info("request %s failed: %s: %s", self.request_id, error.kind, message)
         if self._response is None:
@@ -151,12 +151,12 @@ class Exchange:
     def _last_words(self, formatter: Writer, error: LmiError) -> bytes | list[bytes]:
         try:
             return formatter.error(error)
-        except (Exception, SystemExit):  # a formatter of the user's that raises on errors too
+        except (Exception, SystemExit):  # a user's formatter may fail here too
             logger.exception("request %s: the formatter could not write the error", self.request_id)
             return b""
 
     def _frames(self, data: bytes | list[bytes]) -> list[bytes]:
-        """Return a frame for each event."""
+        """Return each event in the frame that the route requires."""
         frame = self.framing.frame
         return [frame(data)] if isinstance(data, bytes) else [frame(event) for event in data]
 
@@ -179,7 +179,7 @@ class Exchange:
                 body += chunk
                 if len(body) > limit:
                     raise too_large
-        except web.RequestPayloadError as error:  # compressed in a way that its headers do not say
+        except web.RequestPayloadError as error:  # not compressed as its headers say
             reason = " ".join(str(error).removeprefix("400, message:").split())
             raise InvalidPayload(f"the body cannot be read: {reason}") from error
         return bytes(body)
@@ -194,7 +194,7 @@ class Exchange:
         formatter = self.formatter if isinstance(self.formatter, OutputFormatter) else None
         try:
             return self.handler.error(error, self.model, formatter)
-        except (Exception, SystemExit):  # a formatter of the user's that raises on errors too
+        except (Exception, SystemExit):  # a user's formatter may fail here too
             logger.exception("request %s: the formatter could not write the error", self.request_id)
             return self.handler.error(error, self.model, None)
 
@@ -203,6 +203,6 @@ class Exchange:
 
 
 def _request_id(request: web.Request) -> str:
-    """Return the client's id, where it can be logged and sent as it is, or a new one."""
+    """Return the client's request id if it is printable ASCII, cut to its maximal length; otherwise a new one."""
     given = request.headers.get(REQUEST_ID_HEADER, "")[:LONGEST_REQUEST_ID]
     return given if given and given.isascii() and given.isprintable() else secrets.token_hex(16)

@@ -1,4 +1,4 @@
-"""A request's query and body as contents by name, which is how a model function gets them."""
+"""A request's query and body as contents by name, the form that model functions take."""
 
 import asyncio
 import warnings
@@ -13,10 +13,10 @@ from lmi_core.errors import InvalidPayload
 from lmi_core.handler import Call
 from lmi_core.script.function.protocol import Content
 
-DATA = "data"  # the body of a request that has no fields
+DATA = "data"  # the name of a body without fields
 FORM = "application/x-www-form-urlencoded"
 MULTIPART = "multipart/form-data"
-MAX_FIELDS = 1000  # reading one costs far more than its bytes
+MAX_FIELDS = 1000  # as each costs far more than its bytes
 PLAIN_ENCODINGS = ("7bit", "8bit", "binary")
 JSON_BEGINNINGS = (b"{", b"[", b'"')
 
@@ -24,7 +24,7 @@ JSON_BEGINNINGS = (b"{", b"[", b'"')
 async def named_content(call: Call) -> Content:
     """Return the query's fields, then those of a form or the parts of a multipart body; any other body is `data`.
 
-    A name may come several times. Raises InvalidPayload.
+    A name may be repeated. Raise InvalidPayload where the body cannot be parsed or has too many fields.
     """
     kind = call.headers.get("Content-Type", "").partition(";")[0].strip().lower()
     content: Content = [(_name(name), _bytes(value)) for name, value in call.query.items()]
@@ -35,13 +35,13 @@ async def named_content(call: Call) -> Content:
     else:
         content.append((DATA, call.body))
     _check_count(len(content))
-    return content or [(DATA, b"")]  # no content at all is the call in which a function loads its model
+    return content or [(DATA, b"")]  # an input without content means to a function that it loads its model
 
 
 def _form(body: bytes) -> str | None:
-    """Return the form in a body; None where there is none, as curl calls everything that it sends with -d a form.
+    """Return the form in a body; None where it is none, since `curl -d` declares any body a form.
 
-    A form's names and values are percent-encoded: it does not begin as JSON does, and it has no bytes but text.
+    A form is percent-encoded: it is valid UTF-8 and does not begin as JSON does.
     """
     if b"=" not in body or body.lstrip().startswith(JSON_BEGINNINGS):
         return None
@@ -66,7 +66,7 @@ async def _parts(call: Call) -> Content:
         while (part := await _next(reader)) is not None:
             _check_count(len(content) + 1)
             content.append((_part_name(part, len(content)), bytes(await part.read())))
-            await asyncio.sleep(0)  # many parts are to hold up nobody else's stream
+            await asyncio.sleep(0)  # so that a body of many parts does not delay other requests
     except (ValueError, AssertionError, BadHttpMessage, Warning) as error:
         reason = " ".join(str(getattr(error, "message", None) or error).split()) or type(error).__name__
         raise InvalidPayload(f"the {MULTIPART} body cannot be read: {reason}") from None
@@ -82,14 +82,14 @@ def _reader(call: Call) -> MultipartReader:
 
 
 async def _next(reader: MultipartReader) -> BodyPartReader | None:
-    with warnings.catch_warnings():  # nothing is waited for in it: the whole body is there
+    with warnings.catch_warnings():  # never waits, as the body is complete
         warnings.simplefilter("error", BadContentDispositionHeader)
         warnings.simplefilter("error", BadContentDispositionParam)
         part = await reader.next()
         if part is not None and not isinstance(part, BodyPartReader):
             raise ValueError("a part is a multipart message of its own; send its parts as they are")
         if part is not None:
-            _ = part.name  # reads the part's Content-Disposition
+            _ = part.name  # parses the part's Content-Disposition
         return part
 
 
@@ -117,5 +117,5 @@ def _bytes(value: str) -> bytes:
 
 
 def _name(name: str) -> str:
-    """Return the name as text that can be sent on; bytes that are no UTF-8 are replaced."""
+    """Return the name as valid Unicode; bytes that are not UTF-8 become U+FFFD."""
     return _bytes(name).decode(errors="replace")

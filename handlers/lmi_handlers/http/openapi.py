@@ -1,4 +1,4 @@
-"""The OpenAPI document of every route, and the page that shows it."""
+"""The OpenAPI document of all routes, and a page that displays it."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -26,7 +26,7 @@ SERVER_ROUTES = (
 RESPONSES = {"200": {"description": "The answer"}, "default": {"description": "An error, in the dialect's own form"}}
 PLAIN_TEXT = {"type": "string", "minLength": 1, "description": "The prompt."}
 PAGE = Path(__file__).with_name("docs.html")
-# The page has its script and its style in it, and asks nobody but this server.
+# The page is self-contained: it loads nothing from other servers.
 PAGE_POLICY = "default-src 'none'; connect-src 'self'; script-src 'unsafe-inline'; style-src 'unsafe-inline'"
 
 
@@ -51,7 +51,7 @@ async def page(request: web.Request) -> web.StreamResponse:
 
 
 def document(handlers: Registry[Handler], models: Iterable[str]) -> JsonObject:
-    """Return OpenAPI 3.1 of all handlers' routes; the models are examples of what paths may name."""
+    """Return the OpenAPI 3.1 document of all handlers' routes, with the models as examples in paths."""
     routes = list(_routes(handlers))
     payloads = dict.fromkeys(payload for _, route in routes for payload in route.payloads)
     references, definitions = _payload_schemas(tuple(payloads))
@@ -70,7 +70,7 @@ def document(handlers: Registry[Handler], models: Iterable[str]) -> JsonObject:
 def _routes(handlers: Registry[Handler]) -> Iterator[tuple[str, Route]]:
     for route in SERVER_ROUTES:
         yield "server", route
-    for handler in reversed(list(handlers)):  # those of others, which are registered first, come last
+    for handler in reversed(list(handlers)):  # plugins register first, and their routes come last
         for route in handler.routes:
             yield handler.name, route
 
@@ -98,7 +98,7 @@ def _path_parameter(name: str, models: list[str]) -> JsonObject:
     return {"name": name, "in": "path", "required": True, "schema": {"type": "string", "examples": examples}}
 
 
-@lru_cache(maxsize=4)  # they take longer than the rest of a server's start, and one process may start many
+@lru_cache(maxsize=4)  # costs more than the rest of a start, and a test process starts many servers
 def _payload_schemas(payloads: tuple[type[BaseModel], ...]) -> tuple[dict[Any, JsonObject], JsonObject]:
-    """Return a reference to the schema of each payload, and the definitions that they refer to."""
+    """Return a reference to the schema of each payload, and the definitions of those schemas."""
     return models_json_schema([(payload, "validation") for payload in payloads], ref_template=SCHEMA_REFERENCE)

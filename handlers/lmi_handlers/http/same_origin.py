@@ -1,9 +1,9 @@
-"""What keeps pages of other web sites from changing the server through the browser of somebody who can reach it.
+"""Protection against cross-site requests, sent by a foreign page through the browser of someone with access.
 
-A browser sends a page's POST to any address, this host's own ones too, without asking the server first. But it tells
-whose page that is (`Origin`, `Sec-Fetch-Site`) and by which name it found the server (`Host`), and no page can change
-these. What is no browser need not send the first two. A content type proves nothing: a page that names everything in
-the query needs no body, and `curl -d` sends the type that a form has.
+A browser sends a page's POST to any address, even of a local server, without asking the server first. But its headers
+tell the page's site (`Origin`, `Sec-Fetch-Site`) and the name used for the server (`Host`), and no page can change
+these. Other clients may omit the first two. The content type proves nothing: a page may put everything into the query
+and send no body, and `curl -d` declares a form.
 """
 
 from collections.abc import Collection, Iterable
@@ -18,17 +18,17 @@ from lmi_core.serving.hosts import ANY, Host, canonical_name, is_loopback
 DEFAULT_PORTS = {"http": 80, "https": 443}
 FOREIGN_PAGE = "this route is not for pages of other web sites"
 ALLOWED_HOSTS = "allowed_hosts in serving.properties names further hosts that are this server, such as a proxy"
-SERVER_HOST = web.AppKey("server_host", str)  # what the server was told to listen on
+SERVER_HOST = web.AppKey("server_host", str)  # the configured address to listen on
 
 
 def refuse_foreign_pages(request: web.Request, allowed: Collection[Host]) -> None:
-    """Raise Forbidden where a header tells of another site's page, or of a name that is not this server's.
+    """Raise Forbidden where a header shows another site's page, or a host name that is not this server's.
 
-    `allowed` are patterns of the names that the server has besides those that it knows of itself.
+    `allowed` holds patterns of further host names, from allowed_hosts.
     """
     own = OwnHosts(_known_hosts(request), allowed)
     headers = request.headers
-    named = headers.getall("Host", ())  # HTTP/1.0 needs none, and browsers always send it
+    named = headers.getall("Host", ())  # optional in HTTP/1.0, but browsers always send it
     if own.known is not None:
         _refuse_foreign_hosts(named, own)
     hosts = {_host(given) for given in named}
@@ -44,13 +44,13 @@ def refuse_foreign_pages(request: web.Request, allowed: Collection[Host]) -> Non
 
 
 class OwnHosts(NamedTuple):
-    """The hosts that this server is; `known` is None for a Unix socket, which no name leads to."""
+    """The host names of this server; `known` is None on a Unix socket, which has none."""
 
     known: tuple[Host, ...] | None
     allowed: Collection[Host]
 
     def include(self, host: Host) -> bool:
-        """Return whether the host is the server, where a pattern for any name does not count."""
+        """Return whether the host is this server, by its addresses or a pattern other than `*`."""
         is_known = any(
             host.port == each.port and (host.name == each.name or is_loopback(host.name)) for each in self.known or ()
         )
@@ -65,10 +65,10 @@ class OwnHosts(NamedTuple):
 
 
 def _known_hosts(request: web.Request) -> tuple[Host, ...] | None:
-    """Return the address that the request came in on, and the one that the server was told to listen on."""
+    """Return the address that received the request, and the configured one; None on a Unix socket."""
     address = request.get_extra_info("sockname")
     if address is None:
-        raise Forbidden("the client has left")  # and with it the address to compare with
+        raise Forbidden("the client has left")  # a closed connection has no address to compare with
     if isinstance(address, str | bytes):
         return None
     names = dict.fromkeys(map(canonical_name, (address[0], request.app.get(SERVER_HOST, address[0]))))
@@ -84,7 +84,7 @@ def _refuse_foreign_hosts(named: Iterable[str], own: OwnHosts) -> None:
 
 
 def _host(given: str, scheme: str = "http") -> Host | None:
-    """Return the host with the port that is meant where none is written; None for what is no host."""
+    """Return the parsed host, with the scheme's default port where it has none; None if it is no host."""
     try:
         name, port = Host.parse(given)
     except ValueError:
@@ -93,6 +93,6 @@ def _host(given: str, scheme: str = "http") -> Host | None:
 
 
 def _origin_host(given: str) -> Host | None:
-    """Return an origin's host; None also for `null`, which hides whose page it is, and for what is no web site's."""
+    """Return an origin's host; None for `null`, which hides the site, and for schemes other than HTTP's."""
     scheme, separator, host = given.lower().partition("://")
     return _host(host, scheme) if separator and scheme in DEFAULT_PORTS else None

@@ -1,4 +1,4 @@
-"""The server's life: listen, load, take requests, and a stop that lets those in flight finish."""
+"""The server's life cycle: listen, load the models, serve, and shut down once requests in flight have finished."""
 
 import asyncio
 import logging
@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 
 def brief(record: logging.LogRecord) -> bool:
-    """Cut short, as a log filter, what is logged of bytes that are no HTTP, which are their sender's fault."""
+    """Filter log records: reduce those about malformed HTTP, the client's fault, to one line at level INFO."""
     error = record.exc_info[1] if record.exc_info else None
     if isinstance(error, (HttpProcessingError, web.RequestPayloadError)):
         record.exc_info = None
@@ -31,17 +31,17 @@ def brief(record: logging.LogRecord) -> bool:
 
 
 class Server:
-    """Listens before the models are loaded, so that `/ping` can tell that they are not."""
+    """The HTTP server; it listens before the models are loaded, so that `/ping` can report that they are not."""
 
     def __init__(self, dispatcher: Dispatcher, handlers: Registry[Handler], host: str, port: int) -> None:
         self.dispatcher = dispatcher
         self.host = host
-        self.port = port  # the one that was taken, once `listen` returned, when 0 was asked for
+        self.port = port  # replaced by the port taken in `listen`, if 0
         http_logger = logging.getLogger("aiohttp.server")
         http_logger.addFilter(brief)
         self._runner = web.AppRunner(
             create_application(dispatcher, handlers, host),
-            handler_cancellation=True,  # a client that leaves cancels its request's task, which aborts its generation
+            handler_cancellation=True,  # a client that disconnects cancels its request, which aborts generation
             access_log=None,
             logger=http_logger,
             shutdown_timeout=1,
@@ -53,7 +53,7 @@ class Server:
         return f"http://{host}:{self.port}"
 
     async def listen(self) -> None:
-        """Take the address. Raise ConfigurationError when it cannot be had."""
+        """Start to listen. Raise ConfigurationError where the address is in use or not available."""
         await self._runner.setup()
         try:
             await web.TCPSite(self._runner, self.host, self.port).start()
@@ -73,7 +73,7 @@ class Server:
 async def serve(server: Server, drain_seconds: float, on_ready: Callable[[], None]) -> None:
     """Serve until SIGTERM or SIGINT; then let requests finish for `drain_seconds`, or until a second signal.
 
-    Raises BackendGivenUp.
+    Raise BackendGivenUp where an engine crashed more often than retry_threshold allows.
     """
     signals = Signals()
     try:
@@ -89,7 +89,7 @@ async def serve(server: Server, drain_seconds: float, on_ready: Callable[[], Non
 
 
 class Signals:
-    """The signals that ask the process to stop, one after the other."""
+    """SIGTERM and SIGINT, awaited one after the other."""
 
     def __init__(self) -> None:
         self._received: asyncio.Queue[signal.Signals] = asyncio.Queue()
@@ -100,7 +100,7 @@ class Signals:
         await self._received.get()
 
     async def interrupt(self, work: Coroutine[Any, Any, None]) -> bool:
-        """Do the work unless a signal comes first; return whether it was done."""
+        """Run the work, cancel it at a signal, and return whether it was completed."""
         task, stop = asyncio.create_task(work), asyncio.create_task(self.next())
         await asyncio.wait({task, stop}, return_when=asyncio.FIRST_COMPLETED)
         stop.cancel()

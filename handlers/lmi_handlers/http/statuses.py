@@ -1,4 +1,4 @@
-"""The HTTP statuses of what fails for reasons that are not the request's own; dialects add what they have otherwise."""
+"""Default HTTP statuses of errors that are not the request's fault; dialects override some."""
 
 STATUSES = {
     "forbidden": 403,
@@ -10,7 +10,7 @@ STATUSES = {
     "backend_unhealthy": 503,
     "generation_failed": 500,
     "generation_timeout": 504,
-    "aborted": 499,  # nobody's number but nginx's, and Triton's
-    "formatter_failed": 424,  # what raised is the model directory's own code
+    "aborted": 499,  # no standard status: nginx and Triton use it
+    "formatter_failed": 424,  # the model directory's own code raised
     "internal": 500,
 }

@@ -1,4 +1,4 @@
-"""An answer that is sent event by event."""
+"""A response sent event by event."""
 
 from collections.abc import Coroutine, Iterable
 
@@ -8,12 +8,12 @@ LAST_CHUNK = b"0\r\n\r\n"
 
 
 class Stream(web.StreamResponse):
-    """Each event is a chunk of its own, as clients take one for an event; those that come together are one write."""
+    """A streamed response with one HTTP chunk per event, as clients expect, and one write for events sent together."""
 
-    # aiohttp has no public way to either, but for its own answers: whole ones, and web sockets. A test holds the bytes.
+    # aiohttp sets both itself, for complete responses and web sockets, and has no public way to. A test holds the bytes.
     # https://github.com/aio-libs/aiohttp/blob/master/aiohttp/web_response.py
-    _send_headers_immediately = False  # but with the first event: one packet for the client to wake up for
-    _length_check = False  # the chunks are made here
+    _send_headers_immediately = False  # sent with the first event, in one packet
+    _length_check = False  # this class writes the chunks itself
 
     def __init__(self, status: int = 200, *, headers_first: bool = False) -> None:
         super().__init__(status=status)
@@ -32,7 +32,7 @@ class Stream(web.StreamResponse):
         return self.write(self._written(events))
 
     def end(self, events: Iterable[bytes] = ()) -> Coroutine[None, None, None]:
-        """Send the end of the answer, with the last events."""
+        """Send the last events, if any, and the end of the response."""
         return self.write_eof(self._written(events) + (LAST_CHUNK if self._in_chunks else b""))
 
     def _written(self, events: Iterable[bytes]) -> bytes:

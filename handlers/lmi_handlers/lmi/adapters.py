@@ -1,4 +1,4 @@
-"""Management of a model's adapters while it is served, as DJLServing has it."""
+"""DJLServing's routes that manage a model's adapters while it is served."""
 
 from collections.abc import Callable, Mapping
 from typing import Annotated, ClassVar, TypeVar
@@ -29,7 +29,7 @@ STATUSES = {
     "internal": 500,
 }
 
-MAX_NAME_LENGTH = 255  # as that of a folder, the name of an adapter that is there from the start
+MAX_NAME_LENGTH = 255  # bytes of a folder's name, as adapters loaded at the start are folders
 
 P = TypeVar("P", bound=BaseModel)
 
@@ -50,13 +50,13 @@ class AdapterSource(BaseModel):
         description="The adapter's folder on the server's host, absolute or in the model directory, or an s3:// URL."
     )
     preload: bool = Field(
-        default=True, description="With either value it is loaded before the answer, which tells what is wrong with it."
+        default=True, description="Ignored: the adapter is always loaded before the answer, which reports any failure."
     )
     pin: bool = Field(default=False, description="Only false: option.max_cpu_loras says how many stay in memory.")
 
     @property
     def further(self) -> dict[str, str]:
-        """Only a model's own script takes any."""
+        """No further fields: only a model's own script takes them."""
         return {}
 
     @field_validator("pin")
@@ -76,15 +76,15 @@ class NewAdapter(AdapterSource):
 
 
 class ScriptAdapterChange(BaseModel):
-    """What goes to the `update_adapter` of a model's own script, which knows best what is right."""
+    """The fields for a model's own `update_adapter`, which checks them itself."""
 
     model_config = ConfigDict(extra="allow")
 
-    src: str | None = None  # as before
+    src: str | None = None  # None: unchanged
 
     @property
     def further(self) -> dict[str, str]:
-        """The other fields as text: strings as they are, anything else as JSON."""
+        """Further fields as text: strings unchanged, other values as JSON."""
         given = self.model_extra or {}
         return {
             name: value if isinstance(value, str) else orjson.dumps(value).decode() for name, value in given.items()
@@ -92,7 +92,7 @@ class ScriptAdapterChange(BaseModel):
 
 
 class ScriptAdapter(ScriptAdapterChange):
-    """What goes to the `register_adapter` of a model's own script."""
+    """The fields for a model's own `register_adapter`."""
 
     name: Name
     src: str
@@ -133,7 +133,7 @@ async def remove_adapter(call: Call, dispatcher: ServedModels) -> Answer:
 
 
 def _managed_model(call: Call, dispatcher: ServedModels) -> ManagedModel:
-    """Return the model that the path names. Raise ModelNotFound, or Forbidden to other hosts than its own."""
+    """Return the model in the path. Raise ModelNotFound where it is unknown, Forbidden where the client is remote."""
     model = dispatcher.find(call.path_parameters["model"])
     if not model.server.open_management and not is_loopback(call.peer):
         raise Forbidden(
@@ -143,7 +143,7 @@ def _managed_model(call: Call, dispatcher: ServedModels) -> ManagedModel:
 
 
 def _fields(call: Call, payload_type: type[P]) -> P:
-    """Return the fields of the body and of the query string, of which the latter count. Raise InvalidPayload."""
+    """Return the fields of the body, overridden by the query's. Raise InvalidPayload where one is not valid."""
     body = call.json_object() if call.body else {}
     return check_payload(body | dict(call.query), payload_type)
 

@@ -1,4 +1,4 @@
-"""`lmi_chat`, `lmi_chat_jsonlines` and `lmi_chat_sse`: the answers of LMI's chat completions schema (v0.29)."""
+"""The output formatters of LMI's chat schema (v0.29): `lmi_chat`, `lmi_chat_jsonlines` and `lmi_chat_sse`."""
 
 from collections.abc import Callable, Iterable
 from typing import ClassVar
@@ -20,7 +20,7 @@ from lmi_handlers.chat.schema import (
 
 
 def written(tokens: Iterable[Token]) -> list[Token]:
-    """Return those that the text is made of: LMI has no place for a special token that is left out of it."""
+    """Return the tokens without special ones that the text leaves out, which LMI's schema leaves out too."""
     return [token for token in tokens if token.text or not token.special]
 
 
@@ -47,7 +47,7 @@ class LmiChatFormatter(WholeChatFormatter):
 
 
 class LmiChatJsonLinesFormatter(ChatSchemaFormatter):
-    """A line for each token; those of several choices carry their index."""
+    """JSON lines, one for each token, with the index of its choice."""
 
     name: ClassVar[str] = "lmi_chat_jsonlines"
     content_type = "application/jsonlines"
@@ -72,7 +72,7 @@ class LmiChatJsonLinesFormatter(ChatSchemaFormatter):
         return self.frame(self._response([choice]) | {"error": error.message})
 
     def frame(self, chunk: JsonObject) -> bytes:
-        """One chunk as it goes over the wire, with what ends it."""
+        """Return the encoded chunk with its terminator."""
         return orjson.dumps(chunk, option=orjson.OPT_APPEND_NEWLINE)
 
     def _lines(self, index: int, token: Token, reason: str | None) -> list[bytes]:
@@ -90,7 +90,7 @@ class LmiChatJsonLinesFormatter(ChatSchemaFormatter):
 
     def _line(self, index: int, delta: JsonObject, token: Token | None, reason: str | None) -> bytes:
         content = self.log_prob_content(written([token])) if token is not None and self.chat.log_probs else []
-        log_probs = [{"content": content}] if content else None  # in a list, as LMI's lines have it
+        log_probs = [{"content": content}] if content else None  # LMI's lines wrap it in a list
         choice = {"index": index, "delta": delta, "logprobs": log_probs, "finish_reason": reason}
         return self.frame(self._response([choice]))
 
@@ -99,7 +99,7 @@ class LmiChatJsonLinesFormatter(ChatSchemaFormatter):
 
 
 class LmiChatSseFormatter(LmiChatJsonLinesFormatter):
-    """The lines as server-sent events."""
+    """Server-sent events, one for each token, with the index of its choice."""
 
     name: ClassVar[str] = "lmi_chat_sse"
     content_type = "text/event-stream"

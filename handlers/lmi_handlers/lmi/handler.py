@@ -1,4 +1,4 @@
-"""The LMI dialect (LMI handlers Inference API Schema, v0.28), in its rolling-batch and its dynamic-batch form."""
+"""The handler of the LMI dialect (LMI handlers Inference API Schema, v0.28), for rolling and dynamic batches."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -29,7 +29,7 @@ TARGET_MODEL_HEADER = "X-Amzn-SageMaker-Target-Model"
 
 VALIDATION_STATUS = 424  # "If there is an issue with payload validation"
 LMI_STATUSES = STATUSES | {"adapter_not_found": VALIDATION_STATUS}
-TGI_NAMES = {"stop": "stop_sequences"}  # what TGI's clients send, those of `option.tgi_compat`
+TGI_NAMES = {"stop": "stop_sequences"}  # names in TGI's requests, for `option.tgi_compat`
 BEFORE_DISPATCH = ("payload_too_large", "model_not_found", "model_not_ready", "overloaded")
 
 Prompt = Annotated[str, Field(min_length=1)]
@@ -91,7 +91,7 @@ class LmiHandler(Handler):
         return name if isinstance(name, str) else None
 
     def receive(self, call: Call, model: ServedModel) -> Call:
-        """Return the call as it is. Raise ModelNotFound where another version than the model's is asked for."""
+        """Return the call unchanged. Raise ModelNotFound where it names a version that the model does not have."""
         version, served = call.path_parameters.get("version"), model.version
         if served is not None and version not in (served, None):
             raise ModelNotFound(f"model `{model.name}` is served in version {served} only. Given: {version}")
@@ -102,7 +102,7 @@ class LmiHandler(Handler):
 
     def parse(self, call: Call, model: ServedModel) -> Generation:
         payload = _payload(call)
-        if "messages" in payload:  # whose `model` LMI's schema leaves to the client
+        if "messages" in payload:  # LMI's schema allows any `model` there
             return _chat(payload, call, model)
         if payload.get("model") not in (None, *model.names):
             known = " or ".join(model.names)
@@ -126,7 +126,7 @@ class LmiHandler(Handler):
 
 
 def _payload(call: Call) -> dict[str, Any]:
-    """Return the body's object; a body of plain text is the prompt. Raise InvalidPayload."""
+    """Return the body's JSON object, or plain text as a prompt. Raise InvalidPayload where the body is neither."""
     if is_plain_text(call.headers):
         return {"inputs": read_plain_text(call.body, call.headers)}
     return call.json_object()
@@ -157,7 +157,7 @@ def _dynamic(body: Mapping[str, Any], model: ServedModel) -> Generation:
 def _request(prompt: str, payload: Payload, model: ServedModel) -> GenerationRequest:
     given = dict(payload.parameters or {})
     grammar = given.pop("grammar", None)
-    is_flag = isinstance(given.get("stop"), bool)  # TensorRT-LLM's parameter
+    is_flag = isinstance(given.get("stop"), bool)  # a parameter of TensorRT-LLM
     parameters, names = translate(given, {} if is_flag else TGI_NAMES)
     if grammar is not None:
         use_grammar(check_payload({"grammar": grammar}, _Grammar).grammar, parameters, names)

@@ -1,4 +1,4 @@
-"""A request that an input formatter built, in LMI's schema, which its own routes read."""
+"""Conversion of a request that an input formatter built into LMI's schema."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from lmi_core.script.formatters.request_io import RequestInput
 
 
 def request_payload(request: RequestInput) -> dict[str, Any]:
-    """Return the body in LMI's schema that asks for what the object holds."""
+    """Return the request body in LMI's schema for the object."""
     parameters = dict(request.parameters)
     payload: dict[str, Any] = {"inputs": getattr(request, "input_text", None)}
     if "stream" in parameters:

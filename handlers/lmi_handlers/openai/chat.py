@@ -30,7 +30,7 @@ class OpenAiChatHandler(OpenAiHandler):
 
 
 def _form(call: Call, model: ServedModel, stream: bool) -> ChatForm:
-    """OpenAI's form, unless the client or `option.output_formatter` asks for another."""
+    """Return OpenAI's form, unless the client or `option.output_formatter` asks for another."""
     if JSON_LINES in call.headers.get("Accept", ""):
         return ChatForm(LmiChatJsonLinesFormatter)
     chosen = model.chat_formatters

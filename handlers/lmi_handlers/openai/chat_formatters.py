@@ -1,4 +1,4 @@
-"""`openai_chat` and `openai_chat_stream`: the answers of OpenAI's chat completions."""
+"""The output formatters `openai_chat` and `openai_chat_stream`, for OpenAI's chat completions."""
 
 from typing import ClassVar
 
@@ -19,12 +19,12 @@ from lmi_handlers.openai.schema import FINISH_REASONS, ChunkEvents, error_events
 
 
 def finish_reason(reason: FinishReason | None, call_reason: str | None) -> str | None:
-    """Return the reason of an answer; `call_reason` is that of a call in it which ended by itself."""
+    """Return OpenAI's finish reason; `call_reason` replaces `stop` for a choice with a tool call."""
     return call_reason if call_reason and reason in ("eos_token", "stop_sequence") else FINISH_REASONS[reason]
 
 
 def prompt_members(formatter: ChatSchemaFormatter, output: GenerationOutput) -> JsonObject:
-    """What an answer tells of its prompt, by vLLM's names, where the client asks for it."""
+    """Return vLLM's members about the prompt that the client asked for."""
     members: JsonObject = {}
     prefill = output.prefill[output.prompt_index]
     if formatter.chat.prompt_log_probs is not None and prefill is not None:
@@ -66,7 +66,7 @@ class OpenAiChatFormatter(WholeChatFormatter):
 
 
 class OpenAiChatStreamFormatter(ChatSchemaFormatter):
-    """Server-sent events: the role, what each token brings, the finish reason, for each choice; then `[DONE]`."""
+    """Server-sent events: for each choice its role, a delta per token and the finish reason; then `[DONE]`."""
 
     name: ClassVar[str] = "openai_chat_stream"
     content_type = "text/event-stream"
@@ -103,7 +103,7 @@ class OpenAiChatStreamFormatter(ChatSchemaFormatter):
         return [begun, self._chunk(index, {"content": self.chat.echo}, None)] if self.chat.echo else [begun]
 
     def _brought(self, index: int, token: Token, *, last: bool) -> list[bytes]:
-        """What a token changes, the first time with its details."""
+        """Return the events of a token's deltas, of which the first has the token's details."""
         deltas = self._streams[index].deltas(token, last)
         shown = None if token is NO_TOKEN else token
         if shown and not deltas and (self.chat.log_probs or self.chat.token_ids):
@@ -111,7 +111,7 @@ class OpenAiChatStreamFormatter(ChatSchemaFormatter):
         return [self._chunk(index, delta, None if place else shown) for place, delta in enumerate(deltas)]
 
     def _chunk(self, index: int, delta: JsonObject, token: Token | None, reason: str | None = None) -> bytes:
-        """With the details of a token that the client asks for."""
+        """Return the event of one delta, with the details of `token` that the client asked for."""
         log_probs = None
         if token and self.chat.log_probs:
             log_probs = {"content": self.log_prob_content([with_itself(token)]), "refusal": None}

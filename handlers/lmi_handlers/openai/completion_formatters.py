@@ -1,4 +1,4 @@
-"""`openai_completions` and `openai_completions_stream`: the answers of OpenAI's completions."""
+"""The output formatters `openai_completions` and `openai_completions_stream`, for OpenAI's completions."""
 
 import time
 from collections.abc import Sequence
@@ -19,24 +19,24 @@ from lmi_handlers.openai.schema import FINISH_REASONS, ChunkEvents, error_events
 
 @dataclass(frozen=True, slots=True)
 class CompletionAnswer:
-    """What the handler of a completion tells the formatter of its answer."""
+    """What an output formatter needs to know of the request that it answers."""
 
     response_id: str
     model: str
     tokenizer: Tokenizer
-    count: int  # of choices for each prompt
+    count: int  # choices for each prompt
     echo: bool = False
-    generated: bool = True  # whether the answer holds what was generated, or only the prompt
-    log_probs: int | None = None  # None: none at all; else how many of the likeliest
-    include_usage: bool = False  # at the end of a stream
-    continuous_usage: bool = False  # and in each of its chunks
-    token_ids_as_text: bool = False  # in log probabilities
-    token_ids: bool = False  # of the prompt and of each choice
-    prompt_log_probs: int | None = None  # None: none at all; otherwise how many of the likeliest
+    generated: bool = True  # False: the answer holds only the echoed prompt
+    log_probs: int | None = None  # number of likeliest tokens; None: no log probabilities
+    include_usage: bool = False  # in the last chunk of a stream
+    continuous_usage: bool = False  # in each chunk too
+    token_ids_as_text: bool = False  # in the log probabilities
+    token_ids: bool = False  # of the prompt and the choices
+    prompt_log_probs: int | None = None  # number of likeliest tokens; None: no log probabilities
 
 
 class CompletionsFormatter(OutputFormatter):
-    """Writes the choices of each prompt in turn."""
+    """The base of both formatters: usage, finish reasons and log probabilities."""
 
     def __init__(self, answer: CompletionAnswer) -> None:
         self.asked = answer
@@ -60,13 +60,13 @@ class CompletionsFormatter(OutputFormatter):
         return FINISH_REASONS[reason if self.asked.generated or reason is None else "length"]
 
     def prefill(self, output: GenerationOutput, prompt_index: int) -> list[Token]:
-        """The prompt's tokens, where they are part of the answer's log probabilities."""
+        """Return the prompt's tokens if an echo puts them into the log probabilities; otherwise none."""
         return output.prefill[prompt_index] or [] if self.asked.echo else []
 
     def log_prob_lists(
         self, tokens: Sequence[Token], offset: int, prompt: str = "", prefill: Sequence[Token] = ()
     ) -> JsonObject | None:
-        """Parallel lists; `offset` is where in the text the prompt, in an echo, and then the tokens begin."""
+        """Return the lists of `logprobs`; `offset` is the length of the choice's text before `prompt` and `tokens`."""
         if self.asked.log_probs is None:
             return None
         offsets = self._prompt_offsets(prompt, prefill)
@@ -83,7 +83,7 @@ class CompletionsFormatter(OutputFormatter):
         }
 
     def _prompt_offsets(self, prompt: str, prefill: Sequence[Token]) -> list[int]:
-        """Special tokens have a place in the text where the client wrote them, and none where the tokenizer did."""
+        """Return where each token of the prompt begins; special tokens added by the tokenizer have no length."""
         offsets: list[int] = []
         offset = 0
         for token in prefill:
@@ -94,7 +94,7 @@ class CompletionsFormatter(OutputFormatter):
         return offsets
 
     def _likeliest(self, token: Token) -> dict[str, float | None] | None:
-        """With the token itself, likely or not; nothing is known of a prompt's first token."""
+        """Return the likeliest tokens and the token itself; None for a prompt's first token, which has no context."""
         if token.log_prob is None:
             return None
         likeliest = (token.top_tokens or [])[: self.asked.log_probs]
@@ -138,7 +138,7 @@ class OpenAiCompletionsFormatter(CompletionsFormatter):
         return choice | self._details(output, prompt_index, tokens)
 
     def _details(self, output: GenerationOutput, prompt_index: int, tokens: Sequence[Token]) -> JsonObject:
-        """What the client asks for beyond OpenAI's form, by vLLM's names."""
+        """Return vLLM's members of a choice that the client asked for."""
         details: JsonObject = {}
         known = output.prefill[prompt_index]
         if self.asked.prompt_log_probs is not None and known is not None:
@@ -150,24 +150,24 @@ class OpenAiCompletionsFormatter(CompletionsFormatter):
 
 
 class Part(NamedTuple):
-    """What one event of a stream tells of a choice."""
+    """The piece of a choice that one event of a stream holds."""
 
     text: str
-    tokens: list[Token]  # generated
-    prompt: str = ""  # that the text begins with, in an echo
-    prefill: Sequence[Token] = ()  # and its tokens
+    tokens: list[Token]  # generated ones
+    prompt: str = ""  # the echoed prompt that `text` begins with
+    prefill: Sequence[Token] = ()  # the tokens of `prompt`
 
 
 class OpenAiCompletionsStreamFormatter(CompletionsFormatter):
-    """Server-sent events: one for each step, then `[DONE]`."""
+    """Server-sent events: one for each generated token, then `[DONE]`."""
 
     name: ClassVar[str] = "openai_completions_stream"
     content_type = "text/event-stream"
 
     def __init__(self, answer: CompletionAnswer) -> None:
         super().__init__(answer)
-        self._lengths: dict[int, int] = {}  # of each choice's text so far
-        self._begun: set[int] = set()  # the choices whose prompt's token ids were told
+        self._lengths: dict[int, int] = {}  # of the text so far, by choice
+        self._begun: set[int] = set()  # choices whose prompt's token ids were sent
         self._events = ChunkEvents(self.head, self.asked.include_usage)
 
     def format(self, output: GenerationOutput) -> list[bytes]:
@@ -192,7 +192,7 @@ class OpenAiCompletionsStreamFormatter(CompletionsFormatter):
         return error_events(error)
 
     def _event(self, index: int, part: Part, reason: str | None, prompt_ids: list[int]) -> bytes:
-        """b"" where there is nothing to tell."""
+        """Return the event of a piece; b"" for one without text, token or finish reason to send."""
         length = self._lengths.get(index, 0)
         self._lengths[index] = length + len(part.text)
         told = part.tokens or part.prefill

@@ -1,4 +1,4 @@
-"""OpenAI's completions, and the list of models."""
+"""The handler of OpenAI's completions and of the list of models."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -26,13 +26,13 @@ from lmi_handlers.openai.models import list_models, show_model
 from lmi_handlers.openai.tolerance import take_fields
 
 DEFAULT_MAX_TOKENS = 16
-MOST_CHOICES = 1024  # of all prompts of a call together
+MOST_CHOICES = 1024  # of all prompts of a request together
 
 logger = logging.getLogger(__name__)
 
 
 def _as_prompts(given: object) -> object:
-    """A text, texts, token ids or lists of them, as a list with an item for each prompt."""
+    """Return a list with one item for each prompt, given as one or several texts or lists of token ids."""
     if isinstance(given, str) or (isinstance(given, list) and given and _are_token_ids(given)):
         return [given]
     if isinstance(given, list) and given and all(isinstance(one, str) or _are_token_ids(one) for one in given):
@@ -51,7 +51,7 @@ Prompts = Annotated[
 
 
 class CompletionRequest(PassedFields):
-    """A completion request of OpenAI's, with the parameters that vLLM and LMI add."""
+    """An OpenAI completion request, with the parameters that vLLM and LMI add."""
 
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"prompt": "Deep Learning is", "max_tokens": 64, "temperature": 0}]}
@@ -63,7 +63,7 @@ class CompletionRequest(PassedFields):
     )
     echo: bool | None = Field(None, description="Put the prompt before the text, and before the log probabilities.")
     logprobs: int | None = Field(
-        None, ge=0, le=20, description="Answer with each token's log probability, and so many likeliest in its place."
+        None, ge=0, le=20, description="Answer with each token's log probability, and this many likeliest tokens there."
     )
     suffix: str | None = Field(
         None, description="What comes after the text that is generated, for models that fill in the middle of a text."
@@ -143,13 +143,13 @@ def _num_top_tokens(payload: CompletionRequest) -> int | None:
 
 
 def _num_prompt_top_tokens(payload: CompletionRequest) -> int | None:
-    """Enough for the prompt's place in the echo, and for its own."""
+    """Return how many likeliest tokens the prompt needs, for the echo and for `prompt_logprobs` together."""
     asked = payload.prompt_log_probs
     return asked if asked == ALL_TOKENS else max(payload.logprobs or 0, asked or 0) or asked
 
 
 def _in_lmi_form(payload: CompletionRequest, model: ServedModel, formatter: str) -> Generation:
-    """The LMI inference schema's answer, which has no place for several prompts but in dynamic batches."""
+    """Return a generation answered in LMI's schema, which holds several prompts only with dynamic batching."""
     if len(payload.prompt) > 1 and not model.options.dynamic_batching:
         raise InvalidPayload("`prompt` must be a single one for an answer in the LMI schema")
     payload.refuse_unshown("return_token_ids", *TRANSFERS)
@@ -164,7 +164,7 @@ def _in_lmi_form(payload: CompletionRequest, model: ServedModel, formatter: str)
 def _requests(payload: CompletionRequest, model: ServedModel, further: dict[str, Any]) -> tuple[GenerationRequest, ...]:
     parameters, names = payload.parameters(model, further, payload.guide())
     if payload.max_tokens == 0:
-        parameters["max_new_tokens"] = 1  # backends generate; what they do is left out of the answer
+        parameters["max_new_tokens"] = 1  # backends generate at least one, which the answer leaves out
     fits_context = "max_new_tokens" not in parameters
     parameters.setdefault("max_new_tokens", DEFAULT_MAX_TOKENS)
     names |= {"inputs": "prompt", "return_full_text": "echo"}
@@ -193,7 +193,7 @@ def _around_middles(
     model: ServedModel,
     parameters: dict[str, Any],
 ) -> list[str | list[int]]:
-    """Return prompts for what is between each prefix and the suffix, and have its end stop the generation."""
+    """Return fill-in-the-middle prompts, and add the tokens that end a middle to `stop_token_ids` in `parameters`."""
     prompts: list[str | list[int]] = []
     stop_token_ids: list[int] = list(parameters.get("stop_token_ids") or ())
     for prefix in prefixes:

@@ -1,4 +1,4 @@
-"""What OpenAI's dialects have in common: whose model a call is for, and errors."""
+"""The base of OpenAI's handlers: which model a request names, and the form of errors."""
 
 import re
 from collections.abc import Mapping
@@ -15,11 +15,11 @@ from lmi_handlers.http.statuses import STATUSES
 from lmi_handlers.lmi.handler import TARGET_MODEL_HEADER
 
 INVALID_STATUS = 400
-FIELD = re.compile(r"`([\w.]+)`")  # that a message of ours begins with
-# What clients of TGI send in place of a name, as TGI serves one model and does not look: huggingface_hub's, and the
-# examples in TGI's documents for OpenAI's client.
+FIELD = re.compile(r"`([\w.]+)`")  # at the start of an error message
+# Placeholders that clients of TGI send, as TGI serves one model and ignores the name: huggingface_hub's, and the one
+# in TGI's examples for OpenAI's client.
 NO_NAME = frozenset({"dummy", "tgi"})
-JSON_LINES = "application/jsonlines"  # in `Accept`: the LMI schemas' streams are wanted
+JSON_LINES = "application/jsonlines"  # in `Accept`: asks for a stream in LMI's schemas
 
 
 class OpenAiHandler(Handler):
@@ -31,7 +31,7 @@ class OpenAiHandler(Handler):
         return name if isinstance(name, str) else None
 
     def name_adapters(self, call: Call, model: ServedModel) -> Call:
-        """Take an adapter's name as `model` for the model with that adapter, as vLLM does."""
+        """Take an adapter's name in `model` for the model with that adapter, as vLLM does."""
         if not (adapters := model.adapters.folders):
             return call
         payload = call.json_object()
@@ -58,7 +58,7 @@ class OpenAiHandler(Handler):
 
 
 def check_model(name: str | None, call: Call, model: ServedModel) -> None:
-    """The only model takes calls without a name, but none for another. Raises ModelNotFound."""
+    """Raise ModelNotFound where `name` is not one of the model's, unless a header chose the model."""
     if name not in (None, *NO_NAME, *model.names) and TARGET_MODEL_HEADER not in call.headers:
         hint = did_you_mean(str(name), model.names)
         raise ModelNotFound(f"model `{name}` is not served.{hint} Served: {', '.join(model.names)}")

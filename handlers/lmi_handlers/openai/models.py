@@ -1,4 +1,4 @@
-"""OpenAI's list of models: those that are served here."""
+"""OpenAI's routes that list the served models."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ async def list_models(call: Call, dispatcher: ServedModels) -> Answer:
 
 
 async def show_model(call: Call, dispatcher: ServedModels) -> Answer:
-    """Raises ModelNotFound."""
+    """Answer with the model that the path names. Raise ModelNotFound where it is not served."""
     name = call.path_parameters["model"]
     return _answer(_described(dispatcher.find(name), name))
 

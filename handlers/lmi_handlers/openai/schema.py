@@ -1,4 +1,4 @@
-"""What all answers of the OpenAI dialects have in common."""
+"""Events, finish reasons and error objects that the answers of OpenAI's dialects share."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -21,28 +21,28 @@ DONE = b"data: [DONE]\n\n"
 
 
 def event(content: object) -> bytes:
-    """A server-sent event."""
+    """Return the content as a server-sent event of JSON."""
     return b"data: " + orjson.dumps(content) + b"\n\n"
 
 
 class ChunkEvents:
-    """A stream's events, each a chunk with one choice. What is the same in all of them is written once."""
+    """The events of one stream, each a chunk with one choice; the parts that all share are encoded once."""
 
     def __init__(self, head: Mapping[str, object], include_usage: bool) -> None:
         self._head = head
-        self._include_usage = include_usage  # at the end, and so a null in each chunk before
+        self._include_usage = include_usage  # in the last chunk; the others hold null
         self._before = b"data: " + orjson.dumps({**head, "choices": []}).removesuffix(b"]}")
         self._after = b'],"usage":null}\n\n' if include_usage else b"]}\n\n"
 
     def count(self, usage: object) -> None:
-        """Have the chunks that follow tell this usage."""
+        """Put this usage into the chunks that follow."""
         self._after = b'],"usage":' + orjson.dumps(usage) + b"}\n\n"
 
     def choice(self, choice: object) -> bytes:
         return self._before + orjson.dumps(choice) + self._after
 
     def first(self, choice: object, members: Mapping[str, object]) -> bytes:
-        """A chunk that tells more than those that follow."""
+        """Return the event of a choice with further members beside it."""
         if not members:
             return self.choice(choice)
         return (
@@ -56,7 +56,7 @@ class ChunkEvents:
 
 
 def with_itself(token: Token) -> Token:
-    """Return the token with itself among the likeliest in its place, as the last and so the least likely of them."""
+    """Return the token with itself at the end of its `top_tokens`, where it is not among them."""
     likeliest = token.top_tokens
     if not likeliest or any(top.id == token.id for top in likeliest):
         return token
@@ -64,10 +64,10 @@ def with_itself(token: Token) -> Token:
 
 
 def error_object(error: LmiError) -> dict[str, Any]:
-    """An error after generation began, which is the server's own."""
+    """Return the error object for a failure after generation began, which is the server's fault."""
     return {"error": {"message": error.message, "type": "server_error", "param": None, "code": error.kind}}
 
 
 def error_events(error: LmiError) -> list[bytes]:
-    """The end of a stream that failed."""
+    """Return the last events of a stream that failed: the error, and `[DONE]`."""
     return [event(error_object(error)), DONE]

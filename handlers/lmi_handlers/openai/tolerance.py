@@ -1,4 +1,4 @@
-"""The fields of OpenAI's and vLLM's requests that are not read here: which may be given nevertheless, and why not."""
+"""Fields of OpenAI's and vLLM's requests that have no effect here: which are accepted, and which refused and why."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -14,13 +14,13 @@ M = TypeVar("M", bound=BaseModel)
 
 
 class Refused(NamedTuple):
-    """A field that would change the answer; `neutral` values of it ask for nothing."""
+    """A field refused since it would change the answer, unless it has one of the `neutral` values."""
 
     reason: str
     neutral: tuple[object, ...] = ()
 
 
-# Hints to a service, or about what this server does not do in answering: any value is right.
+# Hints to a hosted service, or about what this server does not do: any value is accepted.
 HINTS = frozenset(
     {
         "guided_decoding_backend",
@@ -64,9 +64,9 @@ REFUSED = MappingProxyType(
 
 
 def take_fields(given: Mapping[str, Any], payload_type: type[M], strict: bool) -> tuple[M, tuple[str, ...]]:
-    """Return the payload and the names of the fields that were ignored; where strict, those are errors.
+    """Return the payload and the names of the ignored fields.
 
-    Raises InvalidPayload.
+    Raise InvalidPayload where a field is refused or not valid or, if `strict`, would be ignored.
     """
     kept: dict[str, Any] = {}
     for name, value in given.items():

@@ -1,4 +1,4 @@
-"""The event stream of SageMaker's runtime: https://smithy.io/2.0/aws/amazon-eventstream.html."""
+"""Encoder of SageMaker's event stream: https://smithy.io/2.0/aws/amazon-eventstream.html."""
 
 import struct
 from binascii import crc32
@@ -9,9 +9,9 @@ from lmi_core.errors import LmiError
 from lmi_core.framing import Framing
 
 CONTENT_TYPE = "application/vnd.amazon.eventstream"
-LENGTHS_AND_CHECKSUMS = 16  # bytes of a message beside its headers and payload
-STRING = 7  # the type of a header's value
-LARGEST_PAYLOAD = 16 * 1024 * 1024  # botocore refuses a message with more than 24 MiB
+LENGTHS_AND_CHECKSUMS = 16  # bytes that a message has beside headers and payload
+STRING = 7  # the type number of a header's value
+LARGEST_PAYLOAD = 16 * 1024 * 1024  # botocore refuses messages above 24 MiB
 
 PAYLOAD_PART = {
     ":message-type": "event",
@@ -21,7 +21,7 @@ PAYLOAD_PART = {
 
 
 class EventStream(Framing):
-    """Each write is a message of the event `PayloadPart`; an error ends the stream as an exception."""
+    """Framing of each write as a `PayloadPart` event, and of a failure as an exception at the end."""
 
     def headers(self, headers: dict[str, str]) -> dict[str, str]:
         return headers | {"Content-Type": CONTENT_TYPE, "X-Amzn-SageMaker-Content-Type": headers["Content-Type"]}
@@ -38,7 +38,7 @@ class EventStream(Framing):
 
 
 def message(headers: dict[str, str], payload: bytes) -> bytes:
-    """Lengths, their checksum, headers, payload, the checksum of it all."""
+    """Return an encoded message: lengths, their checksum, headers, payload, and the checksum of all."""
     head = b"".join([_header(name, value) for name, value in headers.items()])
     lengths = struct.pack("!II", LENGTHS_AND_CHECKSUMS + len(head) + len(payload), len(head))
     checked = lengths + struct.pack("!I", crc32(lengths)) + head + payload

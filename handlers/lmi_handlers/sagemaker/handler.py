@@ -1,4 +1,4 @@
-"""The runtime of SageMaker as its clients call it (boto3's `sagemaker-runtime`), around LMI's dialect."""
+"""The handler of SageMaker's runtime API (boto3's `sagemaker-runtime`), which wraps LMI's dialect."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -16,9 +16,9 @@ from lmi_handlers.http.adapter_names import ADAPTER_HEADER
 from lmi_handlers.lmi.handler import PAYLOADS, TARGET_MODEL_HEADER, LmiHandler
 from lmi_handlers.sagemaker.events import EventStream
 
-ACCEPT_HEADER = "X-Amzn-SageMaker-Accept"  # of a call for a stream, whose `Accept` is the client's own
+ACCEPT_HEADER = "X-Amzn-SageMaker-Accept"  # stands for `Accept` in calls for a stream
 INFERENCE_COMPONENT_HEADER = "X-Amzn-SageMaker-Inference-Component"
-# What boto3 calls them: a call that asks for what an endpoint has and this server does not is refused.
+# Headers for features of endpoints that this server lacks, and boto3's names of them.
 REFUSED_HEADERS = {
     "X-Amzn-SageMaker-Target-Variant": "TargetVariant",
     "X-Amzn-SageMaker-Target-Container-Hostname": "TargetContainerHostname",
@@ -26,7 +26,7 @@ REFUSED_HEADERS = {
     "X-Amzn-SageMaker-Session-Id": "SessionId",
 }
 
-# What goes wrong before a model has it is the endpoint's error; the rest is its model's.
+# SageMaker reports failures before the model as the endpoint's error, all others as the model's.
 ENDPOINT_ERRORS = {
     "model_not_found": ("ValidationError", 400),
     "payload_too_large": ("ValidationError", 400),
@@ -40,7 +40,7 @@ FAILED = 400
 
 
 class SageMakerHandler(LmiHandler):
-    """An endpoint of any name is this server."""
+    """The handler of SageMaker's runtime API; any endpoint name reaches this server."""
 
     name: ClassVar[str] = "sagemaker"
     routes: ClassVar[tuple[Route, ...]] = (
@@ -63,7 +63,7 @@ class SageMakerHandler(LmiHandler):
         return headers.get(TARGET_MODEL_HEADER)
 
     def receive(self, call: Call, model: ServedModel) -> Call:
-        """Return the call with the headers that a model's container gets. Raise InvalidPayload for others."""
+        """Return the call with a container's headers. Raise InvalidPayload where a header is one that is refused."""
         for header, name in REFUSED_HEADERS.items():
             if header in call.headers:
                 raise InvalidPayload(f"`{name}` has no meaning for this server, which has one variant of each model")
@@ -72,7 +72,7 @@ class SageMakerHandler(LmiHandler):
             headers["Accept"] = headers[ACCEPT_HEADER]
         component = headers.pop(INFERENCE_COMPONENT_HEADER, model.name)
         if component not in model.names:
-            headers.add(ADAPTER_HEADER, component)  # beside one of the client's, which must name the same
+            headers.add(ADAPTER_HEADER, component)  # must agree with one that the client sent
         return super().receive(replace(call, headers=headers), model)
 
     def error(self, error: LmiError, model: ServedModel | None, formatter: OutputFormatter | None) -> Answer:

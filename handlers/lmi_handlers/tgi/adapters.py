@@ -1,4 +1,4 @@
-"""TGI's way to name an adapter: `parameters.adapter_id`."""
+"""Translation of `parameters.adapter_id`, by which TGI names an adapter, into `adapters`."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,13 +12,13 @@ FIELD = "adapter_id"
 
 
 def with_adapters(call: Call) -> Call:
-    """Move the call's `adapter_id` to the body's `adapters`, which every dialect takes. Raise InvalidPayload."""
+    """Return the call with `adapter_id` moved to `adapters`. Raise InvalidPayload where the two differ."""
     if not may_have(call.body, FIELD) or is_plain_text(call.headers):
         return call
     try:
         payload = call.json()
     except InvalidPayload:
-        return call  # for the dialect to complain of
+        return call  # left for the dialect to report
     if not isinstance(payload, dict) or FIELD not in (parameters := _parameters(payload)):
         return call
     kept = {name: value for name, value in parameters.items() if name != FIELD}
@@ -32,7 +32,7 @@ def _parameters(payload: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _named_adapter(named: object, adapter_id: object) -> dict[str, str]:
-    """Return the field that names the adapter, unless it is there or none is named. Raise InvalidPayload."""
+    """Return the `adapters` field to add, if one is needed. Raise InvalidPayload where the two differ."""
     if not isinstance(adapter_id, str | None):
         raise InvalidPayload(f"`parameters.adapter_id` must be the name of an adapter. Given: {shown(adapter_id)}")
     if not adapter_id or named in (adapter_id, [adapter_id]):

@@ -1,4 +1,4 @@
-"""The answers of Text Generation Inference's own routes."""
+"""Output formatters of TGI's routes."""
 
 from typing import Any, ClassVar
 
@@ -21,7 +21,7 @@ def top_tokens(tokens: list[Token]) -> list[list[JsonObject]]:
 
 
 class TgiObjectFormatter(OutputFormatter):
-    """What `/generate` answers."""
+    """The object that `/generate` answers with."""
 
     name: ClassVar[str] = "tgi_object"
     content_type = "application/json"
@@ -46,7 +46,7 @@ class TgiObjectFormatter(OutputFormatter):
 
 
 class TgiArrayFormatter(TgiObjectFormatter):
-    """What `/` answers: an array of that object."""
+    """The answer of `/`: an array that holds the object of `/generate`."""
 
     name: ClassVar[str] = "tgi_array"
 
@@ -55,7 +55,7 @@ class TgiArrayFormatter(TgiObjectFormatter):
 
 
 class TgiStreamFormatter(OutputFormatter):
-    """What `/generate_stream` answers, and `/` with `stream`."""
+    """Server-sent events of `/generate_stream`, and of `/` with `stream`, one for each token."""
 
     name: ClassVar[str] = "tgi_stream"
     one_sequence = True

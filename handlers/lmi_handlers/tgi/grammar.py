@@ -1,4 +1,4 @@
-"""TGI's `grammar`: what an answer must be."""
+"""TGI's `grammar` for structured output."""
 
 from typing import Any, Literal
 
@@ -10,7 +10,7 @@ from lmi_core.errors import InvalidPayload
 
 
 class TgiGrammar(BaseModel):
-    """The kind of grammar, and the grammar."""
+    """A JSON schema or a regular expression that the answer must follow."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -18,7 +18,7 @@ class TgiGrammar(BaseModel):
     value: dict[str, Any] | str = Field(description="A JSON schema, also as a string; or a regular expression.")
 
     def guide(self) -> tuple[str, Any]:
-        """Return LMI's parameter that says the same, and its value. Raises InvalidPayload."""
+        """Return LMI's parameter for the grammar, and its value. Raise InvalidPayload where it is not valid."""
         if self.type == "regex":
             if not isinstance(self.value, str):
                 raise InvalidPayload("`parameters.grammar.value` must be a regular expression as a string")
@@ -39,7 +39,7 @@ def _schema(value: dict[str, Any] | str) -> dict[str, Any]:
 
 
 def use_grammar(grammar: TgiGrammar, parameters: dict[str, Any], names: dict[str, str]) -> None:
-    """Add the parameter that a grammar means, and what the client calls it. Raises InvalidPayload."""
+    """Add a grammar's parameter, and the client's name of it. Raise InvalidPayload where the grammar is not valid."""
     for other in GUIDES:
         if parameters.get(other) is not None:
             raise InvalidPayload(f"`grammar` and `{other}` exclude each other: both say what the answer is")

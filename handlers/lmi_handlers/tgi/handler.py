@@ -1,4 +1,4 @@
-"""The native routes of Text Generation Inference."""
+"""The handler of TGI's native routes (Text Generation Inference)."""
 
 from collections.abc import Callable, Mapping
 from importlib.metadata import version
@@ -39,7 +39,7 @@ STATUSES = {
 
 
 async def info(call: Call, dispatcher: ServedModels) -> Answer:
-    """Of the model that the header names, or of the only one."""
+    """Answer with information on the model that the header names, or the only one."""
     with generating_model(call, dispatcher) as model:
         return Answer(200, "application/json", orjson.dumps(_info(model)))
 
@@ -58,7 +58,7 @@ def _info(model: ManagedModel) -> dict[str, Any]:
 
 
 async def health(call: Call, dispatcher: ServedModels) -> Answer:
-    """200 while every model takes requests."""
+    """Answer 200 while every model takes requests, otherwise 503."""
     try:
         await dispatcher.health()
     except LmiError as error:

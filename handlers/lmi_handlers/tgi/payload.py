@@ -1,4 +1,4 @@
-"""The request object of Text Generation Inference."""
+"""The request of TGI's routes (Text Generation Inference)."""
 
 from typing import Annotated, Any, Literal
 
@@ -13,7 +13,7 @@ NAMES = {"stop": "stop_sequences"}
 
 
 class TgiParameters(BaseModel):
-    """Any further property is one of LMI's parameters, or unknown."""
+    """TGI's generation parameters; other properties are passed on as LMI's parameters."""
 
     model_config = ConfigDict(extra="allow", strict=True)
 
@@ -31,14 +31,14 @@ class TgiParameters(BaseModel):
     stop: str | list[str] | None = Field(None, description="A text that ends the generation, or several.")
     temperature: float | None = Field(None, description="Divides the logits before sampling.")
     top_k: int | None = Field(None, description="Sample from the k most likely tokens.")
-    top_n_tokens: int | None = Field(None, description="Give so many likeliest tokens in each token's place.")
+    top_n_tokens: int | None = Field(None, description="Give this many likeliest tokens at each token.")
     top_p: float | None = Field(None, description="Sample from the tokens that make up this probability.")
-    truncate: int | None = Field(None, description="Use only so many of the prompt's last tokens.")
+    truncate: int | None = Field(None, description="Keep only this many of the prompt's last tokens.")
     typical_p: float | None = Field(None, description="Sample from the tokens of about the expected surprise.")
     watermark: Literal[False] | None = Field(None, description="Texts are not watermarked here.")
 
     def translated(self) -> tuple[dict[str, Any], dict[str, str]]:
-        """The parameters by LMI's names, and the client's names for them."""
+        """Return LMI's parameters, and the client's name of each."""
         given = self.model_dump(exclude_none=True, exclude={"adapter_id", "grammar", "watermark"})
         given.setdefault("max_new_tokens", MAX_NEW_TOKENS)
         parameters, names = translate(given, NAMES)

@@ -1,4 +1,4 @@
-"""The answers of Triton's generate extension: one JSON object, or one for each step as server-sent events."""
+"""Output formatters of Triton's generate extension: one JSON object, or server-sent events with one for each step."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, ClassVar
@@ -13,7 +13,7 @@ from lmi_handlers.fields import vllm_schema
 
 
 class Part:
-    """What an answer tells of one sequence: all of it, or what it gained in a step."""
+    """The tokens and text of one sequence in an answer: all of them, or those of one step."""
 
     def __init__(self, sequence: GeneratedSequence, tokens: Sequence[Token], text: str) -> None:
         self.finish_reason: FinishReason | None = sequence.finish_reason
@@ -22,7 +22,7 @@ class Part:
         self.text = text
 
 
-# By the names of Triton's vLLM backend; the last two are TensorRT-LLM's.
+# The names are those of Triton's vLLM backend; the last two are TensorRT-LLM's.
 ADDITIONAL_OUTPUTS: Mapping[str, Callable[[Part], Any]] = {
     "finish_reason": lambda part: vllm_schema.FINISH_REASONS[part.finish_reason],
     "cumulative_logprob": lambda part: part.cumulative_log_prob,
@@ -38,9 +38,9 @@ class TritonFormatter(OutputFormatter):
     content_type = "application/json"
 
     def __init__(self, head: Mapping[str, str], outputs: Collection[str], count: int) -> None:
-        self._head = head  # what every answer begins with: the request's id, the model's name and version
+        self._head = head  # first members: the request's id, the model's name and version
         self._outputs = outputs
-        self._count = count  # of sequences to answer with
+        self._count = count  # number of sequences in the answer
 
     def format(self, output: GenerationOutput) -> bytes:
         if not output.finished:
@@ -53,11 +53,11 @@ class TritonFormatter(OutputFormatter):
         return self.frame({"error": error.message})
 
     def frame(self, answer: Mapping[str, Any]) -> bytes:
-        """One answer as it goes over the wire."""
+        """Return the encoded answer, in the event of a stream where there is one."""
         return orjson.dumps(answer)
 
     def answer(self, request: ValidRequest, parts: Sequence[Part]) -> dict[str, Any]:
-        """Scalars for one sequence, lists for several."""
+        """Return the answer's members, as scalars for one sequence and lists for several."""
         answer: dict[str, Any] = {**self._head, "text_output": _scalar([part.text for part in parts])}
         for name, of_part in ADDITIONAL_OUTPUTS.items():
             if name in self._outputs:
@@ -68,7 +68,7 @@ class TritonFormatter(OutputFormatter):
 
 
 class TritonWholeEventFormatter(TritonFormatter):
-    """The whole answer as the only event of a stream."""
+    """A stream whose only event is the complete answer."""
 
     name: ClassVar[str] = "triton_event"
     content_type = "text/event-stream; charset=utf-8"
@@ -78,13 +78,13 @@ class TritonWholeEventFormatter(TritonFormatter):
 
 
 class TritonStreamFormatter(TritonWholeEventFormatter):
-    """An event for each step, with the text that came in it."""
+    """A stream with an event for each step and the text generated in it."""
 
     name: ClassVar[str] = "triton_stream"
 
     def __init__(self, head: Mapping[str, str], outputs: Collection[str], count: int) -> None:
         super().__init__(head, outputs, count)
-        self._begun: set[int] = set()  # the sequences that the text to begin with was sent for
+        self._begun: set[int] = set()  # sequences whose first text, a prompt, was sent
 
     def format(self, output: GenerationOutput) -> bytes:
         step = output.step

@@ -1,4 +1,4 @@
-"""Calls of Triton's generate extension: a text, or, where the backend takes them, tensors by their names."""
+"""Parser of Triton's generate extension, for a text or, with a tensor backend, tensors by name."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -16,12 +16,12 @@ from lmi_handlers.triton.payload import TritonParameters, TritonPayload
 from lmi_handlers.triton.responses import GenerateStreamWriter, GenerateWriter
 from lmi_handlers.triton.tensors import fitted
 
-STREAMING = "streaming"  # the tensor with which TensorRT-LLM's requests ask for several responses
+STREAMING = "streaming"  # TensorRT-LLM's tensor that asks for several responses
 VERSION = "1"  # a model has one version here
 
 
 def generate(call: Call, model: ServedModel) -> Generation | Inference:
-    """Raises InvalidPayload."""
+    """Return the generation or inference of a call. Raise InvalidPayload where a field is not valid."""
     body = call.json_object()
     streams = call.path.endswith("/generate_stream")
     if isinstance(model.backend, TensorBackend) and "text_input" not in body:
@@ -38,13 +38,13 @@ def text_request(payload: TritonPayload, parameters: TritonParameters) -> Genera
 
 
 def head(model: ServedModel, request_id: str | None) -> dict[str, str]:
-    """What an answer begins with."""
+    """Return the members that begin every answer: the request's id, the model's name and version."""
     served = {"model_name": model.name, "model_version": VERSION}
     return served if request_id is None else {"id": request_id} | served
 
 
 def refuse_stream(inputs: Mapping[str, Tensor]) -> None:
-    """Raises InvalidPayload: an answer that is whole has one response. What is no flag is refused by the backend."""
+    """Raise InvalidPayload where the flag for streaming is true. The backend refuses values that are no flag."""
     if STREAMING in inputs and (inputs[STREAMING].dtype, inputs[STREAMING].data) == ("BOOL", b"\x01"):
         raise InvalidPayload(f"`{STREAMING}` must be false here: generate_stream is the route of streams. Given: True")
 
@@ -75,7 +75,7 @@ def _of_tensors(
 
 
 def _values(body: dict[str, Any]) -> dict[str, Any]:
-    """Those in `parameters` too; null is not given."""
+    """Return the values in the body and its `parameters`, without those that are null."""
     parameters = body.pop("parameters", {})
     if not isinstance(parameters, dict):
         raise InvalidPayload(f"`parameters` must be a valid dictionary. Given: {shown(parameters)}")

@@ -1,4 +1,4 @@
-"""Triton's HTTP API: KServe's inference protocol (v2), and the generate extension."""
+"""The handler of Triton's HTTP API: KServe's inference protocol (v2) and the generate extension."""
 
 from collections.abc import Callable, Mapping
 from typing import ClassVar

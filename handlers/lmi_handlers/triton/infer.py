@@ -1,4 +1,4 @@
-"""Calls of KServe's inference protocol (v2): tensors for a backend that takes them, a text for any."""
+"""Parser of KServe's inference protocol (v2): tensors for a tensor backend, text for any other."""
 
 from lmi_core.calls.served_model import ServedModel
 from lmi_core.errors import InvalidPayload
@@ -12,7 +12,7 @@ from lmi_handlers.triton.text import text_generation
 
 
 def infer(call: Call, model: ServedModel) -> Generation | Inference:
-    """Raises InvalidPayload."""
+    """Return the generation or inference of a call. Raise InvalidPayload where a field is not valid."""
     request = InferRequest(call)
     backend = model.backend
     if not isinstance(backend, TensorBackend) or "text_input" in request.inputs:

@@ -1,4 +1,4 @@
-"""The request object of KServe's inference protocol (v2), and the binary data behind it."""
+"""The request of KServe's inference protocol (v2): a JSON object, and binary data behind it."""
 
 from collections.abc import Collection, Mapping
 from typing import Annotated, Any
@@ -12,7 +12,7 @@ from lmi_core.payloads.payload import check_payload, read_object, shown
 from lmi_core.tensors import Tensor, TensorType
 from lmi_handlers.triton.tensors import from_json
 
-HEADER_LENGTH = "Inference-Header-Content-Length"  # of the JSON object, where binary data follow it
+HEADER_LENGTH = "Inference-Header-Content-Length"  # length of the JSON object, if binary data follow
 MICROSECONDS = 1_000_000
 NO_SEQUENCES = ("sequence_id", "sequence_start", "sequence_end")
 
@@ -65,17 +65,17 @@ class InferPayload(BaseModel):
     )
 
     id: str | None = Field(None, description="Comes back in the answer.")
-    model_name: str | None = Field(None, description="The path's.")
+    model_name: str | None = Field(None, description="The name in the path, if given.")
     parameters: dict[str, Any] = Field(default_factory=dict, description="`binary_data_output`, `timeout`.")
     inputs: Annotated[list[InferInput], Field(min_length=1)]
-    outputs: list[InferOutput] | None = Field(None, description="Those to answer with. Default: all that there are.")
+    outputs: list[InferOutput] | None = Field(None, description="The tensors to answer with. Default: all.")
 
 
 class InferRequest:
-    """A call's request: its tensors, which of the answer's it wants and how, and parameters of its own."""
+    """A parsed request: its input tensors, the outputs that it selects and their encoding, and its parameters."""
 
     def __init__(self, call: Call) -> None:
-        """Raises InvalidPayload."""
+        """Parse the call. Raise InvalidPayload where a field or the binary data are not valid."""
         described, data = _split(call)
         payload = check_payload(described, InferPayload)
         _check_name(payload, call.path_parameters["model"])
@@ -88,7 +88,7 @@ class InferRequest:
         self.outputs = _outputs(payload.outputs)
 
     def check_outputs(self, known: Collection[str]) -> None:
-        """Raises InvalidPayload where another is asked for."""
+        """Raise InvalidPayload where the request selects an output that is not among the known ones."""
         for name in self.outputs or ():
             if name not in known:
                 raise InvalidPayload(
@@ -97,7 +97,7 @@ class InferRequest:
                 )
 
     def selected(self, outputs: Mapping[str, Tensor]) -> dict[str, tuple[Tensor, bool]]:
-        """The wanted ones in the order in which they were asked for, and whether each goes as binary data."""
+        """Return the selected outputs in the request's order, each with whether to send it as binary data."""
         if self.outputs is None:
             return {name: (tensor, self.binary_by_default) for name, tensor in outputs.items()}
         return {
@@ -108,7 +108,7 @@ class InferRequest:
 
 
 def _split(call: Call) -> tuple[dict[str, Any], bytes]:
-    """Return the JSON object and what follows it. Raise InvalidPayload."""
+    """Return the JSON object and the bytes behind it. Raise InvalidPayload where the header's length is wrong."""
     given = call.headers.get(HEADER_LENGTH)
     if given is None:
         return call.json_object(), b""
@@ -148,7 +148,7 @@ def _tensor(each: InferInput, data: bytes) -> Tensor:
 
 
 def _outputs(outputs: list[InferOutput] | None) -> dict[str, bool | None] | None:
-    """By name, whether each is to be binary where the request says so. None: all that there are."""
+    """Return the selected outputs, each with its `binary_data` if given; None selects all."""
     if not outputs:
         return None
     return {output.name: output.parameters.binary_data for output in outputs}
@@ -169,7 +169,7 @@ def _boolean(parameters: dict[str, Any], name: str) -> bool:
 
 
 def _refuse_scheduling(parameters: dict[str, Any]) -> None:
-    """What asks for nothing is taken: clients send it."""
+    """Raise InvalidPayload where sequences or priorities are asked for; clients also send them with neutral values."""
     for name in (*NO_SEQUENCES, "priority"):
         if parameters.pop(name, 0):
             reason = "requests have no priorities" if name == "priority" else "the model keeps no state"

@@ -1,4 +1,4 @@
-"""What Triton tells of its server and its models."""
+"""Triton's routes for health, and metadata of the server and its models."""
 
 from importlib.metadata import version
 from typing import Any
@@ -14,11 +14,11 @@ from lmi_handlers.triton.payload import NAMES
 from lmi_handlers.triton.text import TEXT_OUTPUTS, text_inputs
 
 EXTENSIONS = ["binary_tensor_data", "generate", "model_configuration", "parameters"]
-CONFIGURATION_TYPES: dict[TensorType, str] = {"BYTES": "TYPE_STRING"}  # the others are called as elsewhere
+CONFIGURATION_TYPES: dict[TensorType, str] = {"BYTES": "TYPE_STRING"}  # other types only gain the prefix TYPE_
 
 
 def check_version(call: Call, model: ServedModel) -> None:
-    """Raises ModelNotFound."""
+    """Raise ModelNotFound where the path names a version that the model does not have."""
     given = call.path_parameters.get("version", VERSION)
     if given != VERSION:
         raise ModelNotFound(f"model `{model.name}` has only version {VERSION}. Given: {given}")
@@ -33,13 +33,13 @@ async def live(call: Call, dispatcher: ServedModels) -> Answer:
 
 
 async def ready(call: Call, dispatcher: ServedModels) -> Answer:
-    """Raises ModelNotReady or BackendUnhealthy."""
+    """Answer 200 where all models take requests. Raise ModelNotReady or BackendUnhealthy where one does not."""
     await dispatcher.health()
     return Answer(200, "application/json", b"")
 
 
 async def model_ready(call: Call, dispatcher: ServedModels) -> Answer:
-    """Raises ModelNotFound, ModelNotReady or BackendUnhealthy."""
+    """Answer 200 if the model takes requests. Raise ModelNotFound, ModelNotReady or BackendUnhealthy where not."""
     await _model(call, dispatcher).health()
     return Answer(200, "application/json", b"")
 
@@ -82,7 +82,7 @@ def _model(call: Call, dispatcher: ServedModels) -> ManagedModel:
 
 
 def _tensors(model: ManagedModel) -> tuple[tuple[TensorSpecification, ...], tuple[TensorSpecification, ...]]:
-    """Return what the model takes and gives: none, where the model function answers."""
+    """Return the model's input and output tensors; both are empty for a model function."""
     if not model.generates:
         return (), ()
     backend = model.backend

@@ -1,4 +1,4 @@
-"""The request object of Triton's generate extension."""
+"""The request of Triton's generate extension."""
 
 from collections.abc import Mapping
 from types import NoneType
@@ -10,7 +10,7 @@ from lmi_core.errors import InvalidPayload
 from lmi_core.payloads.payload import read_object, shown
 from lmi_handlers.fields.vocabulary import refuse_hidden_sequences, sample_if_asked, translate
 
-# What TensorRT-LLM's and vLLM's Triton models call LMI's parameters.
+# Names of parameters in TensorRT-LLM's and vLLM's Triton models, to LMI's.
 NAMES = {
     "max_tokens": "max_new_tokens",
     "min_tokens": "min_length",
@@ -24,9 +24,9 @@ NAMES = {
 }
 LISTS = frozenset({"stop_sequences", "bad_sequences", "stop_token_ids", "guided_choice"})
 OUTPUTS = ("finish_reason", "cumulative_logprob", "logprobs", "num_input_tokens", "num_output_tokens")
-LOG_PROBS = ("cum_log_probs", "output_log_probs")  # TensorRT-LLM's, both for one `return_log_probs`
-TENSORS_ONLY = ("return_context_logits", "return_generation_logits")  # no answer in text has them
-SAMPLING_PARAMETERS = "sampling_parameters"  # vLLM's: an object of parameters, or one written as a string
+LOG_PROBS = ("cum_log_probs", "output_log_probs")  # outputs of TensorRT-LLM that `return_log_probs` asks for
+TENSORS_ONLY = ("return_context_logits", "return_generation_logits")  # an answer in text has no place for these
+SAMPLING_PARAMETERS = "sampling_parameters"  # vLLM's object of parameters, or the same as a JSON string
 
 
 def _scalar(value: object) -> object:
@@ -37,7 +37,7 @@ OneElement = BeforeValidator(_scalar, json_schema_input_type=str)
 
 
 class TritonPayload(BaseModel):
-    """Any further property is a parameter."""
+    """A request's prompt, id and parameters; other properties count as parameters too."""
 
     model_config = ConfigDict(
         extra="allow",
@@ -58,7 +58,7 @@ class TritonPayload(BaseModel):
 
 
 class TritonParameters:
-    """A payload's parameters in LMI's names, and what it asks of the answer."""
+    """A payload's parameters by LMI's names, and the outputs and form of answer that it asks for."""
 
     def __init__(self, payload: TritonPayload) -> None:
         given = _merge(_inner(payload.parameters), _inner(payload.model_extra or {}))
@@ -70,7 +70,7 @@ class TritonParameters:
             if _flag(given, name, False):
                 raise InvalidPayload(f"`{name}` must be false where the answer is text. Given: True")
         exclude_input = _flag(given, "exclude_input_in_output", None)
-        given.pop("pad_id", None)  # fills up TensorRT-LLM's batches: no text depends on it
+        given.pop("pad_id", None)  # only pads TensorRT-LLM's batches
         self.values, self.spellings = translate({name: _scalar(value) for name, value in given.items()}, NAMES)
         for name in LISTS & self.values.keys():
             self.values[name] = _as_list(self.values[name])
@@ -94,7 +94,7 @@ def _merge(parameters: dict[str, Any], properties: dict[str, Any]) -> dict[str, 
 
 
 def _inner(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """With vLLM's `sampling_parameters` taken out of their box."""
+    """Return the parameters, with those inside vLLM's `sampling_parameters` beside the others."""
     outer = dict(parameters)
     box = _scalar(outer.pop(SAMPLING_PARAMETERS, None))
     if isinstance(box, str):
@@ -105,7 +105,7 @@ def _inner(parameters: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _flag(given: dict[str, Any], name: str, default: bool | None) -> bool | None:
-    """Taken out of the parameters: it says how to answer, not what to generate."""
+    """Remove and return a boolean that concerns the answer, not the generation."""
     value = _scalar(given.pop(name, default))
     if not isinstance(value, (bool, NoneType)):
         raise InvalidPayload(f"`{name}` must be a valid boolean. Given: {shown(value)}")
@@ -113,7 +113,7 @@ def _flag(given: dict[str, Any], name: str, default: bool | None) -> bool | None
 
 
 def _as_list(value: object) -> object:
-    """The words of TensorRT-LLM's clients: a list, one of them alone, or "" for none."""
+    """Return a value of TensorRT-LLM's clients as a list: a single item is wrapped, "" becomes None."""
     if value == "":
         return None
     return value if isinstance(value, list) else [value]

@@ -1,4 +1,4 @@
-"""Responses of tensors, as Triton's routes write them."""
+"""Writers of tensors for Triton's routes."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -15,12 +15,12 @@ JSON = "application/json"
 
 
 class InferWriter(ResponseWriter):
-    """KServe's answer: JSON, and behind it the tensors that were asked for as binary data."""
+    """Writer of KServe's answers: JSON, followed by the tensors requested as binary data."""
 
     streams: ClassVar[bool] = False
 
     def __init__(self, head: Mapping[str, str], request: InferRequest) -> None:
-        self._head = head  # what every answer begins with: the request's id, the model's name and version
+        self._head = head  # first members: the request's id, the model's name and version
         self._request = request
         self.content_type = JSON
 
@@ -39,7 +39,7 @@ class InferWriter(ResponseWriter):
 
 
 class GenerateWriter(ResponseWriter):
-    """The generate extension's: a JSON object with each tensor's values by its name."""
+    """Writer of the generate extension's answers: a JSON object with each tensor's values by name."""
 
     streams: ClassVar[bool] = False
     content_type = JSON
@@ -55,12 +55,12 @@ class GenerateWriter(ResponseWriter):
         return self.frame(orjson.dumps({"error": error.message}))
 
     def frame(self, answer: bytes) -> bytes:
-        """One answer as it goes over the wire."""
+        """Return the encoded answer, in the event of a stream where there is one."""
         return answer
 
 
 class GenerateStreamWriter(GenerateWriter):
-    """The same as server-sent events, one for each response."""
+    """Writer of server-sent events, one for each of the backend's responses."""
 
     streams: ClassVar[bool] = True
     content_type = "text/event-stream; charset=utf-8"
@@ -77,6 +77,6 @@ def _output(name: str, tensor: Tensor, binary: bool) -> dict[str, Any]:
 
 
 def _values(tensor: Tensor) -> Any:
-    """One as it is, several in a list, as Triton has them."""
+    """Return the tensor's values as Triton does: a list, or the value alone if there is one."""
     values = flat_array(tensor)
     return values[0] if len(values) == 1 else values

@@ -1,4 +1,4 @@
-"""Tensors as JSON has them: KServe's inference protocol (v2), and Triton's generate extension."""
+"""Conversion between tensors and JSON, for KServe's inference protocol (v2) and Triton's generate extension."""
 
 import math
 from collections.abc import Iterable
@@ -16,7 +16,7 @@ ELEMENT_KINDS: dict[TensorType, set[type]] = {"BOOL": {bool}, "BYTES": {str}, **
 
 
 def from_json(name: str, dtype: TensorType, shape: Iterable[int], data: object) -> Tensor:
-    """Of values in row-major order, in nested lists or in one. Raises InvalidPayload."""
+    """Return the tensor of values in row-major order, nested or flat. Raise InvalidPayload where they do not fit."""
     dimensions = tuple(shape)
     nesting, values = _unnested(name, data)
     if len(values) != math.prod(dimensions):
@@ -31,9 +31,9 @@ def from_json(name: str, dtype: TensorType, shape: Iterable[int], data: object) 
 
 
 def fitted(specification: TensorSpecification, value: object) -> Tensor:
-    """Of a value that comes without a shape: nested lists have their own, others get the specification's.
+    """Return the tensor of a value without a declared shape: nested lists define it, otherwise the specification does.
 
-    Then the last dimension of any size takes what is left, and those before it are 1, as Triton has it.
+    In the latter case, as in Triton, the last dimension of variable size takes all elements, and the others are 1.
     """
     nesting, values = _unnested(specification.name, value)
     nested = len(nesting) > 1 and len(nesting) == len(specification.shape)
@@ -42,7 +42,7 @@ def fitted(specification: TensorSpecification, value: object) -> Tensor:
 
 
 def flat_array(tensor: Tensor) -> "numpy.ndarray[Any, Any] | list[str]":
-    """In row-major order, as orjson takes them with OPT_SERIALIZE_NUMPY."""
+    """Return the elements in row-major order, for orjson with OPT_SERIALIZE_NUMPY."""
     if tensor.dtype == "BYTES":
         return [element.decode(errors="replace") for element in tensor.array().ravel().tolist()]
     return tensor.array().ravel()
@@ -58,7 +58,7 @@ def _filled(specification: TensorSpecification, count: int) -> tuple[int, ...]:
 
 
 def _unnested(name: str, data: object) -> tuple[tuple[int, ...], list[Any]]:
-    """The lengths of lists in lists, and what is in them. Raises InvalidPayload where lists differ in length."""
+    """Return the shape of nested lists, and their flat values. Raise InvalidPayload where lists differ in length."""
     lengths: list[int] = []
     values = [data]
     while values and isinstance(values[0], list):
@@ -81,12 +81,12 @@ def _packed(name: str, dtype: TensorType, values: list[Any]) -> bytes:
 
 
 def _array(dtype: TensorType, values: list[Any]) -> bytes:
-    """Raises OverflowError."""
+    """Return the encoded values. Raise OverflowError where one does not fit the type."""
     import numpy
 
     if dtype == "BYTES":
         return Tensor.from_array(numpy.array([*values, None], dtype=object)[:-1]).data
-    with numpy.errstate(over="ignore"):  # what becomes infinite is refused below
+    with numpy.errstate(over="ignore"):  # infinite values are refused below
         array = numpy.array(values, dtype="<f4" if dtype == "BF16" else NUMPY_TYPES[dtype])
     if array.dtype.kind == "f" and not numpy.isfinite(array).all():
         raise OverflowError
@@ -94,6 +94,6 @@ def _array(dtype: TensorType, values: list[Any]) -> bytes:
 
 
 def _brain_floats(array: "numpy.ndarray[Any, Any]") -> bytes:
-    """The upper halves of float32, rounded to the nearest, ties to even."""
+    """Return bfloat16: the upper halves of float32, rounded to nearest, ties to even."""
     bits = array.view("<u4").astype("<u8")
     return bytes(((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype("<u2").tobytes())

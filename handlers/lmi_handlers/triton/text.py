@@ -1,4 +1,4 @@
-"""Text by tensors: what Triton's LLM models call the prompt, the parameters and the answer."""
+"""Text generation over tensors, with the tensor names of Triton's LLM models."""
 
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -63,7 +63,7 @@ TEXT_OUTPUTS = tuple(
 
 
 def text_inputs(takes: Callable[[str], bool]) -> tuple[TensorSpecification, ...]:
-    """`takes` tells whether the backend has a parameter of a Triton name."""
+    """Return the input tensors; `takes` returns whether the backend has the parameter of a Triton name."""
     optional = {name: dtype for name, dtype in INPUTS.items() if takes(name)} | ANSWER_INPUTS
     shapes = {name: (-1,) if name in TEXTS else (1,) for name in optional}
     return (
@@ -73,7 +73,7 @@ def text_inputs(takes: Callable[[str], bool]) -> tuple[TensorSpecification, ...]
 
 
 def text_generation(request: InferRequest, model: ServedModel) -> Generation:
-    """Raises InvalidPayload."""
+    """Return the generation of a request. Raise InvalidPayload where a tensor is not valid."""
     values = {name: _values(name, tensor) for name, tensor in request.inputs.items()}
     payload = check_payload(values | {"parameters": request.parameters}, TritonPayload)
     parameters = TritonParameters(payload)
@@ -87,7 +87,7 @@ def text_generation(request: InferRequest, model: ServedModel) -> Generation:
 
 
 class TextInferFormatter(OutputFormatter):
-    """The answer of the generate extension, as tensors."""
+    """Output formatter that turns the generate extension's answer into tensors."""
 
     name: ClassVar[str] = "triton_infer"
 
@@ -109,7 +109,7 @@ class TextInferFormatter(OutputFormatter):
 
 
 def _tensor(name: str, value: Any) -> Tensor:
-    """An element for each sequence; of log probabilities a row, filled up with zeros."""
+    """Return the tensor of an output: an element per sequence, or a zero-padded row of log probabilities."""
     values = value if isinstance(value, list) else [value]
     if name != LOG_PROBS[1]:
         return from_json(name, OUTPUT_TYPES[name], (len(values),), values)
