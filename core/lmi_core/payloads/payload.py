@@ -70,7 +70,8 @@ def explain(
     if first["type"] == "missing":
         return f"`{name}` is required"
     if first["type"] == "extra_forbidden":
-        return f"`{name}` is no field of {owner}.{did_you_mean(name, model.model_fields)}"
+        hint = did_you_mean(name, model.model_fields) if "." not in name else ""  # the fields of inner objects differ
+        return f"`{name}` is no field of {owner}.{hint}"
     return f"`{name}` {_bound(first)}. Given: {shown(first['input'])}"
 
 
