@@ -21,7 +21,7 @@ from lmi_handlers.djl.names import DJL_KEYS
 from lmi_handlers.happy_vllm.payload import HappyVllmPayload
 from lmi_handlers.openai import tolerance as openai_tolerance
 from lmi_handlers.openai.completions import CompletionRequest
-from lmi_handlers.tgi.payload import TgiParameters
+from lmi_handlers.tgi.payload import HostedApiOptions, TgiParameters
 from lmi_handlers.triton import payload as triton_payload
 
 ROOT = Path(__file__).parents[2]
@@ -76,7 +76,7 @@ def test_names_of_parameters_in_other_dialects_are_documented() -> None:
         },
         "triton.md": {*triton_payload.NAMES, *(f"return_{output}" for output in triton_payload.OUTPUTS)},
         "happy_vllm.md": HappyVllmPayload.model_fields.keys(),
-        "tgi.md": TgiParameters.model_fields.keys(),
+        "tgi.md": {*TgiParameters.model_fields, *HostedApiOptions.model_fields},
     }
     for page, names in named.items():
         assert {name for name in names if f"`{name}`" not in DOCUMENTS[page]} == set()

@@ -11,7 +11,6 @@ from lmi_core.errors import InvalidPayload, LmiError
 from lmi_core.formatter import OutputFormatter
 from lmi_core.handler import Answer, Call, Generation, Handler, Route
 from lmi_core.hookspecs import hookimpl
-from lmi_core.payloads.tolerant_payload import take_known
 from lmi_core.request import GenerationRequest
 from lmi_core.tgi_errors import error_type
 from lmi_handlers.fields.vocabulary import refuse_hidden_sequences
@@ -19,7 +18,7 @@ from lmi_handlers.http.admission import generating_model
 from lmi_handlers.lmi.handler import TARGET_MODEL_HEADER
 from lmi_handlers.tgi.adapters import with_adapters
 from lmi_handlers.tgi.formatters import TgiArrayFormatter, TgiObjectFormatter, TgiStreamFormatter
-from lmi_handlers.tgi.payload import TgiParameters, TgiPayload
+from lmi_handlers.tgi.payload import TgiParameters, TgiPayload, TgiRootPayload, take_payload
 
 INVALID_STATUS = 422
 INTERNAL_STATUS = 500
@@ -74,7 +73,7 @@ def error_answer(error: LmiError) -> Answer:
 class TgiHandler(Handler):
     name: ClassVar[str] = "tgi"
     routes: ClassVar[tuple[Route, ...]] = (
-        Route("/", summary="Generate text, or with `stream` token by token", payloads=(TgiPayload,)),
+        Route("/", summary="Generate text, or with `stream` token by token", payloads=(TgiRootPayload,)),
         Route("/generate", summary="Generate text", payloads=(TgiPayload,)),
         Route("/generate_stream", summary="Generate text, token by token", payloads=(TgiPayload,)),
         Route("/info", "GET", info, summary="What model is served, and its bounds"),
@@ -88,7 +87,7 @@ class TgiHandler(Handler):
         return with_adapters(call)
 
     def parse(self, call: Call, model: ServedModel) -> Generation:
-        payload, ignored = take_known(call.json_object(), TgiPayload, model.options.strict_parameters)
+        payload, ignored = take_payload(call.json_object(), call.path, model.options.strict_parameters)
         formatter = _formatter(call.path, payload.stream)
         given = payload.parameters or TgiParameters()
         parameters, names = given.translated()

@@ -1,10 +1,11 @@
 """The request of TGI's routes (Text Generation Inference)."""
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from lmi_core.payloads.tolerant_payload import TolerantPayload
+from lmi_core.payloads.tolerant_payload import TolerantPayload, drop_unknown_fields, take_known
 from lmi_handlers.fields.vocabulary import sample_as_tgi, translate
 from lmi_handlers.tgi.grammar import TgiGrammar, use_grammar
 
@@ -61,3 +62,31 @@ class TgiPayload(TolerantPayload):
     inputs: Annotated[str, Field(min_length=1)] = Field(description="The prompt.")
     parameters: TgiParameters | None = Field(None, description="The generation parameters.")
     stream: bool | None = Field(None, description="Answer token by token; each route but `/` has only one form.")
+
+
+class HostedApiOptions(TolerantPayload):
+    """What clients of Hugging Face's hosted Inference API ask of it: nothing that this server could do otherwise."""
+
+    use_cache: bool | None = Field(None, description="Nothing caches answers here: no value changes anything.")
+    wait_for_model: bool | None = Field(None, description="Changes nothing.")
+    use_gpu: bool | None = Field(None, description="Changes nothing.")
+
+
+class TgiRootPayload(TgiPayload):
+    """The body of `/`, the route that the clients of the hosted Inference API call."""
+
+    options: HostedApiOptions | None = Field(
+        None, description="Options of the hosted Inference API, taken without effect."
+    )
+
+
+def take_payload(body: Mapping[str, Any], path: str, strict: bool) -> tuple[TgiPayload, tuple[str, ...]]:
+    """Return the payload, and the names of the fields that were dropped, as `take_known` does. Raise InvalidPayload."""
+    if path != "/":
+        return take_known(body, TgiPayload, strict)
+    ignored: tuple[str, ...] = ()
+    if isinstance(options := body.get("options"), dict):
+        kept, ignored = drop_unknown_fields(options, HostedApiOptions, strict)
+        body = {**body, "options": kept}
+    payload, unknown = take_known(body, TgiRootPayload, strict)
+    return payload, unknown + ignored
