@@ -13,6 +13,8 @@ class Generation:
     requests: tuple[GenerationRequest, ...]
     formatter: OutputFormatter
     timeout: float | None = None  # seconds allowed for the answer
-    ignored: tuple[str, ...] = ()  # unknown parameters that `parse` dropped, by the client's names
+    ignored: tuple[
+        str, ...
+    ] = ()  # names of the unknown fields that `parse` dropped, also in objects
     request_id: str | None = None  # the call's from here on, where its body names it; None: as before
     strict: bool = False  # an unknown parameter is an error, whatever option.strict_parameters says

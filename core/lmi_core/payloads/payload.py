@@ -79,6 +79,8 @@ def _bound(error: ErrorDetails) -> str:
     """Return what must hold for the field: pydantic's "... should ..." as "must ...", or a validator's own words."""
     if error["type"] == "value_error":
         return error["msg"].removeprefix("Value error, ")
+    if error["type"] == "model_type":
+        return "must be an object"  # pydantic's words name a class of ours
     bound = error["msg"].partition(" after validation")[0]  # of lists; the length that follows is shown anyway
     return "must" + bound.partition(" should")[2] if " should" in bound else bound
 

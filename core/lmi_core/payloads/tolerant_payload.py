@@ -25,7 +25,10 @@ M = TypeVar("M", bound=BaseModel)
 
 
 class TolerantPayload(BaseModel):
-    """A body, or an object in one, for `take_known`; its JSON schema allows additional fields."""
+    """A body, or an object in one, for `take_known`; its JSON schema allows additional fields.
+
+    `take_known` drops unknown fields of the body alone; `drop_unknown_fields` drops those of an object in it.
+    """
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -56,7 +59,7 @@ def take_known(payload: Mapping[str, Any], payload_type: type[M], strict: bool) 
 def drop_unknown_fields(
     payload: Mapping[str, Any], payload_type: type[BaseModel], strict: bool
 ) -> tuple[Mapping[str, Any], tuple[str, ...]]:
-    """Return the type's fields and the names of the others; if strict, keep all.
+    """Return the type's fields and the names of the others that were dropped; if strict, drop none.
 
     Raise InvalidPayload for an unknown field whose loss would change the answer.
     """

@@ -10,7 +10,7 @@ LAST_CHUNK = b"0\r\n\r\n"
 class Stream(web.StreamResponse):
     """A streamed response with one HTTP chunk per event, as clients expect, and one write for events sent together."""
 
-    # aiohttp sets both itself, for complete responses and web sockets, and has no public way to. A test holds the bytes.
+    # aiohttp sets both itself, for complete responses and web sockets, and has no public way. A test holds the bytes.
     # https://github.com/aio-libs/aiohttp/blob/master/aiohttp/web_response.py
     _send_headers_immediately = False  # sent with the first event, in one packet
     _length_check = False  # this class writes the chunks itself

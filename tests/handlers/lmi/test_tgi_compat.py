@@ -85,7 +85,7 @@ async def test_grammar(
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"grammar": "a+"}, "`grammar` must be a valid dictionary or instance of TgiGrammar. Given: 'a+'"),
+        ({"grammar": "a+"}, "`grammar` must be an object. Given: 'a+'"),
         ({"grammar": {"type": "regex"}}, "`grammar.value` is required"),
         ({"grammar": {"type": "yaml", "value": "a"}}, "`grammar.type` must be "),
         ({"grammar": {"type": "regex", "value": {}}}, "`grammar.value` must be a regular expression as a string"),

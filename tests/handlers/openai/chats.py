@@ -13,6 +13,11 @@ WORDS = ["Deep", " Learning", " is", " a", " really", " cool", " field."]
 MESSAGES = [{"role": "system", "content": "You are a helpful assistant."}, {"role": "user", "content": "Hi"}]
 PROMPT = "system: You are a helpful assistant.\nuser: Hi\nassistant:"
 USAGE = {"prompt_tokens": 9, "completion_tokens": 7, "total_tokens": 16}
+BODIES: dict[str, dict[str, Any]] = {
+    "/v1/chat/completions": {"messages": MESSAGES},
+    "/v1/completions": {"prompt": "Hi"},
+    "/invocations": {"messages": MESSAGES},
+}
 
 
 async def serve_with(serve: Serve, model_dir: ModelDirectory, properties: str) -> RunningServer:
@@ -37,3 +42,7 @@ def events(answer: Answer) -> list[Any]:
     assert (done, nothing) == (b"data: [DONE]", b"")
     assert all(event.startswith(b"data: ") and b"\n" not in event for event in written)
     return [orjson.loads(event.removeprefix(b"data: ")) for event in written]
+
+
+async def ask(server: RunningServer, path: str, **fields: Any) -> Answer:
+    return await server.post(path, BODIES[path] | fields)

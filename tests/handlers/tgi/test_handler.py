@@ -178,7 +178,7 @@ async def test_unknown_options_are_refused_where_strict(serve: Serve, model_dir:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (3, "`options` must be a valid dictionary"),
+        (3, "`options` must be an object"),
         ({"use_cache": "yes"}, "`options.use_cache` must be a valid boolean. Given: 'yes'"),
         ({"wait_for_model": 1}, "`options.wait_for_model` must be a valid boolean. Given: 1"),
         ({"use_gpu": []}, "`options.use_gpu` must be a valid boolean. Given: []"),

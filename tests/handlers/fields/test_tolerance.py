@@ -11,7 +11,7 @@ from tests.conftest import SCRIPTED, ModelDirectory, RunningServer, Serve
 HEADER = "X-Lmi-Ignored-Parameters"
 STRICT = "option.strict_parameters=true\n"
 
-# Of each route: a body with a misspelt parameter, what is listed, and the error where strict.
+# Bodies with misspelt names; ROUTES has what is listed of each. The first of these is what is refused where strict.
 LMI = {"inputs": "Hey", "parameters": {"temprature": 0.5, "top_p": 0.9}, "strem": True}
 TGI = {"inputs": "Hey", "parameters": {"temprature": 0.5}, "options": {"use_cache": True}}
 ROOT = TGI | {"strem": True}  # which knows `options`
