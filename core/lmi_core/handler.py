@@ -21,6 +21,7 @@ class Handler(ABC):
 
     name: ClassVar[str]
     routes: ClassVar[tuple[Route, ...]]
+    adapters_are_models: ClassVar[bool] = False  # whether a body may name an adapter in place of its model
 
     @abstractmethod
     def model_name(self, path_parameters: Mapping[str, str], headers: Mapping[str, str]) -> str | None:

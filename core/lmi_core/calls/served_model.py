@@ -53,6 +53,10 @@ class ServedModel(Protocol):
     @property
     def adapters(self) -> ModelAdapters: ...
 
+    @property
+    def adapter_names(self) -> tuple[str, ...]:
+        """The adapters that requests may name in place of the model: those of a backend, but for its own names."""
+
     def name_asked(self, name: str | None) -> str:
         """Return the model's name in a request or, if the request gives none, its first served name."""
 
@@ -107,6 +111,9 @@ class ServedModels(Protocol):
 
     def find(self, name: str | None) -> ManagedModel:
         """Return the model of that name or, without a name, the only model. Raise ModelNotFound otherwise."""
+
+    def find_with_adapters(self, name: str | None) -> ManagedModel:
+        """Return the model of that name, or the one that has an adapter of that name. Raise ModelNotFound."""
 
     def admit(self, model: ManagedModel) -> AbstractContextManager[None]:
         """Take a place in the model's queue, which shutdown waits for. Raise Overloaded or ModelNotReady."""

@@ -43,6 +43,21 @@ class Dispatcher:
             raise ModelNotFound(f"model `{name}` is not served.{hint} Served: {', '.join(sorted(known))}")
         return found
 
+    def find_with_adapters(self, name: str | None) -> Model:
+        """Return the model of that name, or the one that has an adapter of that name.
+
+        Raise ModelNotFound also for an adapter that several models have.
+        """
+        owners = [model for model in self.models.values() if name in model.adapter_names]
+        if not owners or any(name in model.names for model in self.models.values()):
+            return self.find(name)
+        if len(owners) > 1:
+            raise ModelNotFound(
+                f"several models have an adapter `{name}`: name one of {', '.join(each.name for each in owners)} as "
+                "`model`, and the adapter as `adapters`"
+            )
+        return owners[0]
+
     @property
     def largest_request(self) -> int:
         """The maximum size, in bytes, of a body that is read before its model is known."""

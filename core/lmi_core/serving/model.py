@@ -182,6 +182,13 @@ class Model:
         finally:
             self._in_flight -= 1
 
+    @property
+    def adapter_names(self) -> tuple[str, ...]:
+        """The adapters that requests may name in place of the model: those of a backend, but for its own names."""
+        if not self.generates:
+            return ()
+        return tuple(name for name in self.adapters.folders if name not in self.names)
+
     def name_asked(self, name: str | None) -> str:
         """Return the model's name in a request or, if the request gives none, its first served name."""
         return name if name in self.names else self.names[0]

@@ -91,6 +91,8 @@ async def _asked_model(dispatcher: Dispatcher, exchange: Exchange) -> Model:
     name = handler.model_name(request.match_info, request.headers)
     if name is None and dispatcher.only_model is None:
         name = handler.model_name_in_body(await exchange.call(dispatcher.largest_request))
+        if handler.adapters_are_models:
+            return dispatcher.find_with_adapters(name)
     return dispatcher.find(name)
 
 

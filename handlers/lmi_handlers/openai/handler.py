@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from typing import ClassVar
 
 import orjson
 
@@ -23,6 +24,8 @@ JSON_LINES = "application/jsonlines"  # in `Accept`: asks for a stream in LMI's 
 
 
 class OpenAiHandler(Handler):
+    adapters_are_models: ClassVar[bool] = True
+
     def model_name(self, path_parameters: Mapping[str, str], headers: Mapping[str, str]) -> str | None:
         return headers.get(TARGET_MODEL_HEADER)
 
@@ -60,8 +63,8 @@ class OpenAiHandler(Handler):
 def check_model(name: str | None, call: Call, model: ServedModel) -> None:
     """Raise ModelNotFound where `name` is not one of the model's, unless a header chose the model."""
     if name not in (None, *NO_NAME, *model.names) and TARGET_MODEL_HEADER not in call.headers:
-        hint = did_you_mean(str(name), model.names)
-        raise ModelNotFound(f"model `{name}` is not served.{hint} Served: {', '.join(model.names)}")
+        known = (*model.names, *model.adapter_names)
+        raise ModelNotFound(f"model `{name}` is not served.{did_you_mean(str(name), known)} Served: {', '.join(known)}")
 
 
 def _type(status: int) -> str:

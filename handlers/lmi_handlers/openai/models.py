@@ -1,5 +1,7 @@
-"""OpenAI's routes that list the served models."""
+"""OpenAI's list of models: those that are served here, and their adapters, as vLLM's server has it."""
 
+from collections import Counter
+from pathlib import PurePath
 from typing import Any
 
 import orjson
@@ -9,18 +11,38 @@ from lmi_core.handler import Answer, Call
 
 
 async def list_models(call: Call, dispatcher: ServedModels) -> Answer:
-    data = [_described(model, name) for model in dispatcher.models.values() for name in model.names]
-    return _answer({"object": "list", "data": data})
+    models = dispatcher.models.values()
+    own = [_described(model, name) for model in models for name in model.names]
+    taken = Counter(name for model in models for name in (*model.names, *model.adapter_names))
+    adapters = [
+        _described(model, name) for model in models for name in model.adapter_names if taken[name] == 1
+    ]  # those that mean one thing
+    return _answer({"object": "list", "data": own + adapters})
 
 
 async def show_model(call: Call, dispatcher: ServedModels) -> Answer:
     """Answer with the model that the path names. Raise ModelNotFound where it is not served."""
     name = call.path_parameters["model"]
-    return _answer(_described(dispatcher.find(name), name))
+    return _answer(_described(dispatcher.find_with_adapters(name), name))
 
 
 def _described(model: ManagedModel, name: str) -> dict[str, Any]:
-    return {"id": name, "object": "model", "created": model.created, "owned_by": "lmi", "root": model.name}
+    is_adapter = name not in model.names
+    return {
+        "id": name,
+        "object": "model",
+        "created": model.created,
+        "owned_by": "lmi",
+        # Of an adapter the folder's name, not its path: who may not manage adapters is not told where they lie.
+        "root": PurePath(model.adapters.folder(name)).name if is_adapter else model.name,
+        "parent": model.names[0] if is_adapter else None,
+        "max_model_len": _longest(model),
+    }
+
+
+def _longest(model: ManagedModel) -> int | None:
+    """Return the bound on a prompt and its answer, in tokens; None while the model loads, or where there is none."""
+    return getattr(model.backend, "max_length", None) if model.generates else None
 
 
 def _answer(content: dict[str, Any]) -> Answer:

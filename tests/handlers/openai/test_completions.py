@@ -255,20 +255,6 @@ async def test_lmi_form_by_output_formatter(serve: Serve, model_dir: ModelDirect
     assert set(answer.json()) == {"generated_text", "details"}
 
 
-async def test_list_of_models(serve: Serve, model_dir: ModelDirectory) -> None:
-    one = model_dir({"serving.properties": SCRIPTED}, "store/one")
-    model_dir({"serving.properties": SCRIPTED}, "store/two")
-    server = await serve(one.parent)
-    answer = (await server.get("/v1/models")).json()
-    created = server.dispatcher.models["one"].created
-    entry = {"id": "one", "object": "model", "created": created, "owned_by": "lmi", "root": "one"}
-    assert (answer["object"], answer["data"][0]) == ("list", entry)
-    assert [model["id"] for model in answer["data"]] == ["one", "two"]
-    assert (await server.get("/v1/models/one")).json() == entry
-    unknown = await server.get("/v1/models/three")
-    assert (unknown.status, unknown.json()["error"]["code"]) == (404, "model_not_found")
-
-
 def dialect(prompt: str, parameters: dict[str, Any], form: str) -> tuple[str, object]:
     names = {"max_new_tokens": "max_tokens", "stop_sequences": "stop"}
     fields = {names.get(name, name): value for name, value in parameters.items()}

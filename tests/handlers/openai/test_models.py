@@ -1,0 +1,123 @@
+"""The list of models, which has their adapters too, and what a request may name as its model."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from lmi_handlers.testing import running_server
+from tests.conftest import SCRIPTED, ModelDirectory, RunningServer, Serve
+
+SCRIPT = """\
+from djl_python.output_formatter import output_formatter
+
+@output_formatter
+def f(response_data: dict) -> dict:
+    return {"by": __file__}
+"""
+HANDLE = "def handle(inputs):\n    return None\n"
+
+same_loop = pytest.mark.asyncio(loop_scope="module")  # as that of the server that tests share
+
+
+def written(folder: Path, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RunningServer]:
+    """Two models, of which one has two names and all have adapters: `both` belongs to both, `two` is a model's name."""
+    store = tmp_path_factory.mktemp("store")
+    adapters = {"one": ("french", "both", "two"), "two": ("german", "both")}
+    names = {"one": "option.served_model_name=uno\n", "two": ""}
+    for model, of_model in adapters.items():
+        scripts = {f"adapters/{name}/model.py": SCRIPT for name in of_model}
+        written(store / model, {"serving.properties": SCRIPTED + names[model]} | scripts)
+    async with running_server(store) as running:
+        yield running
+
+
+def card(server: RunningServer, name: str, **members: Any) -> dict[str, Any]:
+    created = server.dispatcher.models["one"].created
+    return {"id": name, "object": "model", "created": created, "owned_by": "lmi", "max_model_len": 2048} | members
+
+
+@same_loop
+async def test_list(server: RunningServer) -> None:
+    answer = (await server.get("/v1/models")).json()
+    assert answer["object"] == "list"
+    assert [(each["id"], each["root"], each["parent"]) for each in answer["data"]] == [
+        ("uno", "one", None),
+        ("one", "one", None),
+        ("two", "two", None),
+        ("french", "french", "uno"),
+        ("german", "german", "two"),
+    ]
+    assert answer["data"][1] == card(server, "one", root="one", parent=None)
+
+
+@same_loop
+async def test_each_of_the_list_is_found(server: RunningServer) -> None:
+    for entry in (await server.get("/v1/models")).json()["data"]:
+        assert (await server.get(f"/v1/models/{entry['id']}")).json() == entry
+    assert (await server.get("/v1/models/french")).json() == card(server, "french", root="french", parent="uno")
+    unknown = await server.get("/v1/models/three")
+    assert (unknown.status, unknown.json()["error"]["code"]) == (404, "model_not_found")
+
+
+@same_loop
+async def test_adapter_of_several_models(server: RunningServer) -> None:
+    message = "several models have an adapter `both`: name one of one, two as `model`, and the adapter as `adapters`"
+    for answer in (
+        await server.get("/v1/models/both"),
+        await server.post("/v1/completions", {"prompt": "Hi", "model": "both"}),
+    ):
+        assert (answer.status, answer.json()["error"]["message"]) == (404, message)
+
+
+@same_loop
+@pytest.mark.parametrize(
+    ("path", "name", "script"),
+    [
+        ("/v1/completions", "french", "one/adapters/french/model.py"),
+        ("/v1/completions", "german", "two/adapters/german/model.py"),
+        ("/v1/completions", "two", None),
+        ("/predictions/french", None, None),
+    ],
+)
+async def test_adapter_chooses_its_model_among_several(
+    server: RunningServer, path: str, name: str | None, script: str | None
+) -> None:
+    answer = await server.post(path, {"prompt": "Hi", "model": name})
+    if path.startswith("/predictions"):  # whose names are of models alone
+        assert answer.status == 404
+    elif script is None:
+        assert answer.json()["model"] == name
+    else:
+        assert answer.json()["by"].endswith(script)
+
+
+async def test_adapters_come_and_go(serve: Serve, model_dir: ModelDirectory) -> None:
+    directory = model_dir({"serving.properties": SCRIPTED, "later/model.py": SCRIPT})
+    server = await serve(directory)
+    assert (await server.get("/v1/models/new")).status == 404
+    added = await server.post("/models/model/adapters", {"name": "new", "src": "later"})
+    assert added.status == 200
+    new = (await server.get("/v1/models/new")).json()
+    assert (new["root"], new["parent"]) == ("later", "model")  # no path of the server's host
+    answer = await server.post("/v1/completions", {"prompt": "Hi", "model": "nev"})
+    message = "model `nev` is not served. Did you mean `new`? Served: model, new"
+    assert (answer.status, answer.json()["error"]["message"]) == (404, message)
+    async with server.client.delete("/models/model/adapters/new") as removed:
+        assert removed.status == 200
+    assert [each["id"] for each in (await server.get("/v1/models")).json()["data"]] == ["model"]
+
+
+async def test_model_that_its_own_function_serves(serve: Serve, model_dir: ModelDirectory) -> None:
+    server = await serve(model_dir({"model.py": HANDLE}))
+    (entry,) = (await server.get("/v1/models")).json()["data"]
+    assert (entry["id"], entry["parent"], entry["max_model_len"]) == ("model", None, None)
