@@ -17,9 +17,9 @@ from lmi_handlers.lmi.handler import TARGET_MODEL_HEADER
 
 INVALID_STATUS = 400
 FIELD = re.compile(r"`([\w.]+)`")  # at the start of an error message
-# Placeholders that clients of TGI send, as TGI serves one model and ignores the name: huggingface_hub's, and the one
-# in TGI's examples for OpenAI's client.
-NO_NAME = frozenset({"dummy", "tgi"})
+# Placeholders that clients of one model send in place of a name: huggingface_hub's; the one in TGI's examples for OpenAI's
+# client, as TGI ignores the name; and those of vLLM, whose server takes an empty one.
+NO_NAME = frozenset({"dummy", "tgi", ""})
 JSON_LINES = "application/jsonlines"  # in `Accept`: asks for a stream in LMI's schemas
 
 
@@ -31,7 +31,7 @@ class OpenAiHandler(Handler):
 
     def model_name_in_body(self, call: Call) -> str | None:
         name = call.json_object().get("model")
-        return name if isinstance(name, str) else None
+        return name if isinstance(name, str) and name else None
 
     def name_adapters(self, call: Call, model: ServedModel) -> Call:
         """Take an adapter's name in `model` for the model with that adapter, as vLLM does."""
@@ -62,9 +62,16 @@ class OpenAiHandler(Handler):
 
 def check_model(name: str | None, call: Call, model: ServedModel) -> None:
     """Raise ModelNotFound where `name` is not one of the model's, unless a header chose the model."""
-    if name not in (None, *NO_NAME, *model.names) and TARGET_MODEL_HEADER not in call.headers:
-        known = (*model.names, *model.adapter_names)
-        raise ModelNotFound(f"model `{name}` is not served.{did_you_mean(str(name), known)} Served: {', '.join(known)}")
+    if name is None or name in model.names:
+        return
+    strict = model.options.strict_model_name
+    if not strict and (name in NO_NAME or TARGET_MODEL_HEADER in call.headers):
+        return
+    known = (*model.names, *model.adapter_names)
+    hint = did_you_mean(name, known)
+    if strict and name in NO_NAME:
+        hint = " With option.strict_model_name=true a request gives a name of the model, or none."
+    raise ModelNotFound(f"model `{name}` is not served.{hint} Served: {', '.join(known)}")
 
 
 def _type(status: int) -> str:

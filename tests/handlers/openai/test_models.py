@@ -17,6 +17,11 @@ from djl_python.output_formatter import output_formatter
 def f(response_data: dict) -> dict:
     return {"by": __file__}
 """
+TEMPLATE = "option.chat_template={% for message in messages %}{{ message.content }}{% endfor %}\n"
+ROUTES = [
+    ("/v1/completions", {"prompt": "Hi"}),
+    ("/v1/chat/completions", {"messages": [{"role": "user", "content": "Hi"}]}),
+]
 HANDLE = "def handle(inputs):\n    return None\n"
 
 same_loop = pytest.mark.asyncio(loop_scope="module")  # as that of the server that tests share
@@ -121,3 +126,45 @@ async def test_model_that_its_own_function_serves(serve: Serve, model_dir: Model
     server = await serve(model_dir({"model.py": HANDLE}))
     (entry,) = (await server.get("/v1/models")).json()["data"]
     assert (entry["id"], entry["parent"], entry["max_model_len"]) == ("model", None, None)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def strict_server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RunningServer]:
+    directory = tmp_path_factory.mktemp("strict") / "model"
+    properties = f"{SCRIPTED}option.strict_model_name=true\noption.served_model_name=llama\n{TEMPLATE}"
+    written(directory, {"serving.properties": properties, "adapters/french/model.py": SCRIPT})
+    async with running_server(directory) as running:
+        yield running
+
+
+@same_loop
+@pytest.mark.parametrize("name", ["", "tgi", "dummy", "gpt-4"])
+@pytest.mark.parametrize(("path", "body"), ROUTES)
+@pytest.mark.parametrize("headers", [{}, {"X-Amzn-SageMaker-Target-Model": "model"}])
+async def test_only_its_own_names(
+    strict_server: RunningServer, path: str, body: dict[str, Any], name: str, headers: dict[str, str]
+) -> None:
+    answer = await strict_server.post(path, body | {"model": name}, headers=headers)
+    error = answer.json()["error"]
+    assert (answer.status, error["code"]) == (404, "model_not_found")
+    assert error["message"].startswith(f"model `{name}` is not served.")
+    assert error["message"].endswith(" Served: llama, model, french")
+    assert ("option.strict_model_name=true" in error["message"]) == (name != "gpt-4")
+
+
+@same_loop
+@pytest.mark.parametrize(("name", "told"), [(None, "llama"), ("model", "model")])
+@pytest.mark.parametrize(("path", "body"), ROUTES)
+async def test_its_own_names(
+    strict_server: RunningServer, path: str, body: dict[str, Any], name: str | None, told: str
+) -> None:
+    answer = await strict_server.post(path, body | {"model": name})
+    assert (answer.status, answer.json()["model"]) == (200, told)
+    assert "by" in (await strict_server.post(path, body | {"model": "french"})).json()
+
+
+@same_loop
+async def test_no_name_where_several_are_served(server: RunningServer) -> None:
+    answer = await server.post("/v1/completions", {"prompt": "Hi", "model": ""})
+    message = "several models are served, so name one of: one, two"
+    assert (answer.status, answer.json()["error"]["message"]) == (404, message)

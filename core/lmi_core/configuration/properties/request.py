@@ -99,6 +99,12 @@ class RequestProperties(Properties):
         default=None,
         description="Further names that requests may give the model, with commas or blanks between, or a JSON array.",
     )
+    strict_model_name: bool = Field(
+        default=False,
+        description="On OpenAI's and vLLM's routes take as `model` only the names of the model and of its adapters; "
+        "otherwise the names that clients of one model send without meaning one, tgi, dummy and an empty text, are "
+        "taken too.",
+    )
     allowed_media_domains: str | None = Field(
         default=None,
         description="Hosts that the images of chats are fetched from, with commas between; * is any host on the "
