@@ -28,8 +28,8 @@ class Tokenizer(ABC):
         """Return the ids of a prompt, with the model's special tokens around it if asked for."""
 
     @abstractmethod
-    def decode(self, token_ids: list[int]) -> str:
-        """Return the text of the ids, without special tokens."""
+    def decode(self, token_ids: list[int], skip_special_tokens: bool = True) -> str:
+        """Return the text of the ids, without special tokens unless they are not to be skipped."""
 
     @abstractmethod
     def detokenizer(self, prompt_ids: list[int]) -> Detokenizer:
@@ -42,6 +42,10 @@ class Tokenizer(ABC):
     def token_id(self, token: str) -> int | None:
         """Return the id of exactly this token in the vocabulary, or None."""
         return None
+
+    def token_name(self, token_id: int) -> str:
+        """The name that the vocabulary has for a token, which may write blanks and bytes in its own way."""
+        return self.token_bytes(token_id).decode(errors="replace")
 
     @abstractmethod
     def chat_template(self, with_tools: bool) -> str | None:

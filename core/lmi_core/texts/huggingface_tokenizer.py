@@ -54,8 +54,8 @@ class HuggingFaceTokenizer(Tokenizer):
         # Not verbose: the prompt's length is checked elsewhere, against the model.
         return list(self.pretrained.encode(text, add_special_tokens=add_special_tokens, verbose=False))
 
-    def decode(self, token_ids: list[int]) -> str:
-        return str(self.pretrained.decode(token_ids, skip_special_tokens=True))
+    def decode(self, token_ids: list[int], skip_special_tokens: bool = True) -> str:
+        return str(self.pretrained.decode(token_ids, skip_special_tokens=skip_special_tokens))
 
     def detokenizer(self, prompt_ids: list[int]) -> Detokenizer:
         if self._backend is None:
@@ -67,6 +67,10 @@ class HuggingFaceTokenizer(Tokenizer):
         if isinstance(token_id, int) and self.pretrained.convert_ids_to_tokens(token_id) == token:
             return token_id
         return None
+
+    def token_name(self, token_id: int) -> str:
+        name = self.pretrained.convert_ids_to_tokens(token_id)
+        return name if isinstance(name, str) else super().token_name(token_id)
 
     def token_bytes(self, token_id: int) -> bytes:
         return self._piece_bytes(self.pretrained.convert_ids_to_tokens(token_id))

@@ -46,7 +46,7 @@ def chat_generation(payload: ChatRequest, call: Call, model: ServedModel, form: 
     if payload.user is not None:
         logger.info("request %s is of user %r", call.request_id, payload.user)
     template = _template(payload, model)
-    tools = _tools(payload, model, template)
+    tools = _tools(payload, model, template, model.options.enable_auto_tool_choice)
     guide = payload.guide(tools.guide, "function_call" if payload.functions else "tool_choice")
     images = image_sources(payload.messages, model)
     use = use_reasoning(payload, model, _prompt(payload, model, template, tools), guide, tools.parser is not None)
@@ -59,6 +59,12 @@ def chat_generation(payload: ChatRequest, call: Call, model: ServedModel, form: 
     return Generation((request,), form.new_formatter(answer))
 
 
+def chat_prompt(payload: ChatRequest, model: ServedModel) -> str:
+    """Return the text that the chat template makes of a chat of texts. Raises InvalidPayload."""
+    template = _template(payload, model)
+    return _prompt(payload, model, template, _tools(payload, model, template, automatic=False))
+
+
 def _template(payload: ChatRequest, model: ServedModel) -> str:
     if payload.chat_template is not None and not model.options.trust_request_chat_template:
         raise InvalidPayload(
@@ -69,7 +75,7 @@ def _template(payload: ChatRequest, model: ServedModel) -> str:
     return find_chat_template(configured, model.backend.tokenizer, bool(payload.offered_tools))
 
 
-def _tools(payload: ChatRequest, model: ServedModel, template: str) -> ToolUse:
+def _tools(payload: ChatRequest, model: ServedModel, template: str, automatic: bool) -> ToolUse:
     try:
         return use_tools(
             payload.offered_tools,
@@ -77,7 +83,7 @@ def _tools(payload: ChatRequest, model: ServedModel, template: str) -> ToolUse:
             payload.parallel_tool_calls is not False and not payload.functions,
             template,
             model.options.tool_call_parser,
-            model.options.enable_auto_tool_choice,
+            automatic,
         )
     except InvalidPayload as error:
         raise (in_older_words(error) if payload.functions or payload.function_call else error) from None

@@ -1,67 +1,19 @@
-"""Requests of happy_vllm's tokenizer endpoints, and the computation of their answers."""
+"""Requests of happy_vllm's endpoints for texts, and the computation of their answers."""
 
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field
 
 from lmi_core.calls.served_model import ServedModel
-from lmi_core.chats.chat import Chat
-from lmi_core.chats.chat_template import find_chat_template
-from lmi_core.errors import InvalidPayload
 from lmi_core.payloads.tolerant_payload import TolerantPayload
 from lmi_core.tokenizer import Tokenizer
-from lmi_handlers.chat.images import image_parts
-from lmi_handlers.chat.messages import Message, template_messages
 
 SEPARATORS = [".", "!", "?", "|", " .", " !", " ?", " |"]
 
 
 class ToolPayload(TolerantPayload):
     model: str | None = Field(None, description="The model's name, where several are served.")
-
-
-class TokenizePayload(ToolPayload):
-    """A request to count and list tokens, of either `prompt` or `messages`."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [{"prompt": "This is a text example"}]})
-
-    prompt: str | None = Field(None, description="The text to tokenize.")
-    messages: Annotated[list[Message], Field(min_length=1)] | None = Field(
-        None, description="The conversation to tokenize, as the chat template writes it."
-    )
-    add_special_tokens: bool | None = Field(
-        None, description="With the special tokens that the model expects around a text. Default: not for `messages`."
-    )
-    add_generation_prompt: bool = Field(True, description="End `messages` with what asks for the next one.")
-
-    @model_validator(mode="after")
-    def _one_text(self) -> Self:
-        if (self.prompt is None) == (self.messages is None):
-            raise ValueError("one of `prompt` and `messages` is required")
-        return self
-
-    def text(self, model: ServedModel) -> str:
-        """Return the prompt, or the rendered messages. Raise InvalidPayload where these cannot be rendered."""
-        if self.messages is None:
-            return self.prompt or ""
-        tokenizer = model.backend.tokenizer
-        template = find_chat_template(model.chat_template, tokenizer, with_tools=False)
-        for place in image_parts(self.messages):
-            raise InvalidPayload(f"`{place}` is an image, and only text is split into tokens here")
-        messages = template_messages(self.messages, template, model.backend)
-        arguments = {"add_generation_prompt": self.add_generation_prompt}
-        return tokenizer.render_chat(Chat(messages, template_arguments=arguments), template)
-
-    def tokenize(self, model: ServedModel) -> list[int]:
-        special = self.messages is None if self.add_special_tokens is None else self.add_special_tokens
-        return model.backend.tokenizer.encode(self.text(model), special)
-
-
-class DecodePayload(ToolPayload):
-    model_config = ConfigDict(json_schema_extra={"examples": [{"tokens": [0, 1, 2]}]})
-
-    tokens: list[Annotated[int, Field(ge=0)]] = Field(description="The token ids.")
 
 
 class SplitPayload(ToolPayload):

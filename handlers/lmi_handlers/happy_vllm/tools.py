@@ -9,21 +9,20 @@ from typing import TypeVar
 import orjson
 
 from lmi_core.calls.served_model import ManagedModel, ServedModels
-from lmi_core.errors import InvalidPayload, LmiError
+from lmi_core.errors import LmiError
 from lmi_core.handler import Answer, Call, Route
-from lmi_core.payloads.payload import check_payload, shown
+from lmi_core.payloads.payload import check_payload
 from lmi_core.payloads.tolerance import names_of
 from lmi_core.payloads.tolerant_payload import take_known
 from lmi_handlers.happy_vllm.texts import (
-    DecodePayload,
     MetadataPayload,
     SplitPayload,
-    TokenizePayload,
     ToolPayload,
     metadata,
     split,
 )
 from lmi_handlers.http.admission import generating_model
+from lmi_handlers.openai.tokenizing import TOKENIZE_PAYLOADS, DetokenizeRequest, decoded, tokenize
 
 P = TypeVar("P", bound=ToolPayload)
 
@@ -54,19 +53,8 @@ async def readiness(call: Call, dispatcher: ServedModels) -> Answer:
     return _json({"ready": "ok"})
 
 
-async def tokenize(call: Call, dispatcher: ServedModels) -> Answer:
-    with _asked(call, dispatcher, TokenizePayload) as (payload, model, ignored):
-        ids = await asyncio.to_thread(payload.tokenize, model)
-    return _json({"count": len(ids), "max_model_len": model.backend.max_length, "tokens": ids}, ignored=ignored)
-
-
 async def decode(call: Call, dispatcher: ServedModels) -> Answer:
-    with _asked(call, dispatcher, DecodePayload) as (payload, model, ignored):
-        try:
-            text = await asyncio.to_thread(model.backend.tokenizer.decode, payload.tokens)
-        except (IndexError, KeyError, OverflowError, TypeError):  # named after the kind of tokenizer
-            raise InvalidPayload(f"`tokens` must be token ids of the model. Given: {shown(payload.tokens)}") from None
-    return _json({"prompt": text}, ignored=ignored)
+    return await decoded(call, dispatcher, skip_special_tokens=True)
 
 
 async def split_text(call: Call, dispatcher: ServedModels) -> Answer:
@@ -110,8 +98,8 @@ ROUTES = (
     Route("/v1/info", "GET", info, "What is served"),
     Route("/liveness", "GET", liveness, "Whether the server runs"),
     Route("/readiness", "GET", readiness, "Whether every model takes requests"),
-    Route("/v2/tokenizer", "POST", tokenize, "Tokenize a text", (TokenizePayload,), guarded=False),
-    Route("/v2/decode", "POST", decode, "The text of token ids", (DecodePayload,), guarded=False),
+    Route("/v2/tokenizer", "POST", tokenize, "Tokenize a text", TOKENIZE_PAYLOADS, guarded=False),
+    Route("/v2/decode", "POST", decode, "The text of token ids", (DetokenizeRequest,), guarded=False),
     Route("/v1/split_text", "POST", split_text, "Split a text at separators", (SplitPayload,), guarded=False),
     Route("/v1/metadata_text", "POST", metadata_text, "Count a text's tokens", (MetadataPayload,), guarded=False),
 )

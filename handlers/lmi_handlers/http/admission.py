@@ -17,6 +17,11 @@ def generating_model(call: Call, dispatcher: ServedModels, name: str | None = No
     """
     model = dispatcher.find(call.headers.get(TARGET_MODEL_HEADER) or name)
     with dispatcher.admit(model):
-        if not model.generates or not hasattr(model.backend, "tokenizer"):
-            raise ModelNotFound(f"model `{model.name}` has no tokenizer here: its model function answers")
+        check_tokenizer(model)
         yield model
+
+
+def check_tokenizer(model: ManagedModel) -> None:
+    """Raise ModelNotFound for a model that has no tokenizer here, although it is loaded."""
+    if not model.generates or not hasattr(model.backend, "tokenizer"):
+        raise ModelNotFound(f"model `{model.name}` has no tokenizer here: its model function answers")

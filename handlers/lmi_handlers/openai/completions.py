@@ -1,4 +1,4 @@
-"""The handler of OpenAI's completions and of the list of models."""
+"""The handler of OpenAI's completions, of the list of models, and of vLLM's routes to a tokenizer."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -23,6 +23,7 @@ from lmi_handlers.openai.completion_formatters import (
 )
 from lmi_handlers.openai.handler import JSON_LINES, OpenAiHandler, check_model
 from lmi_handlers.openai.models import list_models, show_model
+from lmi_handlers.openai.tokenizing import ROUTES as TOKENIZER_ROUTES
 from lmi_handlers.openai.tolerance import take_fields
 
 DEFAULT_MAX_TOKENS = 16
@@ -96,6 +97,7 @@ class OpenAiCompletionsHandler(OpenAiHandler):
         Route("/v1/completions", summary="Complete a text", payloads=(CompletionRequest,)),
         Route("/v1/models", "GET", list_models, "The models that are served"),
         Route("/v1/models/{model}", "GET", show_model, "One of them"),
+        *TOKENIZER_ROUTES,
     )
 
     def parse(self, call: Call, model: ServedModel) -> Generation:

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import orjson
 
-from lmi_core.calls.served_model import ServedModel
+from lmi_core.calls.served_model import ManagedModel, ServedModel, ServedModels
 from lmi_core.did_you_mean import did_you_mean
 from lmi_core.errors import InvalidPayload, LmiError, ModelNotFound, Overloaded
 from lmi_core.formatter import OutputFormatter
@@ -17,7 +17,7 @@ from lmi_handlers.lmi.handler import TARGET_MODEL_HEADER
 
 INVALID_STATUS = 400
 FIELD = re.compile(r"`([\w.]+)`")  # at the start of an error message
-# Placeholders that clients of one model send in place of a name: huggingface_hub's; the one in TGI's examples for OpenAI's
+# Placeholders of clients that know one model only: huggingface_hub's; the one in TGI's examples for OpenAI's
 # client, as TGI ignores the name; and those of vLLM, whose server takes an empty one.
 NO_NAME = frozenset({"dummy", "tgi", ""})
 JSON_LINES = "application/jsonlines"  # in `Accept`: asks for a stream in LMI's schemas
@@ -58,6 +58,17 @@ class OpenAiHandler(Handler):
             "code": error.kind,
         }
         return Answer(status, "application/json", orjson.dumps({"error": content}))
+
+
+def asked_model(call: Call, dispatcher: ServedModels, name: str | None) -> ManagedModel:
+    """Return the model that a call which generates nothing is for. Raises ModelNotFound."""
+    header = call.headers.get(TARGET_MODEL_HEADER)
+    if header is None and len(dispatcher.models) > 1:
+        return dispatcher.find_with_adapters(name or None)
+    model = dispatcher.find(header)
+    if name not in model.adapter_names:
+        check_model(name, call, model)
+    return model
 
 
 def check_model(name: str | None, call: Call, model: ServedModel) -> None:

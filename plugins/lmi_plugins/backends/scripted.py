@@ -67,7 +67,7 @@ class WordTokenizer(Tokenizer):
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
         return [self.id(word) for word in re.findall(r"\s*\S+|\s+$", text)]
 
-    def decode(self, token_ids: list[int]) -> str:
+    def decode(self, token_ids: list[int], skip_special_tokens: bool = True) -> str:
         return "".join(self.word(token_id) for token_id in token_ids)
 
     def word(self, token_id: int) -> str:

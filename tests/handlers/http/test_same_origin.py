@@ -18,7 +18,7 @@ from tests.conftest import SCRIPTED, ModelDirectory, RunningServer, Serve
 ADAPTERS = "/models/model/adapters"
 ROUTES = [route for handler in load_plugins().handlers for route in handler.routes]
 # Everybody's, also a page's: what they answer is in the request, or says no more than the routes that generate.
-OPEN = {"/v2/tokenizer", "/v2/decode", "/v1/split_text", "/v1/metadata_text"}
+OPEN = {"/tokenize", "/detokenize", "/v2/tokenizer", "/v2/decode", "/v1/split_text", "/v1/metadata_text"}
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

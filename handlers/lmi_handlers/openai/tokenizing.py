@@ -1,0 +1,129 @@
+"""The tokenizer of a model, on the routes of vLLM's server."""
+
+import asyncio
+from importlib.metadata import version
+from typing import Annotated, Any, TypeVar
+
+import orjson
+from pydantic import ConfigDict, Field
+
+from lmi_core.calls.served_model import ManagedModel, ServedModels
+from lmi_core.errors import InvalidPayload
+from lmi_core.handler import Answer, Call, Route
+from lmi_core.payloads.payload import shown
+from lmi_core.payloads.tolerance import names_of
+from lmi_core.payloads.tolerant_payload import TolerantPayload
+from lmi_handlers.chat.generation import chat_prompt
+from lmi_handlers.chat.images import image_parts
+from lmi_handlers.chat.request import ChatRequest
+from lmi_handlers.http.admission import check_tokenizer
+from lmi_handlers.openai.handler import asked_model
+from lmi_handlers.openai.tolerance import take_fields
+
+
+class TokenizeText(TolerantPayload):
+    model_config = ConfigDict(json_schema_extra={"examples": [{"prompt": "This is a text example"}]})
+
+    model: str | None = Field(None, description="The model's name, where several are served.")
+    prompt: str = Field(description="The text to tokenize.")
+    add_special_tokens: bool | None = Field(
+        None, description="With the special tokens that the model expects around a text. Default: true."
+    )
+    return_token_strs: bool | None = Field(None, description="Answer with the tokens as the vocabulary has them, too.")
+
+
+class TokenizeChat(ChatRequest):
+    """A chat, of which only what makes its prompt has a meaning: any body of `/v1/chat/completions` will do."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"messages": [{"role": "user", "content": "Hi"}]}]})
+
+    return_token_strs: bool | None = Field(None, description="Answer with the tokens as the vocabulary has them, too.")
+
+
+class DetokenizeRequest(TolerantPayload):
+    model_config = ConfigDict(json_schema_extra={"examples": [{"tokens": [0, 1, 2]}]})
+
+    model: str | None = Field(None, description="The model's name, where several are served.")
+    tokens: list[Annotated[int, Field(ge=0)]] = Field(description="The token ids.")
+
+
+P = TypeVar("P", TokenizeText, TokenizeChat, DetokenizeRequest)
+
+
+async def tokenize(call: Call, dispatcher: ServedModels) -> Answer:
+    """Raises InvalidPayload, and ModelNotFound."""
+    given = call.json_object()
+    if (given.get("prompt") is None) == (given.get("messages") is None):
+        raise InvalidPayload("one of `prompt` and `messages` is required")
+    if given.get("messages") is None:
+        text, model, ignored = await _asked(call, dispatcher, TokenizeText)
+        return _json(await asyncio.to_thread(_tokens_of_text, text, model), ignored)
+    chat, model, ignored = await _asked(call, dispatcher, TokenizeChat)
+    return _json(await asyncio.to_thread(_tokens_of_chat, chat, model), ignored)
+
+
+def _tokens_of_text(text: TokenizeText, model: ManagedModel) -> dict[str, Any]:
+    ids = model.backend.tokenizer.encode(text.prompt, text.add_special_tokens is not False)
+    return _tokens(ids, model, bool(text.return_token_strs))
+
+
+def _tokens_of_chat(chat: TokenizeChat, model: ManagedModel) -> dict[str, Any]:
+    for place in image_parts(chat.messages):
+        raise InvalidPayload(f"`{place}` is an image, and only text is split into tokens here")
+    ids = model.backend.tokenizer.encode(chat_prompt(chat, model), bool(chat.add_special_tokens))
+    return _tokens(ids, model, bool(chat.return_token_strs))
+
+
+def _tokens(ids: list[int], model: ManagedModel, with_names: bool) -> dict[str, Any]:
+    names = [model.backend.tokenizer.token_name(token_id) for token_id in ids] if with_names else None
+    return {"count": len(ids), "max_model_len": model.backend.max_length, "tokens": ids, "token_strs": names}
+
+
+async def detokenize(call: Call, dispatcher: ServedModels) -> Answer:
+    """Answer with special tokens, as vLLM's server does. Raises InvalidPayload, and ModelNotFound."""
+    return await decoded(call, dispatcher, skip_special_tokens=False)
+
+
+async def decoded(call: Call, dispatcher: ServedModels, *, skip_special_tokens: bool) -> Answer:
+    """Answer with the text of a call's token ids. Raises InvalidPayload, and ModelNotFound."""
+    payload, model, ignored = await _asked(call, dispatcher, DetokenizeRequest)
+    tokenizer = model.backend.tokenizer
+    last = tokenizer.vocabulary_size - 1
+    for token_id in payload.tokens:
+        if token_id > last:
+            raise InvalidPayload(f"`tokens` must hold token ids from 0 to {last}. Given: {shown(token_id)}")
+    text = await asyncio.to_thread(tokenizer.decode, payload.tokens, skip_special_tokens)
+    return _json({"prompt": text}, ignored)
+
+
+async def show_version(call: Call, dispatcher: ServedModels) -> Answer:
+    return _json({"version": version("lmi-handlers")})
+
+
+async def _asked(
+    call: Call, dispatcher: ServedModels, payload_type: type[P]
+) -> tuple[P, ManagedModel, tuple[str, ...]]:
+    """Return a call's payload, the model that it is for, which has a tokenizer, and the names that were dropped.
+
+    It takes no place in the model's queue. Raises InvalidPayload, ModelNotFound, ModelNotReady and BackendUnhealthy.
+    """
+    payload, ignored = take_fields(call.json_object(), payload_type, strict=False)
+    model = asked_model(call, dispatcher, payload.model)
+    await model.health()
+    check_tokenizer(model)
+    if ignored and model.options.strict_parameters:
+        take_fields(call.json_object(), payload_type, strict=True)
+    model.ignored.report(ignored, lambda: names_of([payload_type]))
+    return payload, model, ignored
+
+
+def _json(content: dict[str, Any], ignored: tuple[str, ...] = ()) -> Answer:
+    return Answer(200, "application/json", orjson.dumps(content), ignored)
+
+
+TOKENIZE_PAYLOADS = (TokenizeText, TokenizeChat)
+ROUTES = (
+    Route("/tokenize", "POST", tokenize, "Tokenize a text or a chat", TOKENIZE_PAYLOADS, guarded=False),
+    Route("/detokenize", "POST", detokenize, "The text of token ids", (DetokenizeRequest,), guarded=False),
+    Route("/version", "GET", show_version, "The version of this server"),
+)
