@@ -16,6 +16,7 @@ LIBRARIES = frozenset({"torch", "vllm"})
 # Folders and files, each with what all of its tests need.
 NEEDS = {
     "clients/test_every_dialect.py": "torch",
+    "clients/test_lm_eval.py": "torch",
     "clients/test_openai_token_details.py": "torch",
     "clients/test_openai_torch.py": "torch",
     "clients/test_tritonclient_trtllm.py": "torch",
