@@ -13,8 +13,6 @@ class Generation:
     requests: tuple[GenerationRequest, ...]
     formatter: OutputFormatter
     timeout: float | None = None  # seconds allowed for the answer
-    ignored: tuple[
-        str, ...
-    ] = ()  # names of the unknown fields that `parse` dropped, also in objects
+    ignored: tuple[str, ...] = ()  # names of the unknown fields that `parse` dropped, also in objects
     request_id: str | None = None  # the call's from here on, where its body names it; None: as before
     strict: bool = False  # an unknown parameter is an error, whatever option.strict_parameters says

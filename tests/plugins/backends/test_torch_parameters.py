@@ -6,7 +6,7 @@ from pydantic import ValidationError
 
 from lmi_core.engines.extended_parameters import ExtendedParameters
 from lmi_plugins.backends.torch_parameters import sampling_parameters
-from lmi_plugins.torch_engine.worker.messages import Guide, ReasoningLimit, SamplingParameters
+from lmi_plugins.torch_engine.worker.messages import Guide, ReasoningLimit, Repetition, SamplingParameters
 
 # What each parameter becomes, of those that do not only keep their names.
 BECOMES: list[tuple[Mapping[str, Any], Mapping[str, Any]]] = [
@@ -24,6 +24,10 @@ BECOMES: list[tuple[Mapping[str, Any], Mapping[str, Any]]] = [
     (
         {"reasoning_budget": {"tokens": 3, "starts": [[1]], "ends": [[2, 3]], "inside": True}},
         {"reasoning_limit": ReasoningLimit(3, [[1]], [[2, 3]], True)},
+    ),
+    (
+        {"repetition_detection": {"max_pattern_size": 4, "min_pattern_size": 2, "min_count": 3}},
+        {"repetition": Repetition(2, 4, 3)},
     ),
     ({"include_stop_str_in_output": True}, {"include_stop": True}),
     ({"logprobs": 2}, {"num_top_tokens": 2}),
@@ -57,6 +61,7 @@ SAME: dict[str, Any] = {
     "min_length": 4,
     "max_new_tokens": 17,
     "stop_sequences": ["END"],
+    "cache_salt": "salt",
     "skip_special_tokens": False,
     "spaces_between_special_tokens": False,
     "length_penalty": 2.0,
