@@ -48,8 +48,11 @@ class Dispatcher:
 
         Raise ModelNotFound also for an adapter that several models have.
         """
-        owners = [model for model in self.models.values() if name in model.adapter_names]
-        if not owners or any(name in model.names for model in self.models.values()):
+        models = self.models.values()
+        if name is None or any(name in model.names for model in models):
+            return self.find(name)
+        owners = [model for model in models if name in model.adapter_names]
+        if not owners:
             return self.find(name)
         if len(owners) > 1:
             raise ModelNotFound(

@@ -168,3 +168,10 @@ async def test_no_name_where_several_are_served(server: RunningServer) -> None:
     answer = await server.post("/v1/completions", {"prompt": "Hi", "model": ""})
     message = "several models are served, so name one of: one, two"
     assert (answer.status, answer.json()["error"]["message"]) == (404, message)
+
+
+async def test_answer_of_an_adapter_that_writes_none_itself(serve: Serve, model_dir: ModelDirectory) -> None:
+    names = "option.served_model_name=llama\n"
+    server = await serve(model_dir({"serving.properties": SCRIPTED + names, "adapters/french/model.py": ""}))
+    answer = await server.post("/v1/completions", {"prompt": "Hi", "model": "french"})
+    assert (answer.status, answer.json()["model"]) == (200, "llama")
