@@ -8,7 +8,7 @@ import orjson
 
 from lmi_core.calls.served_model import ManagedModel, ServedModel, ServedModels
 from lmi_core.did_you_mean import did_you_mean
-from lmi_core.errors import InvalidPayload, LmiError, ModelNotFound, Overloaded
+from lmi_core.errors import ContextLengthExceeded, InvalidPayload, LmiError, ModelNotFound, Overloaded
 from lmi_core.formatter import OutputFormatter
 from lmi_core.handler import Answer, Call, Handler
 from lmi_core.payloads.payload import shown
@@ -52,7 +52,7 @@ class OpenAiHandler(Handler):
             status = model.server.throttle_error_http_code
         field = FIELD.match(error.message)
         content = {
-            "message": error.message,
+            "message": _message(error, model),
             "type": _type(status),
             "param": field[1] if field and status == INVALID_STATUS else None,
             "code": error.kind,
@@ -69,6 +69,13 @@ def asked_model(call: Call, dispatcher: ServedModels, name: str | None) -> Manag
     if name not in model.adapter_names:
         check_model(name, call, model)
     return model
+
+
+def _message(error: LmiError, model: ServedModel | None) -> str:
+    """Return the error in the words by which clients, LiteLLM among them, know one of the context from others."""
+    if model is None or not isinstance(error, ContextLengthExceeded):
+        return error.message
+    return f"This model's maximum context length is {model.backend.max_length} tokens. However, {error.message}"
 
 
 def check_model(name: str | None, call: Call, model: ServedModel) -> None:

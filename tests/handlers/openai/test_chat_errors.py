@@ -86,6 +86,8 @@ async def test_context_length_exceeded(server: RunningServer, stream: bool) -> N
     long_prompt = await chat(server, messages=[{"role": "user", "content": "word " * 3000}], stream=stream)
     error = long_prompt.json()["error"]
     assert (long_prompt.status, error["code"], error["param"]) == (400, "context_length_exceeded", "messages")
+    begins = f"This model's maximum context length is {server.scripted.max_length} tokens. However, "
+    assert error["message"].startswith(f"{begins}`messages` must be at most {server.scripted.max_length - 1} tokens")
     many_tokens = await chat(server, max_completion_tokens=5000, stream=stream)
     error = many_tokens.json()["error"]
     assert (many_tokens.status, error["code"], error["param"]) == (
@@ -93,6 +95,7 @@ async def test_context_length_exceeded(server: RunningServer, stream: bool) -> N
         "context_length_exceeded",
         "max_completion_tokens",
     )
+    assert error["message"].startswith(f"{begins}`max_completion_tokens` must be at most ")
 
 
 async def test_body_that_is_no_json(server: RunningServer) -> None:

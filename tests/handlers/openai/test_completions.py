@@ -66,6 +66,7 @@ async def test_default_length_gives_way_to_the_context(server: RunningServer) ->
     assert (await choice_of(server))["text"] == "Deep Learning is a really"
     answer = await complete(server, max_tokens=16)
     assert (answer.status, answer.json()["error"]["code"]) == (400, "context_length_exceeded")
+    assert answer.json()["error"]["message"].startswith("This model's maximum context length is 8 tokens. However, ")
 
 
 async def test_several_prompts(server: RunningServer) -> None:
@@ -204,7 +205,6 @@ async def test_failure_within_a_whole_answer(server: RunningServer) -> None:
         ({"prompt": ["a"] * 600, "n": 2}, "prompt", "and `n` must make at most 1024 choices"),
         ({"prompt_embeds": "AA=="}, "prompt_embeds", "must be null or []: prompts are texts or token ids."),
         ({"temperature": -1}, "temperature", "must be greater than or equal to 0. Given: -1"),
-        ({"prompt": "word " * 3000}, "prompt", "must be at most 2047 tokens long. Given: 3001"),
     ],
 )
 async def test_invalid_request(server: RunningServer, fields: dict[str, Any], param: str, message: str) -> None:
@@ -213,6 +213,20 @@ async def test_invalid_request(server: RunningServer, fields: dict[str, Any], pa
     error = answer.json()["error"]
     assert error["message"].startswith(f"`{param}` {message}")
     assert (error["type"], error["param"]) == ("invalid_request_error", param)
+
+
+async def test_prompt_longer_than_the_context(server: RunningServer) -> None:
+    answer = await complete(server, prompt="word " * 3000)
+    assert (answer.status, answer.json()["error"]) == (
+        400,
+        {
+            "message": "This model's maximum context length is 2048 tokens. However, "
+            "`prompt` must be at most 2047 tokens long. Given: 3001",
+            "type": "invalid_request_error",
+            "param": "prompt",
+            "code": "context_length_exceeded",
+        },
+    )
 
 
 async def test_empty_suffix(server: RunningServer) -> None:
