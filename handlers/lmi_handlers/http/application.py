@@ -5,12 +5,12 @@ from functools import partial
 import orjson
 from aiohttp import web
 
-from lmi_core.did_you_mean import did_you_mean
 from lmi_core.errors import LmiError
-from lmi_core.handler import Handler
+from lmi_core.handler import Handler, Route
 from lmi_core.plugins.registry import Registry
 from lmi_core.serving.dispatcher import Dispatcher
 from lmi_handlers.http.answer import answer
+from lmi_handlers.http.no_such_route import no_such_route
 from lmi_handlers.http.openapi import add_documentation
 from lmi_handlers.http.same_origin import SERVER_HOST
 
@@ -25,12 +25,32 @@ def create_application(dispatcher: Dispatcher, handlers: Registry[Handler], host
     application[DISPATCHER] = dispatcher
     application.router.add_get("/ping", ping)
     add_documentation(application, handlers, dispatcher.models)
-    for handler_type in handlers:
-        handler = handler_type()
-        for route in handler.routes:
-            application.router.add_route(route.method, route.path, partial(answer, dispatcher, handler, route))
+    _add_routes(application, dispatcher, handlers)
     application.router.add_route("*", "/{path:.*}", no_such_route)
     return application
+
+
+def _add_routes(application: web.Application, dispatcher: Dispatcher, handlers: Registry[Handler]) -> None:
+    """Add what the handlers declare, and then their other forms, but for those that a handler declares itself."""
+    answers = [
+        (route, partial(answer, dispatcher, handler, route))
+        for handler in [handler_type() for handler_type in handlers]
+        for route in handler.routes
+    ]
+    for route, answered in answers:
+        application.router.add_route(route.method, route.path, answered)
+    taken = {(route.method, route.path) for route, _ in answers}
+    for route, answered in answers:
+        for form in _forms(route):
+            if form not in taken:
+                application.router.add_route(*form, answered)
+                taken.add(form)
+
+
+def _forms(route: Route) -> list[tuple[str, str]]:
+    """Return the methods and paths that are the same route: with a slash at its end, and HEAD for GET."""
+    methods = ("GET", "HEAD") if route.method == "GET" else (route.method,)
+    return [(method, path) for path in (route.path, route.path.removesuffix("/") + "/") for method in methods]
 
 
 async def ping(request: web.Request) -> web.Response:
@@ -40,23 +60,6 @@ async def ping(request: web.Request) -> web.Response:
     except LmiError as error:
         return json_response(503, {"status": "Unhealthy", "error": error.message})
     return json_response(200, {"status": "Healthy"})
-
-
-async def no_such_route(request: web.Request) -> web.Response:
-    """Answer 404 with the nearest route, or 405 when only the method is wrong."""
-    methods: set[str] = set()
-    for resource in request.app.router.resources():
-        methods |= (await resource.resolve(request))[1] - {"*"}
-    paths = [resource.canonical for resource in request.app.router.resources()]
-    if methods:
-        message = f"{request.path} takes {', '.join(sorted(methods))}, not {request.method}."
-    else:
-        message = f"there is no route {request.method} {request.path}.{did_you_mean(request.path, paths)}"
-    status = 405 if methods else 404
-    response = json_response(status, {"error": f"{message} GET /docs shows all", "code": status})
-    if methods:
-        response.headers["Allow"] = ", ".join(sorted(methods))
-    return response
 
 
 def json_response(status: int, content: object) -> web.Response:

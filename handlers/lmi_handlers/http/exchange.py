@@ -59,7 +59,7 @@ class Exchange:
                 headers=request.headers,
                 body=await self._body(limit),
                 request_id=self.request_id,
-                path=request.path,
+                path=request.path.removesuffix("/") or "/",  # the route's own: it is the same with a slash
                 query=request.query,
                 peer=request.remote or "",
                 attributes=dict(named_attributes(request.headers)),

@@ -41,3 +41,45 @@ async def test_wrong_method(server: RunningServer) -> None:
     answer = await server.get("/invocations")
     assert (answer.status, answer.headers["Allow"]) == (405, "POST")
     assert answer.json()["error"].startswith("/invocations takes POST, not GET.")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "code", "message"),
+    [
+        ("POST", "/v1/chat/completion", 404, "unknown_url", "there is no route POST /v1/chat/completion. Did you mean"),
+        ("GET", "/v1", 404, "unknown_url", "there is no route GET /v1."),
+        ("GET", "/v1/chat/completions", 405, "method_not_supported", "/v1/chat/completions takes POST, not GET."),
+        ("DELETE", "/v1/models/m", 405, "method_not_supported", "/v1/models/m takes GET, HEAD, not DELETE."),
+    ],
+)
+async def test_openai_clients_read_what_is_wrong_with_a_path(
+    server: RunningServer, method: str, path: str, status: int, code: str, message: str
+) -> None:
+    async with server.client.request(method, path) as response:
+        assert (response.status, response.content_type) == (status, "application/json")
+        error = (await response.json())["error"]
+    assert error.pop("message").startswith(message)
+    assert error == {"type": "invalid_request_error", "param": None, "code": code}
+
+
+@pytest.mark.parametrize(
+    "path", ["/ping", "/docs", "/openapi.json", "/v1/models", "/v1/models/model", "/v1/models/", "/health", "/v2"]
+)
+async def test_head_is_get_without_the_body(server: RunningServer, path: str) -> None:
+    whole = await server.get(path)
+    async with server.client.head(path) as response:
+        assert (response.status, await response.read()) == (200, b"")
+        assert response.headers["Content-Type"] == whole.headers["Content-Type"]
+        assert response.headers.get("Content-Length", "0") == str(len(whole.body))
+
+
+async def test_a_slash_at_the_end_is_the_same_route(server: RunningServer) -> None:
+    assert (await server.get("/v1/models/")).json() == (await server.get("/v1/models")).json()
+    assert (await server.get("/v1/models/model/")).json()["id"] == "model"
+    body = {"messages": [{"role": "user", "content": "hi"}]}
+    assert (await server.post("/v1/chat/completions/", body)).json()["object"] == "chat.completion"
+    streamed = await server.post("/generate_stream/", {"inputs": "hi"})  # which form it has, the path says
+    assert streamed.content_type == "text/event-stream"
+    assert (await server.client.get("/v1/models/", allow_redirects=False)).status == 200
+    answer = await server.get("/invocations/")
+    assert (answer.status, answer.headers["Allow"]) == (405, "POST")
