@@ -1,6 +1,7 @@
 """Messages of a chat request, and their form for chat templates."""
 
 import itertools
+import logging
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, Literal
 
@@ -9,6 +10,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationIn
 
 from lmi_core.backend import Backend
 from lmi_core.chats.chat_template import takes_parts
+
+logger = logging.getLogger(__name__)
 
 TEXT_PARTS = {"input_text": "text", "output_text": "text", "refusal": "refusal"}  # part type to the member of the text
 
@@ -52,27 +55,20 @@ class ContentPart(BaseModel):
 
 
 def _as_json(given: object) -> object:
+    if given is None:
+        return ""
     return orjson.dumps(given).decode() if isinstance(given, dict) else given
 
 
 class FunctionCall(BaseModel):
+    """A past call. It may have arguments that are no JSON object, as some model wrote them: see `_arguments`."""
+
     model_config = ConfigDict(extra="ignore", strict=True)
 
     name: str
-    arguments: Annotated[str, BeforeValidator(_as_json, json_schema_input_type=str | dict[str, Any])] = Field(
-        description="A JSON object, as text."
+    arguments: Annotated[str, BeforeValidator(_as_json, json_schema_input_type=str | dict[str, Any] | None)] = Field(
+        "", description="A JSON object, as text."
     )
-
-    @field_validator("arguments")
-    @classmethod
-    def _json_object(cls, text: str) -> str:
-        try:
-            value = orjson.loads(text or "{}")
-        except orjson.JSONDecodeError as error:
-            raise ValueError(f"must be a JSON object as text: {error}") from None
-        if not isinstance(value, dict):
-            raise ValueError("must be a JSON object as text")
-        return text
 
 
 class ToolCall(BaseModel):
@@ -163,5 +159,20 @@ def _template_message(message: Message, template: str, contents: PartsWriter | T
 
 
 def _template_call(call: ToolCall) -> dict[str, Any]:
-    function = {"name": call.function.name, "arguments": orjson.loads(call.function.arguments or "{}")}
+    function = {"name": call.function.name, "arguments": _arguments(call.function)}
     return {"id": call.id, "type": call.type, "function": function}
+
+
+def _arguments(call: FunctionCall) -> dict[str, Any]:
+    """Return the arguments as the object that templates expect, and an empty one where they are none, as vLLM does.
+
+    An error would end the conversation: each of its later requests holds the same message.
+    """
+    try:
+        value = orjson.loads(call.arguments or "{}")
+    except orjson.JSONDecodeError:
+        value = None
+    if isinstance(value, dict):
+        return value
+    logger.warning("a past call of %r has arguments that are no JSON object: the chat template gets {}", call.name)
+    return {}
