@@ -5,13 +5,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from lmi_core.chats.tool_calls import FirstCall, IdentifiedCalls, NamedCall, ToolCallParser
 from lmi_core.chats.tool_calls.formats import ToolCallFormat, find_format
 from lmi_core.chats.tool_calls.marked_json import BareJson
 from lmi_core.chats.tool_calls.template_formats import template_format
 from lmi_core.errors import InvalidPayload
+from lmi_handlers.chat.tool_schemas import check_tool_schema
 
 ANY_OBJECT = {"type": "object"}
 
@@ -29,6 +30,12 @@ class FunctionDefinition(FunctionName):
     description: str | None = None
     parameters: JsonObject | None = Field(None, description="The JSON schema of the arguments.")
     strict: bool | None = Field(None, description="Ignored: a call that `tool_choice` demands follows the schema.")
+
+    @field_validator("parameters")
+    @classmethod
+    def _a_json_schema(cls, parameters: JsonObject | None) -> JsonObject | None:
+        check_tool_schema(parameters or {})
+        return parameters
 
 
 class Tool(BaseModel):

@@ -1,0 +1,103 @@
+"""Whether the JSON schema of a tool's arguments is one, so that the client is told what is wrong with it."""
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+from urllib.parse import unquote
+
+from lmi_core.payloads.payload import shown
+
+TYPES = ("array", "boolean", "integer", "null", "number", "object", "string")
+SCHEMA = ("additionalProperties", "contains", "else", "if", "items", "not", "propertyNames", "then")
+SCHEMAS_BY_NAME = ("$defs", "definitions", "dependentSchemas", "patternProperties", "properties")
+LISTS_OF_SCHEMAS = ("allOf", "anyOf", "oneOf", "prefixItems")
+
+
+class Place(NamedTuple):
+    """A value within a schema, where a schema must be."""
+
+    path: tuple[str, ...]
+    value: Any
+
+
+def check_tool_schema(schema: dict[str, Any]) -> None:
+    """Raise ValueError, which names the first member that no JSON schema has in that form."""
+    if schema.get("type", "object") != "object":
+        raise _wrong(("type",), "object: arguments have names", schema["type"])
+    places = deque([Place((), schema)])
+    while places:  # not by recursion: the client chooses the depth
+        place = places.popleft()
+        if isinstance(place.value, dict):
+            _check_members(place, schema)
+            places.extend(_schemas_in(place))
+        elif not isinstance(place.value, bool):
+            raise _wrong(place.path, "a JSON schema, which is an object", place.value)
+
+
+def _check_members(place: Place, root: dict[str, Any]) -> None:
+    for name, (is_right, needed) in MEMBERS.items():
+        if name in place.value and not is_right(place.value[name]):
+            raise _wrong((*place.path, name), needed, place.value[name])
+    reference = place.value.get("$ref", "")
+    if reference.startswith("#/") and not _leads_somewhere(reference, root):
+        raise _wrong((*place.path, "$ref"), "a reference to a place within this schema", reference)
+
+
+def _schemas_in(place: Place) -> Iterator[Place]:
+    for name, value in place.value.items():
+        path = (*place.path, name)
+        if name in SCHEMAS_BY_NAME:
+            yield from (Place((*path, key), each) for key, each in value.items())
+        elif name in LISTS_OF_SCHEMAS or (name == "items" and isinstance(value, list)):  # older drafts have tuples
+            yield from (Place((*path, str(index)), each) for index, each in enumerate(value))
+        elif name in SCHEMA:
+            yield Place(path, value)
+
+
+def _is_type(value: object) -> bool:
+    names = value if isinstance(value, list) and value else [value]
+    return all(isinstance(name, str) and name in TYPES for name in names)
+
+
+def _is_texts(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(each, str) for each in value)
+
+
+def _is_object(value: object) -> bool:
+    return isinstance(value, dict)
+
+
+def _is_filled_list(value: object) -> bool:
+    return isinstance(value, list) and bool(value)
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+MEMBERS: dict[str, tuple[Callable[[object], bool], str]] = {
+    "type": (_is_type, f"one of {', '.join(TYPES)}, or a list of these"),
+    "required": (_is_texts, "a list of names"),
+    "enum": (_is_filled_list, "a list of values"),
+    "pattern": (_is_text, "a text"),
+    "$ref": (_is_text, "a text"),
+    **dict.fromkeys(SCHEMAS_BY_NAME, (_is_object, "an object with a JSON schema for each name")),
+    **dict.fromkeys(LISTS_OF_SCHEMAS, (_is_filled_list, "a list of JSON schemas")),
+}
+
+
+def _leads_somewhere(reference: str, root: object) -> bool:
+    """Follow a JSON pointer."""
+    for part in unquote(reference).removeprefix("#/").split("/"):
+        name = part.replace("~1", "/").replace("~0", "~")
+        if isinstance(root, list) and name.isdecimal() and int(name) < len(root):
+            root = root[int(name)]
+        elif isinstance(root, dict) and name in root:
+            root = root[name]
+        else:
+            return False
+    return True
+
+
+def _wrong(path: tuple[str, ...], needed: str, given: object) -> ValueError:
+    return ValueError(f"is no JSON schema of arguments: its `{'.'.join(path)}` must be {needed}, not {shown(given)}")
