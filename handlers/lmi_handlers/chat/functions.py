@@ -8,7 +8,7 @@ from pydantic import BeforeValidator
 from lmi_core.chats.tool_calls.template_formats import template_format
 from lmi_core.errors import InvalidPayload
 from lmi_handlers.chat.messages import Message, ToolCall
-from lmi_handlers.chat.tools import FunctionDefinition, FunctionName, Tool, ToolChoice
+from lmi_handlers.chat.tool_fields import FunctionDefinition, FunctionName, Tool, ToolChoice
 
 
 def _as_tool_choice(value: object) -> object:

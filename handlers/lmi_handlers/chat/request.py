@@ -6,7 +6,7 @@ from pydantic import ConfigDict, Field, JsonValue, model_validator
 
 from lmi_handlers.chat.functions import GivenFunctionCall, as_tools
 from lmi_handlers.chat.messages import Message
-from lmi_handlers.chat.tools import FunctionDefinition, GivenToolChoice, Tool, ToolChoice
+from lmi_handlers.chat.tool_fields import FunctionDefinition, GivenToolChoice, Tool, ToolChoice
 from lmi_handlers.fields.passed import PassedFields
 
 # Arguments of apply_chat_template itself; `chat_template_kwargs` holds only variables of the template.

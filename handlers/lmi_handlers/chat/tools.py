@@ -3,69 +3,20 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Annotated, Any, Literal
-
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+from typing import Any
 
 from lmi_core.chats.tool_calls import FirstCall, IdentifiedCalls, NamedCall, ToolCallParser
 from lmi_core.chats.tool_calls.formats import ToolCallFormat, find_format
 from lmi_core.chats.tool_calls.marked_json import BareJson
 from lmi_core.chats.tool_calls.template_formats import template_format
+from lmi_core.did_you_mean import did_you_mean
 from lmi_core.errors import InvalidPayload
-from lmi_handlers.chat.tool_schemas import check_tool_schema
+from lmi_handlers.chat.tool_fields import CHOICES, FunctionDefinition, Tool, ToolChoice
 
 ANY_OBJECT = {"type": "object"}
 
 JsonObject = dict[str, Any]
 MakeParser = Callable[[], ToolCallParser]
-
-
-class FunctionName(BaseModel):
-    model_config = ConfigDict(extra="ignore", strict=True)
-
-    name: str = Field(min_length=1)
-
-
-class FunctionDefinition(FunctionName):
-    description: str | None = None
-    parameters: JsonObject | None = Field(None, description="The JSON schema of the arguments.")
-    strict: bool | None = Field(None, description="Ignored: a call that `tool_choice` demands follows the schema.")
-
-    @field_validator("parameters")
-    @classmethod
-    def _a_json_schema(cls, parameters: JsonObject | None) -> JsonObject | None:
-        check_tool_schema(parameters or {})
-        return parameters
-
-
-class Tool(BaseModel):
-    model_config = ConfigDict(extra="ignore", strict=True)
-
-    type: Literal["function"]
-    function: FunctionDefinition
-
-
-class ToolChoice(BaseModel):
-    model_config = ConfigDict(extra="ignore", strict=True)
-
-    type: Literal["none", "auto", "required", "function"]
-    function: FunctionName | None = None
-
-    @model_validator(mode="after")
-    def _function_is_named(self) -> "ToolChoice":
-        if (self.type == "function") != (self.function is not None):
-            raise ValueError("must be none, auto, required, or name a function")
-        return self
-
-
-def _as_choice(value: object) -> object:
-    return {"type": value} if isinstance(value, str) else value
-
-
-GivenToolChoice = Annotated[
-    ToolChoice,
-    BeforeValidator(_as_choice, json_schema_input_type=Literal["none", "auto", "required"] | ToolChoice),
-]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,13 +42,14 @@ def use_tools(
 
     `automatic` tells whether to parse calls where `tool_choice` is auto.
     """
-    kind = choice.type if choice else "auto"
-    if not tools and kind not in ("auto", "none"):
-        raise InvalidPayload(f"`tool_choice` must come with `tools`. Given: {kind}")
+    kind = choice.mode if choice else "auto"
+    if not tools and (kind not in ("auto", "none") or (choice and choice.allowed_tools)):
+        raise InvalidPayload(f"`tool_choice` must come with `tools`. Given: {choice.type if choice else kind}")
     if not tools or kind == "none":
         return ToolUse()
     if "tools" not in template:
         raise InvalidPayload("`tools` cannot be told to this model: its chat template has no place for them")
+    tools = choice.allowed(tools) if choice else tools
     name = call_format or template_format(template)
     written = find_format(name) if name else None
     definitions = [tool.model_dump(exclude_none=True) for tool in tools]
@@ -123,7 +75,8 @@ def _named(tools: Sequence[Tool], name: str, definitions: list[JsonObject]) -> T
     for tool in tools:
         if tool.function.name == name:
             return ToolUse(definitions, tool.function.parameters or ANY_OBJECT, partial(NamedCall, name), named=True)
-    raise InvalidPayload(f"`tool_choice` must name one of `tools`. Given: {name!r}")
+    hint = did_you_mean(name, [*CHOICES, *(tool.function.name for tool in tools)])
+    raise InvalidPayload(f"`tool_choice` must name one of `tools`. Given: {name!r}.{hint}")
 
 
 def _automatic(

@@ -29,6 +29,11 @@ NAMED = {"type": "function", "function": {"name": "weather"}}
 Calls = list[tuple[str, str]]
 
 
+def allowed(mode: str, *names: str) -> dict[str, Any]:
+    tools = [{"type": "function", "function": {"name": name}} for name in names]
+    return {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": tools}}
+
+
 @pytest.fixture
 async def server(serve: Serve, model_dir: ModelDirectory) -> RunningServer:
     return await serve(model_dir({"serving.properties": SCRIPTED + "option.tool_call_parser=hermes\n"}))
@@ -188,6 +193,32 @@ async def test_earlier_calls_with_arguments_that_are_no_object_do_not_end_the_co
     assert ("a past call of 'weather' has arguments that are no JSON object" in caplog.text) == bool(arguments)
 
 
+async def test_allowed_tools_are_all_that_the_model_is_told_of(serve: Serve, model_dir: ModelDirectory) -> None:
+    template = "{% for tool in tools %}{{ tool.function.name }} {% endfor %}"
+    properties = SCRIPTED + "option.chat_template=chat.jinja\noption.tool_call_parser=hermes\n"
+    server = await serve(model_dir({"serving.properties": properties, "chat.jinja": template}))
+    assert (await ask(server, TAGGED, tool_choice=allowed("auto", "weather")))[1] == [("weather", PARIS)]
+    assert server.scripted.history[-1].prompt == "weather "
+    assert (await ask(server, LIST, tool_choice=allowed("required", "clock", "weather")))[2] == "tool_calls"
+    assert server.scripted.history[-1].prompt == "weather clock "
+    await ask(server, BARE, tool_choice=allowed("required", "clock"))
+    sent = server.scripted.history[-1].parameters
+    assert isinstance(sent, ExtendedParameters)
+    assert sent.guided_json is not None
+    (schema,) = sent.guided_json["items"]["anyOf"]
+    assert schema["properties"]["name"] == {"enum": ["clock"]}
+
+
+@pytest.mark.parametrize("choice", ["weather", {"function": {"name": "weather"}}])
+async def test_named_function_in_the_forms_of_hugging_face(server: RunningServer, choice: object) -> None:
+    assert await ask(server, PARIS, tool_choice=choice) == await ask(server, PARIS, tool_choice=NAMED)
+
+
+async def test_description_that_is_null(server: RunningServer) -> None:
+    tools = [{"type": "function", "function": {"name": "clock", "description": None, "parameters": None}}]
+    assert (await chat(server, tools=tools)).status == 200
+
+
 async def test_lmi_form(server: RunningServer) -> None:
     server.scripted.enqueue(Script(TAGGED), Script(TAGGED))
     payload = {"messages": [{"role": "user", "content": "Hi"}], "tools": TOOLS}
@@ -207,8 +238,8 @@ async def test_lmi_form(server: RunningServer) -> None:
             "`tool_choice` must name one of `tools`. Given: 'wether'",
         ),
         (
-            {"tools": TOOLS, "tool_choice": "always"},
-            "`tool_choice.type` must be 'none', 'auto', 'required' or 'function'. Given: 'always'",
+            {"tools": TOOLS, "tool_choice": "requird"},
+            "`tool_choice` must name one of `tools`. Given: 'requird'. Did you mean `required`?",
         ),
         (
             {"tools": TOOLS, "tool_choice": {"type": "function"}},
@@ -219,6 +250,27 @@ async def test_lmi_form(server: RunningServer) -> None:
             "`tool_choice` and `response_format` exclude each other: both say what the answer is",
         ),
         ({"tools": [{"type": "code"}]}, "`tools.0.type` must be 'function'. Given: 'code'"),
+        (
+            {"tools": [{"type": "custom", "custom": {"name": "weather"}}]},
+            "`tools.0.type` must be 'function'. Given: 'custom'",
+        ),
+        (
+            {"tools": TOOLS, "tool_choice": {"type": "allowed_tools"}},
+            "`tool_choice` must have `allowed_tools` where its `type` says so, and only there.",
+        ),
+        (
+            {"tools": TOOLS, "tool_choice": allowed("none", "clock")},
+            "`tool_choice.allowed_tools.mode` must be 'auto' or 'required'. Given: 'none'",
+        ),
+        (
+            {"tools": TOOLS, "tool_choice": allowed("auto")},
+            "`tool_choice.allowed_tools.tools` must have at least 1 item",
+        ),
+        (
+            {"tools": TOOLS, "tool_choice": allowed("auto", "clock", "wether")},
+            "`tool_choice.allowed_tools.tools.1.function.name` must be of one of `tools`. Given: 'wether'. Did",
+        ),
+        ({"tool_choice": allowed("auto", "clock")}, "`tool_choice` must come with `tools`. Given: allowed_tools"),
     ],
 )
 async def test_invalid_request(server: RunningServer, fields: dict[str, Any], message: str) -> None:

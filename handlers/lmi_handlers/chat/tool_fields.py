@@ -1,0 +1,101 @@
+"""The fields of a chat request that are about tools: those that are offered, and the choice among them."""
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+
+from lmi_core.did_you_mean import did_you_mean
+from lmi_core.errors import InvalidPayload
+from lmi_handlers.chat.tool_schemas import check_tool_schema
+
+CHOICES = ("none", "auto", "required")
+
+
+class FunctionName(BaseModel):
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    name: str = Field(min_length=1)
+
+
+class FunctionDefinition(FunctionName):
+    description: str | None = None
+    parameters: dict[str, Any] | None = Field(None, description="The JSON schema of the arguments.")
+    strict: bool | None = Field(None, description="Holds where `tool_choice` asks for a call, whatever is given.")
+
+    @field_validator("parameters")
+    @classmethod
+    def _a_json_schema(cls, parameters: dict[str, Any] | None) -> dict[str, Any] | None:
+        check_tool_schema(parameters or {})
+        return parameters
+
+
+class Tool(BaseModel):
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    type: Literal["function"]
+    function: FunctionDefinition
+
+
+class AllowedTool(BaseModel):
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    type: Literal["function"] = "function"
+    function: FunctionName
+
+
+class AllowedTools(BaseModel):
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    mode: Literal["auto", "required"]
+    tools: list[AllowedTool] = Field(min_length=1, description="Those of the request's `tools` that may be called.")
+
+
+class ToolChoice(BaseModel):
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    type: Literal["none", "auto", "required", "function", "allowed_tools"]
+    function: FunctionName | None = None
+    allowed_tools: AllowedTools | None = None
+
+    @model_validator(mode="after")
+    def _has_what_its_type_says(self) -> "ToolChoice":
+        if (self.type == "function") != (self.function is not None):
+            raise ValueError("must be none, auto, required, or name a function")
+        if (self.type == "allowed_tools") != (self.allowed_tools is not None):
+            raise ValueError("must have `allowed_tools` where its `type` says so, and only there")
+        return self
+
+    @property
+    def mode(self) -> Literal["none", "auto", "required", "function", "allowed_tools"]:
+        """What is chosen among the tools that may be called."""
+        return self.allowed_tools.mode if self.allowed_tools else self.type
+
+    def allowed(self, tools: Sequence[Tool]) -> list[Tool]:
+        """Return the tools that may be called. Raises InvalidPayload."""
+        if self.allowed_tools is None:
+            return list(tools)
+        offered = {tool.function.name for tool in tools}
+        names = [tool.function.name for tool in self.allowed_tools.tools]
+        for index, name in enumerate(names):
+            if name not in offered:
+                place = f"tool_choice.allowed_tools.tools.{index}.function.name"
+                raise InvalidPayload(
+                    f"`{place}` must be of one of `tools`. Given: {name!r}.{did_you_mean(name, offered)}"
+                )
+        return [tool for tool in tools if tool.function.name in names]
+
+
+def _as_choice(value: object) -> object:
+    """Also in the forms of Hugging Face's clients: a function's name, and an object without a type."""
+    if isinstance(value, str):
+        return {"type": value} if value in CHOICES else {"type": "function", "function": {"name": value}}
+    if isinstance(value, dict) and "type" not in value and "function" in value:
+        return {**value, "type": "function"}
+    return value
+
+
+GivenToolChoice = Annotated[
+    ToolChoice,
+    BeforeValidator(_as_choice, json_schema_input_type=str | ToolChoice),
+]
