@@ -110,8 +110,8 @@ def _request(
         "logprobs": payload.top_logprobs or None,
         "prompt_logprobs": payload.prompt_log_probs,
     }
-    if payload.max_completion_tokens != payload.max_tokens:
-        further["max_completion_tokens"] = payload.max_completion_tokens
+    if payload.max_completion_tokens is not None:  # counts before the older name, as in vLLM
+        further |= {"max_completion_tokens": payload.max_completion_tokens, "max_tokens": None}
     parameters, names = payload.parameters(model, further, guide)
     parameters |= use.limit
     if use.before_guide is not None:

@@ -47,11 +47,6 @@ def bad_message(**message: Any) -> dict[str, Any]:
         ({"top_logprobs": 21, "logprobs": True}, "top_logprobs", "must be less than or equal to 20. Given: 21"),
         ({"top_logprobs": 2}, "top_logprobs", "is only for `logprobs`: true"),
         ({"max_tokens": 0}, "max_tokens", "must be greater than or equal to 1. Given: 0"),
-        (
-            {"max_tokens": 1, "max_completion_tokens": 2},
-            "max_tokens",
-            "and `max_completion_tokens` are the same parameter; give one of them",
-        ),
         ({"n": 65}, "n", "must be less than or equal to 64. Given: 65"),
         ({"stop": [""]}, "stop.0", "must have at least 1 character. Given: ''"),
         ({"stream_options": {"include_usage": True}}, "stream_options", "is only for `stream`: true"),

@@ -253,7 +253,6 @@ async def test_vllms_fields(
             "`messages.0` must have `tool_calls` or `function_call`, the o",
         ),
         ({"chat_template": "{{ 1 }}"}, "`chat_template` is a program, which only the model's own directory may bring"),
-        ({"max_tokens": 2, "max_completion_tokens": 3}, "`max_tokens` and `max_completion_tokens` are the same"),
     ],
 )
 async def test_wrong_values_of_known_fields(server: RunningServer, fields: dict[str, Any], message: str) -> None:
@@ -280,8 +279,20 @@ async def test_best_of_in_a_chat(server: RunningServer) -> None:
     assert len((await chat(server, best_of=3, n=2)).json()["choices"]) == 2
 
 
-async def test_the_same_limit_by_both_names(server: RunningServer) -> None:
-    assert (await chat(server, max_tokens=2, max_completion_tokens=2)).json()["usage"]["completion_tokens"] == 2
+@pytest.mark.parametrize(("older", "newer", "counts"), [(2, 2, 2), (5, 3, 3), (3, 5, 5), (None, 3, 3), (3, None, 3)])
+async def test_of_both_names_of_the_limit_the_newer_counts(
+    server: RunningServer, older: int | None, newer: int | None, counts: int
+) -> None:
+    answer = await chat(server, max_tokens=older, max_completion_tokens=newer)
+    assert (answer.status, answer.json()["usage"]["completion_tokens"]) == (200, counts)
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])
+@pytest.mark.parametrize("options", [None, {}, {"include_usage": None}, {"continuous_usage_stats": None}])
+async def test_stream_options_that_ask_for_nothing(server: RunningServer, path: str, options: object) -> None:
+    chunks = events(await ask(server, path, stream=True, max_tokens=3, stream_options=options))
+    assert chunks
+    assert all("usage" not in chunk for chunk in chunks)
 
 
 async def test_the_templates_names(model_dir: ModelDirectory) -> None:
