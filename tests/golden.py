@@ -23,6 +23,7 @@ VOLATILE = (
     (rb"(?m)^(Date|Server): [^\r]*", rb"\1: *"),
     (rb'"created":\d+', b'"created":0'),
     (rb'"id":"(\w+)-[0-9a-f]{32}"', rb'"id":"\1-*"'),
+    (rb'"fp_[0-9a-f]{10}"', b'"fp_*"'),
 )
 FORMS = ("whole", "stream")
 

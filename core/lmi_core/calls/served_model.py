@@ -29,6 +29,10 @@ class ServedModel(Protocol):
         """The only version that requests may ask for; None allows any."""
 
     @property
+    def fingerprint(self) -> str:
+        """A name of the model's configuration under this version of the server."""
+
+    @property
     def options(self) -> RequestProperties: ...
 
     @property

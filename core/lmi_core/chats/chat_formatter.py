@@ -27,6 +27,7 @@ class ChatAnswer:
     include_reasoning: bool = True  # otherwise the answer omits it
     token_ids_as_text: bool = False  # write `token_id:N` for a token in log probabilities
     # Fields of OpenAI's form alone:
+    fingerprint: str | None = None  # of the model's configuration
     token_ids: bool = False  # in each choice
     prompt_token_ids: bool = False
     prompt_text: bool = False

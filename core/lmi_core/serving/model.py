@@ -48,6 +48,7 @@ class Model:
         self.names = plan.names
         self.formatters = plan.formatters
         self.configs = plan.configs
+        self.fingerprint = plan.fingerprint
         self.ready = False
         self.created = int(time.time())
         self.running = RunningCalls()

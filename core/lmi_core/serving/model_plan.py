@@ -1,7 +1,9 @@
 """What a model directory asks for, read and checked before anything is started."""
 
+import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -66,6 +68,14 @@ class ModelPlan:
         """Every option with its value in force, as text, for the code of the model's author."""
         values = {each.key.removeprefix(OPTION_PREFIX): each.value for each in self.configuration.effective()}
         return SimpleNamespace(**values, model_dir=str(self.directory), model_id_or_path=values.get("model_id"))
+
+    @property
+    def fingerprint(self) -> str:
+        """A name of this configuration under this version of the server: other answers may come under another one."""
+        values = sorted((each.key, str(each.value)) for each in self.configuration.effective())
+        engine = self.backend.name if self.backend is not None else None
+        told = repr((version("lmi-handlers"), engine, self.chat_template, values))
+        return "fp_" + hashlib.sha256(told.encode(errors="backslashreplace")).hexdigest()[:10]
 
     @property
     def warnings(self) -> list[str]:

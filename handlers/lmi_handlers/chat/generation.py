@@ -146,6 +146,7 @@ def _answer(
         reasoning=reasoning,
         include_reasoning=payload.include_reasoning is not False,
         token_ids_as_text=bool(payload.return_tokens_as_token_ids),
+        fingerprint=model.fingerprint,
     )
 
 

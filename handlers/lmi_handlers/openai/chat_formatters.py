@@ -23,6 +23,10 @@ def finish_reason(reason: FinishReason | None, call_reason: str | None) -> str |
     return call_reason if call_reason and reason in ("eos_token", "stop_sequence") else FINISH_REASONS[reason]
 
 
+def served_by(answer: ChatAnswer) -> JsonObject:
+    return {"model": answer.model, "system_fingerprint": answer.fingerprint}
+
+
 def prompt_members(formatter: ChatSchemaFormatter, output: GenerationOutput) -> JsonObject:
     """Return vLLM's members about the prompt that the client asked for."""
     members: JsonObject = {}
@@ -44,7 +48,8 @@ class OpenAiChatFormatter(WholeChatFormatter):
         choices = [self._choice(index, sequence) for index, sequence in enumerate(answers(output))]
         return orjson.dumps(
             self.response("chat.completion", choices)
-            | {"model": self.chat.model, "usage": self.usage(output)}
+            | served_by(self.chat)
+            | {"usage": self.usage(output)}
             | prompt_members(self, output)
             | output.transfer,
         )
@@ -74,7 +79,7 @@ class OpenAiChatStreamFormatter(ChatSchemaFormatter):
     def __init__(self, answer: ChatAnswer) -> None:
         super().__init__(answer)
         self._streams: dict[int, ChatStream] = {}
-        head = self.head("chat.completion.chunk") | {"model": answer.model}
+        head = self.head("chat.completion.chunk") | served_by(answer)
         self._events = ChunkEvents(head, answer.include_usage)
 
     def format(self, output: GenerationOutput) -> list[bytes]:

@@ -23,6 +23,7 @@ class CompletionAnswer:
 
     response_id: str
     model: str
+    fingerprint: str
     tokenizer: Tokenizer
     count: int  # choices for each prompt
     echo: bool = False
@@ -45,6 +46,7 @@ class CompletionsFormatter(OutputFormatter):
             "object": "text_completion",
             "created": int(time.time()),
             "model": answer.model,
+            "system_fingerprint": answer.fingerprint,
         }
 
     def reads_log_probs(self, parameters: GenerationParameters) -> bool:

@@ -124,6 +124,7 @@ def _in_openai_form(payload: CompletionRequest, call: Call, model: ServedModel) 
     answer = CompletionAnswer(
         response_id=f"cmpl-{call.request_id}",
         model=model.name_asked(payload.model),
+        fingerprint=model.fingerprint,
         tokenizer=model.backend.tokenizer,
         count=payload.n or 1,
         echo=bool(payload.echo),

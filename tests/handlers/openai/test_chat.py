@@ -25,6 +25,7 @@ async def test_whole_answer(server: RunningServer) -> None:
         "id": "chatcmpl-mine",
         "object": "chat.completion",
         "model": "model",
+        "system_fingerprint": server.model.fingerprint,
         "choices": [{"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}],
         "usage": USAGE,
     }
@@ -128,7 +129,10 @@ async def test_stream(server: RunningServer) -> None:
     ]
     assert [chunk["choices"][0]["delta"] for chunk in middle] == [{"content": word} for word in WORDS]
     assert end["choices"] == [{"index": 0, "delta": {}, "logprobs": None, "finish_reason": "stop"}]
-    assert all(set(chunk) == {"id", "object", "created", "model", "choices"} for chunk in [begin, *middle, end])
+    assert all(
+        set(chunk) == {"id", "object", "created", "model", "system_fingerprint", "choices"}
+        for chunk in [begin, *middle, end]
+    )
     assert len({(chunk["id"], chunk["object"], chunk["created"]) for chunk in [begin, *middle, end]}) == 1
 
 
@@ -296,3 +300,16 @@ async def test_echo_of_nothing(server: RunningServer, last: dict[str, Any]) -> N
     assert choice["message"]["content"] == TEXT
     _, *others = events(await chat(server, messages=[*MESSAGES, last], echo=True, stream=True))
     assert [chunk["choices"][0]["delta"].get("content") for chunk in others] == [*WORDS, None]
+
+
+async def test_system_fingerprint(serve: Serve, model_dir: ModelDirectory) -> None:
+    directory = model_dir({"serving.properties": SCRIPTED})
+    found: list[str] = []
+    for further in ("", "", "option.max_rolling_batch_size=5\n"):  # started anew, and with another option
+        (directory / "serving.properties").write_text(SCRIPTED + further)
+        server = await serve(directory)
+        found.append((await chat(server)).json()["system_fingerprint"])
+        streamed = events(await chat(server, stream=True, stream_options={"include_usage": True}))
+        streamed += events(await server.post("/v1/completions", {"prompt": "Hi", "stream": True}))
+        assert {chunk["system_fingerprint"] for chunk in streamed} == {found[-1]}
+    assert found[0] == found[1] != found[2]

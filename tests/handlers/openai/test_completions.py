@@ -49,6 +49,7 @@ async def test_whole_answer(server: RunningServer) -> None:
         "id": "cmpl-mine",
         "object": "text_completion",
         "model": "model",
+        "system_fingerprint": server.model.fingerprint,
         "choices": [{"index": 0, "text": TEXT, "logprobs": None, "finish_reason": "stop"}],
         "usage": {"prompt_tokens": 3, "completion_tokens": 7, "total_tokens": 10},
     }
@@ -144,7 +145,7 @@ async def test_stream(server: RunningServer) -> None:
     chunks = events(await complete(server, stream=True))
     assert [chunk["choices"][0]["text"] for chunk in chunks] == WORDS
     assert [chunk["choices"][0]["finish_reason"] for chunk in chunks] == [None] * 6 + ["stop"]
-    assert all(set(chunk) == {"id", "object", "created", "model", "choices"} for chunk in chunks)
+    assert all(set(chunk) == {"id", "object", "created", "model", "system_fingerprint", "choices"} for chunk in chunks)
 
 
 async def test_each_token_of_a_step_has_an_event_of_its_own(server: RunningServer) -> None:
