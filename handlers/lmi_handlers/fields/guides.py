@@ -35,8 +35,12 @@ class JsonSchema(BaseModel):
 class ResponseFormat(BaseModel):
     model_config = ConfigDict(extra="ignore", strict=True)
 
-    type: Literal["text", "json_object", "json_schema", "structural_tag"]
+    type: Literal["text", "json_object", "json_schema", "structural_tag", "json", "regex"]
     json_schema: JsonSchema | None = None
+    value: dict[str, Any] | str | None = Field(
+        None, description="Hugging Face's: the JSON schema of json and json_object, or the expression of regex."
+    )
+    schema_: GivenSchema | None = Field(None, alias="schema", description="The same as `value`, of a JSON schema.")
     format: dict[str, Any] | None = Field(None, description="Of a structural tag.")
     structures: list[dict[str, Any]] | None = Field(None, description="Of a structural tag in vLLM's older form.")
     triggers: list[str] | None = Field(None, description="Of a structural tag in vLLM's older form.")
@@ -46,6 +50,28 @@ class ResponseFormat(BaseModel):
         if (self.type == "json_schema") != (self.json_schema is not None):
             raise ValueError("must have `json_schema` where its `type` says so, and only there")
         return self
+
+    @model_validator(mode="after")
+    def _right_value(self) -> "ResponseFormat":
+        if self.type == "regex":
+            if not isinstance(self.value, str) or self.schema_ is not None:
+                raise ValueError("must have a regular expression as `value`, and no `schema`")
+        elif self.type in ("json", "json_object"):
+            if self.value is not None and self.schema_ is not None:
+                raise ValueError("must have `value` or `schema`, which mean the same, but not both")
+            if self.type == "json" and self._given_schema is None:
+                raise ValueError("must have a JSON schema as `value`")
+        elif self.value is not None or self.schema_ is not None:
+            raise ValueError(f"must have no `value` and no `schema` where its `type` is {self.type}")
+        return self
+
+    @property
+    def _given_schema(self) -> dict[str, Any] | None:
+        """Of the types json and json_object. Raises ValueError."""
+        schema = self.schema_ if self.value is None else _as_schema(self.value)
+        if schema is not None and not isinstance(schema, dict):
+            raise ValueError("must have a JSON schema, which is an object, as `value`")
+        return schema
 
     @model_validator(mode="after")
     def _right_tag(self) -> "ResponseFormat":
@@ -63,8 +89,10 @@ class ResponseFormat(BaseModel):
     @property
     def json_guide(self) -> dict[str, Any] | None:
         """The JSON schema that the answer must follow; None if the format asks for no JSON."""
-        if self.type in ("text", "structural_tag"):
+        if self.type in ("text", "structural_tag", "regex"):
             return None
+        if self.type != "json_schema":
+            return self._given_schema or ANY_OBJECT
         return (self.json_schema and self.json_schema.schema_) or ANY_OBJECT
 
 
@@ -117,6 +145,7 @@ class GuideFields(TolerantPayload):
         return [
             Guide("guided_json", response.json_guide, "response_format"),
             Guide("guided_structural_tag", response.structural_tag, "response_format"),
+            Guide("guided_regex", response.value if response.type == "regex" else None, "response_format"),
             Guide("guided_json", structured.json_, "structured_outputs.json"),
             Guide("guided_json", ANY_OBJECT if structured.json_object else None, "structured_outputs.json_object"),
             Guide("guided_choice", structured.choice, "structured_outputs.choice"),

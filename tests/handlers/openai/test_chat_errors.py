@@ -53,7 +53,7 @@ def bad_message(**message: Any) -> dict[str, Any]:
         (
             {"response_format": {"type": "xml"}},
             "response_format.type",
-            "must be 'text', 'json_object', 'json_schema' or",
+            "must be 'text', 'json_object', 'json_schema', 'structural_tag', 'json' or 'regex'",
         ),
         (
             {"response_format": {"type": "json_schema"}},

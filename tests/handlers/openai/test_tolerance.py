@@ -175,6 +175,16 @@ async def test_further_members_of_other_objects(server: RunningServer) -> None:
         ({"structured_outputs": {"structural_tag": json.dumps(TAG)}}, "guided_structural_tag", TAG),
         ({"structural_tag": json.dumps(OLDER_TAG)}, "guided_structural_tag", TAG),
         ({"response_format": {"type": "json_object"}}, "guided_json", {"type": "object"}),
+        ({"response_format": {"type": "json_object", "value": SCHEMA}}, "guided_json", SCHEMA),
+        ({"response_format": {"type": "json_object", "schema": SCHEMA}}, "guided_json", SCHEMA),
+        (
+            {"response_format": {"type": "json_object", "schema": None, "value": None}},
+            "guided_json",
+            {"type": "object"},
+        ),
+        ({"response_format": {"type": "json", "value": SCHEMA}}, "guided_json", SCHEMA),
+        ({"response_format": {"type": "json", "value": json.dumps(SCHEMA)}}, "guided_json", SCHEMA),
+        ({"response_format": {"type": "regex", "value": "a+"}}, "guided_regex", "a+"),
         ({"use_beam_search": True, "n": 2, "best_of": 3, "length_penalty": 0.5}, "num_beams", 3),
         ({"use_beam_search": True, "n": 2}, "num_beams", 2),
         ({"truncate_prompt_tokens": -1, "truncation_side": "left"}, "truncate", 2047),
@@ -207,6 +217,31 @@ async def test_vllms_fields(
         ),
         ({"structural_tag": "{"}, "`structural_tag` must be a structural tag, or one as text: "),
         ({"structural_tag": {"type": "text", "format": {}}}, '`structural_tag` must have the `type` "structural_tag"'),
+        ({"response_format": {"type": "json"}}, "`response_format` must have a JSON schema as `value`. Giv"),
+        (
+            {"response_format": {"type": "json", "value": "[1]"}},
+            "`response_format` must have a JSON schema, which is an object, as `value`. Given",
+        ),
+        (
+            {"response_format": {"type": "json", "value": "{"}},
+            "`response_format` must be a JSON schema, or one as text: ",
+        ),
+        (
+            {"response_format": {"type": "json_object", "value": SCHEMA, "schema": SCHEMA}},
+            "`response_format` must have `value` or `schema`, which mean the same, but not both. G",
+        ),
+        (
+            {"response_format": {"type": "regex"}},
+            "`response_format` must have a regular expression as `value`, and no `schema`",
+        ),
+        (
+            {"response_format": {"type": "regex", "value": {}}},
+            "`response_format` must have a regular expression as `value`, and no `schema`",
+        ),
+        (
+            {"response_format": {"type": "text", "value": "a+"}},
+            "`response_format` must have no `value` and no `schema` where its `type` is text",
+        ),
         (
             {"response_format": {"type": "structural_tag"}},
             "`response_format` must have `format`, or `structures` and `",
