@@ -160,7 +160,10 @@ async def test_prompt_that_the_images_make_too_long(server: RunningServer) -> No
     words = {"type": "text", "text": "word " * (server.scripted.max_length - 5)}
     assert (await chat(server, [words])).status == 200
     server.scripted.history.clear()
-    message = "`messages` must be at most 2047 tokens long. Given: 2048"
+    message = (
+        "This model's maximum context length is 2048 tokens. However, "
+        "`messages` must be at most 2047 tokens long. Given: 2048"
+    )
     assert await refusal(server, [words, given(b"one")]) == message
 
 
