@@ -35,6 +35,7 @@ NEEDS = {
     "handlers/container/test_processes.py": "slow",
     "handlers/http/test_server.py": "slow",
     "handlers/lmi/test_adapter_weights.py": "torch",
+    "plugins/backends/test_lmi_directories.py": "vllm",
     "plugins/backends/test_torch_served.py": "torch",
     "plugins/backends/test_vllm.py": "vllm",
     "plugins/torch_engine": "torch",
