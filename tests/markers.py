@@ -36,6 +36,7 @@ NEEDS = {
     "handlers/http/test_server.py": "slow",
     "handlers/lmi/test_adapter_weights.py": "torch",
     "plugins/backends/test_lmi_directories.py": "vllm",
+    "plugins/backends/test_lmi_dist.py": "vllm",
     "plugins/backends/test_torch_served.py": "torch",
     "plugins/backends/test_vllm.py": "vllm",
     "plugins/torch_engine": "torch",
