@@ -62,7 +62,7 @@ class ServedModel(Protocol):
         """The adapters that requests may name in place of the model: those of a backend, but for its own names."""
 
     def name_asked(self, name: str | None) -> str:
-        """Return the model's name in a request or, if the request gives none, its first served name."""
+        """Return the name of the model or adapter that a request gives or, if it gives none, the first served name."""
 
     def new_formatter(self, name: str) -> OutputFormatter:
         """Create the output formatter of that name. Raise PluginError where no plugin registers it."""

@@ -191,8 +191,8 @@ class Model:
         return tuple(name for name in self.adapters.folders if name not in self.names)
 
     def name_asked(self, name: str | None) -> str:
-        """Return the model's name in a request or, if the request gives none, its first served name."""
-        return name if name in self.names else self.names[0]
+        """Return the name of the model or adapter that a request gives or, if it gives none, the first served name."""
+        return name if name and name in (*self.names, *self.adapter_names) else self.names[0]
 
     def new_formatter(self, name: str) -> OutputFormatter:
         """Create the output formatter of that name. Raise PluginError where no plugin registers it."""

@@ -29,12 +29,22 @@ class FunctionDefinition(FunctionName):
         check_tool_schema(parameters or {})
         return parameters
 
+    @property
+    def given(self) -> dict[str, Any]:
+        """The fields that are not null."""
+        return {name: value for name, value in self if value is not None}
+
 
 class Tool(BaseModel):
     model_config = ConfigDict(extra="ignore", strict=True)
 
     type: Literal["function"]
     function: FunctionDefinition
+
+    @property
+    def for_template(self) -> dict[str, Any]:
+        """The tool as the client wrote it: of its parameters also what is null, such as a default."""
+        return {"type": self.type, "function": self.function.given}
 
 
 class AllowedTool(BaseModel):

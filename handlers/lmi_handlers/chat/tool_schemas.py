@@ -24,14 +24,21 @@ def check_tool_schema(schema: dict[str, Any]) -> None:
     """Raise ValueError, which names the first member that no JSON schema has in that form."""
     if schema.get("type", "object") != "object":
         raise _wrong(("type",), "object: arguments have names", schema["type"])
+    for place in schemas_within(schema):
+        if isinstance(place.value, dict):
+            _check_members(place, schema)
+        elif not isinstance(place.value, bool):
+            raise _wrong(place.path, "a JSON schema, which is an object", place.value)
+
+
+def schemas_within(schema: dict[str, Any]) -> Iterator[Place]:
+    """Yield the schema itself and then all schemas in it; a place's own are looked for after it was yielded."""
     places = deque([Place((), schema)])
     while places:  # not by recursion: the client chooses the depth
         place = places.popleft()
+        yield place
         if isinstance(place.value, dict):
-            _check_members(place, schema)
             places.extend(_schemas_in(place))
-        elif not isinstance(place.value, bool):
-            raise _wrong(place.path, "a JSON schema, which is an object", place.value)
 
 
 def _check_members(place: Place, root: dict[str, Any]) -> None:

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 from lmi_core.chats.tool_calls import FirstCall, IdentifiedCalls, NamedCall, ToolCallParser
 from lmi_core.chats.tool_calls.formats import ToolCallFormat, find_format
@@ -11,11 +10,9 @@ from lmi_core.chats.tool_calls.marked_json import BareJson
 from lmi_core.chats.tool_calls.template_formats import template_format
 from lmi_core.did_you_mean import did_you_mean
 from lmi_core.errors import InvalidPayload
-from lmi_handlers.chat.tool_fields import CHOICES, FunctionDefinition, Tool, ToolChoice
+from lmi_handlers.chat.calls_schema import ANY_OBJECT, JsonObject, calls_schema
+from lmi_handlers.chat.tool_fields import CHOICES, Tool, ToolChoice
 
-ANY_OBJECT = {"type": "object"}
-
-JsonObject = dict[str, Any]
 MakeParser = Callable[[], ToolCallParser]
 
 
@@ -52,11 +49,13 @@ def use_tools(
     tools = choice.allowed(tools) if choice else tools
     name = call_format or template_format(template)
     written = find_format(name) if name else None
-    definitions = [tool.model_dump(exclude_none=True) for tool in tools]
+    definitions = [tool.for_template for tool in tools]
     if choice and choice.function:
         return _identified(_named(tools, choice.function.name, definitions), written)
     if kind == "required":
-        use = ToolUse(definitions, _calls_schema(tools, parallel), partial(BareJson, _schemas(tools)))
+        use = ToolUse(
+            definitions, calls_schema([tool.function for tool in tools], parallel), partial(BareJson, _schemas(tools))
+        )
         return _identified(use, written)
     if not automatic:
         return ToolUse(definitions)
@@ -94,28 +93,3 @@ def _automatic(
 def _schemas(tools: Sequence[Tool]) -> dict[str, JsonObject]:
     """Return the JSON schema of each function's parameters."""
     return {tool.function.name: tool.function.parameters or ANY_OBJECT for tool in tools}
-
-
-def _calls_schema(tools: Sequence[Tool], parallel: bool) -> JsonObject:
-    """Return the schema of a list of calls; each function's `$defs` moves to the root, which references start from."""
-    schemas = [_call_schema(tool.function) for tool in tools]
-    schema: JsonObject = {"type": "array", "minItems": 1, "items": {"anyOf": schemas}}
-    if not parallel:
-        schema["maxItems"] = 1
-    definitions = {name: found for tool in tools for name, found in _definitions(tool.function).items()}
-    return schema | ({"$defs": definitions} if definitions else {})
-
-
-def _call_schema(function: FunctionDefinition) -> JsonObject:
-    parameters = {name: value for name, value in (function.parameters or ANY_OBJECT).items() if name != "$defs"}
-    return {
-        "type": "object",
-        "properties": {"name": {"enum": [function.name]}, "parameters": parameters},
-        "required": ["name", "parameters"],
-        "additionalProperties": False,
-    }
-
-
-def _definitions(function: FunctionDefinition) -> JsonObject:
-    definitions: JsonObject = (function.parameters or {}).get("$defs", {})
-    return definitions

@@ -8,7 +8,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 from lmi_core.engines.structural_tag import StructuralTag, read_structural_tag
 from lmi_core.errors import InvalidPayload
 from lmi_core.payloads.tolerant_payload import TolerantPayload
-from lmi_handlers.chat.tools import ANY_OBJECT
+from lmi_handlers.chat.calls_schema import ANY_OBJECT
 
 
 def _as_schema(given: object) -> object:
@@ -44,6 +44,18 @@ class ResponseFormat(BaseModel):
     format: dict[str, Any] | None = Field(None, description="Of a structural tag.")
     structures: list[dict[str, Any]] | None = Field(None, description="Of a structural tag in vLLM's older form.")
     triggers: list[str] | None = Field(None, description="Of a structural tag in vLLM's older form.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _schema_in_the_form_of_tgi(cls, given: object) -> object:
+        """Take TGI's `value` of a json_schema, its name and schema or the schema alone, for OpenAI's `json_schema`."""
+        if not isinstance(given, dict) or given.get("type") != "json_schema" or "json_schema" in given:
+            return given
+        others = {name: value for name, value in given.items() if name != "value"}
+        value = given.get("value")
+        if not isinstance(value, dict):
+            return given
+        return others | {"json_schema": value if isinstance(value.get("schema"), dict) else {"schema": value}}
 
     @model_validator(mode="after")
     def _schema_is_given(self) -> "ResponseFormat":

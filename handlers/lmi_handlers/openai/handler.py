@@ -44,7 +44,7 @@ class OpenAiHandler(Handler):
         named = payload.get("adapters")
         if named not in (None, [], name, [name]):
             raise InvalidPayload(f"`model` and `adapters` name different adapters: {shown(name)} and {shown(named)}")
-        return call.with_json({**payload, "model": None, "adapters": name})
+        return call.with_json({**payload, "adapters": name})
 
     def error(self, error: LmiError, model: ServedModel | None, formatter: OutputFormatter | None) -> Answer:
         status = STATUSES.get(error.kind, INVALID_STATUS)
@@ -66,8 +66,7 @@ def asked_model(call: Call, dispatcher: ServedModels, name: str | None) -> Manag
     if header is None and len(dispatcher.models) > 1:
         return dispatcher.find_with_adapters(name or None)
     model = dispatcher.find(header)
-    if name not in model.adapter_names:
-        check_model(name, call, model)
+    check_model(name, call, model)
     return model
 
 
@@ -79,8 +78,8 @@ def _message(error: LmiError, model: ServedModel | None) -> str:
 
 
 def check_model(name: str | None, call: Call, model: ServedModel) -> None:
-    """Raise ModelNotFound where `name` is not one of the model's, unless a header chose the model."""
-    if name is None or name in model.names:
+    """Raise ModelNotFound where `name` is neither of the model nor of its adapters, unless a header chose the model."""
+    if name is None or name in model.names or name in model.adapter_names:
         return
     strict = model.options.strict_model_name
     if not strict and (name in NO_NAME or TARGET_MODEL_HEADER in call.headers):

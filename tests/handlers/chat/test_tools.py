@@ -1,9 +1,9 @@
 """Tools and tool choices over a real socket: what the model is told, and what becomes of its calls."""
 
+import json
 import re
 from typing import Any
 
-import orjson
 import pytest
 
 from lmi_core.chats.tool_calls.formats import find_format
@@ -133,14 +133,6 @@ async def test_required_once(server: RunningServer) -> None:
     assert guide(server)["maxItems"] == 1
 
 
-async def test_definitions_go_to_the_root_of_the_schema(server: RunningServer) -> None:
-    parameters = {"type": "object", "properties": {"a": {"$ref": "#/$defs/A"}}, "$defs": {"A": {"type": "integer"}}}
-    tools = [{"type": "function", "function": {"name": "f", "parameters": parameters}}]
-    await chat(server, tools=tools, tool_choice="required")
-    assert guide(server)["$defs"] == {"A": {"type": "integer"}}
-    assert "$defs" not in orjson.dumps(guide(server)["items"]).decode().replace("#/$defs/", "")
-
-
 async def test_named_function(server: RunningServer) -> None:
     assert await ask(server, PARIS, tool_choice=NAMED) == (None, [("weather", PARIS)], "stop")
     assert guide(server) == CITY
@@ -177,6 +169,16 @@ async def test_earlier_calls_are_objects_for_the_template(serve: Serve, model_di
     answer = await chat(server, messages=[said, {"role": "tool", "tool_call_id": "1", "content": "sunny"}])
     assert answer.status == 200
     assert server.scripted.history[-1].prompt == "Paris 1"
+
+
+async def test_template_is_told_of_defaults_that_are_null(serve: Serve, model_dir: ModelDirectory) -> None:
+    files = {"serving.properties": SCRIPTED + "option.chat_template=chat.jinja\n", "chat.jinja": "{{ tools | tojson }}"}
+    server = await serve(model_dir(files))
+    parameters = {"properties": {"unit": {"type": ["string", "null"], "default": None}}}
+    tools = [{"type": "function", "function": {"name": "f", "description": None, "parameters": parameters}}]
+    assert (await chat(server, tools=tools, tool_choice="required")).status == 200
+    told = json.loads(server.scripted.history[-1].prompt)
+    assert told == [{"type": "function", "function": {"name": "f", "parameters": parameters}}]
 
 
 @pytest.mark.parametrize("arguments", ['{"city": "Par', "1", "[]", "", None])

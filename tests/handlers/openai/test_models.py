@@ -174,4 +174,4 @@ async def test_answer_of_an_adapter_that_writes_none_itself(serve: Serve, model_
     names = "option.served_model_name=llama\n"
     server = await serve(model_dir({"serving.properties": SCRIPTED + names, "adapters/french/model.py": ""}))
     answer = await server.post("/v1/completions", {"prompt": "Hi", "model": "french"})
-    assert (answer.status, answer.json()["model"]) == (200, "llama")
+    assert (answer.status, answer.json()["model"]) == (200, "french")

@@ -184,6 +184,8 @@ async def test_further_members_of_other_objects(server: RunningServer) -> None:
         ),
         ({"response_format": {"type": "json", "value": SCHEMA}}, "guided_json", SCHEMA),
         ({"response_format": {"type": "json", "value": json.dumps(SCHEMA)}}, "guided_json", SCHEMA),
+        ({"response_format": {"type": "json_schema", "value": SCHEMA}}, "guided_json", SCHEMA),
+        ({"response_format": {"type": "json_schema", "value": {"name": "a", "schema": SCHEMA}}}, "guided_json", SCHEMA),
         ({"response_format": {"type": "regex", "value": "a+"}}, "guided_regex", "a+"),
         ({"use_beam_search": True, "n": 2, "best_of": 3, "length_penalty": 0.5}, "num_beams", 3),
         ({"use_beam_search": True, "n": 2}, "num_beams", 2),

@@ -1,0 +1,52 @@
+"""The JSON schema of the calls that a chat asks for with `tool_choice: required`."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+
+from lmi_handlers.chat.tool_fields import FunctionDefinition
+from lmi_handlers.chat.tool_schemas import schemas_within
+
+ANY_OBJECT = {"type": "object"}
+
+JsonObject = dict[str, Any]
+
+
+def calls_schema(functions: Sequence[FunctionDefinition], parallel: bool) -> JsonObject:
+    """Return the schema of a list of calls: of one call where they are not `parallel`."""
+    calls: list[JsonObject] = []
+    definitions: JsonObject = {}
+    for index, function in enumerate(functions):
+        parameters = function.parameters or ANY_OBJECT
+        if _has_references(parameters):
+            name = f"parameters_{index}"  # their own place: two functions may have definitions of one name
+            definitions[name] = _moved(parameters, f"#/$defs/{name}")
+            parameters = {"$ref": f"#/$defs/{name}"}
+        calls.append(_call_schema(function.name, parameters))
+    schema: JsonObject = {"type": "array", "minItems": 1, "items": {"anyOf": calls}}
+    if not parallel:
+        schema["maxItems"] = 1
+    return schema | ({"$defs": definitions} if definitions else {})
+
+
+def _call_schema(name: str, parameters: JsonObject) -> JsonObject:
+    return {
+        "type": "object",
+        "properties": {"name": {"enum": [name]}, "parameters": parameters},
+        "required": ["name", "parameters"],
+        "additionalProperties": False,
+    }
+
+
+def _has_references(parameters: JsonObject) -> bool:
+    return any(isinstance(place.value, dict) and "$ref" in place.value for place in schemas_within(parameters))
+
+
+def _moved(parameters: JsonObject, place: str) -> JsonObject:
+    """Return the schema with its references, which start from its own root, starting from `place`."""
+    moved: JsonObject = orjson.loads(orjson.dumps(parameters))
+    for schema in schemas_within(moved):
+        if isinstance(schema.value, dict) and schema.value.get("$ref", "").startswith("#"):
+            schema.value["$ref"] = place + schema.value["$ref"][1:]
+    return moved
