@@ -2,7 +2,7 @@
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Self, TypeVar
@@ -60,6 +60,14 @@ class ServingRuntime(ABC, Generic[P]):
         """
         model_id = setup.properties.model_id
         return {"model_id": RemoteModel(model_id)} if model_id is not None and is_s3(model_id) else {}
+
+    @classmethod
+    def inspect(cls, setup: RuntimeSetup[P]) -> Iterable[str]:
+        """Return why `start` would fail, as far as the files on this host tell without loading weights.
+
+        Each fault is a sentence that names the file. Takes seconds: libraries of the engine may be imported.
+        """
+        return ()
 
     @classmethod
     @abstractmethod

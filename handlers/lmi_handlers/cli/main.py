@@ -194,6 +194,7 @@ def check(
     config_file: ConfigFile = None,
     plugins_directory: PluginsDirectory = None,
     strict: Strict = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
     workflows: Workflows = None,
     install: Install = None,
 ) -> None:
@@ -201,13 +202,16 @@ def check(
 
     Shows the models and where the server would listen, what has no effect and why, and for each model the backend, the
     output formatters, and every option: its value and where it came from.
+
+    Exit status 2: models cannot be served. All reasons that files tell without loading weights are on stderr, one a
+    line: wrong options, missing or damaged files, weights that are not those of config.json, too little memory.
     """
-    from lmi_handlers.cli.report import print_check
+    from lmi_handlers.cli.check_command import run_check
     from lmi_handlers.container.search import Arguments
 
     arguments = Arguments(tuple(models or ()), tuple(items or ()), model_store, config_file)
     with _one_line_errors():
-        print_check(arguments, plugins_directory, os.environ, strict=strict)
+        run_check(arguments, plugins_directory, os.environ, strict=strict, as_json=as_json)
 
 
 @app.command("try")

@@ -40,15 +40,17 @@ def run(
     launch = read_launch(arguments, os.environ)
     for warning in launch.warnings:
         logger.warning("%s", warning)
-    plans = launch_plans(launch, os.environ, plugins)
+    plans, errors = launch_plans(launch, os.environ, plugins)
+    if errors:
+        raise ConfigurationError("\n".join(errors))
     host, port = launch.address
     logger.info("the address: %s (%s), port %s (%s)", host.value, host.source, port.value, port.source)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(plans, plugins, launch, drain_seconds, strict=strict))
 
 
-def launch_plans(launch: Launch, environment: Mapping[str, str], plugins: Plugins) -> list[ModelPlan]:
-    """Return a plan for each model to serve. Raise ConfigurationError where one cannot be made."""
+def launch_plans(launch: Launch, environment: Mapping[str, str], plugins: Plugins) -> tuple[list[ModelPlan], list[str]]:
+    """Return a plan for each model to serve, and why others have none. Raise ConfigurationError where names clash."""
     return _read_plans(launch.models, environment, plugins, launch.settings.for_models)
 
 
@@ -59,24 +61,24 @@ def read_plans(directory: Path, environment: Mapping[str, str], plugins: Plugins
     """
     found = find_model_directories(directory, environment)
     models = [PlacedModel(name, path, str(directory)) for name, path in found.items()]
-    return _read_plans(models, environment, plugins)
+    plans, errors = _read_plans(models, environment, plugins)
+    if errors:
+        raise ConfigurationError("\n".join(errors))
+    return plans
 
 
 def _read_plans(
     models: Sequence[PlacedModel], environment: Mapping[str, str], plugins: Plugins, common: Sequence[Given] = ()
-) -> list[ModelPlan]:
+) -> tuple[list[ModelPlan], list[str]]:
     plans, errors, variables = [], [], for_models(environment)
     for model in models:
         try:
             plans.append(read_plan(model.name, model.directory, variables, plugins, common, model.version))
         except ConfigurationError as error:
-            if len(models) == 1:
-                raise
-            errors.append(f"model {model.name}: {error.message}")
-    if errors:
-        raise ConfigurationError("\n".join(errors))
-    check_names(plans)
-    return plans
+            errors.append(f"model {model.name}: {error.message}" if len(models) > 1 else error.message)
+    if not errors:
+        check_names(plans)
+    return plans, errors
 
 
 async def _serve(

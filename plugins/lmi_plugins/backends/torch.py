@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
@@ -14,6 +14,8 @@ from lmi_core.configuration.properties import ModelProperties, Names, NoEffect
 from lmi_core.engines.extended_parameters import ExtendedParameters
 from lmi_core.generation import GenerationStep
 from lmi_core.hookspecs import hookimpl
+from lmi_core.inspection.checkpoint import read_checkpoint
+from lmi_core.inspection.model_folder import inspect_folder
 from lmi_core.remote.location import RemoteModel
 from lmi_core.request import ValidRequest
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
@@ -104,6 +106,10 @@ class TorchBackend(Backend[TorchProperties]):
     def downloads(cls, setup: BackendSetup[TorchProperties]) -> Mapping[str, RemoteModel]:
         return engine_downloads(setup)
 
+    @classmethod
+    def inspect(cls, setup: BackendSetup[TorchProperties]) -> Iterator[str]:
+        yield from inspect_torch_model(engine_options(setup.directory, setup.properties))
+
     async def start(self) -> None:
         try:
             self.tokenizer, self.max_length = await with_tokenizer(self.options, self.engine.start())
@@ -160,6 +166,19 @@ def engine_options(directory: Path, properties: TorchProperties) -> EngineOption
         speculative_length=properties.speculative_length,
         record_acceptance_rate=properties.record_acceptance_rate,
     )
+
+
+def inspect_torch_model(options: EngineOptions) -> Iterator[str]:
+    """Yield a sentence for each reason for which the torch engine cannot load the model, as far as files tell."""
+    folder, checkpoint = Path(options.model), None
+    if folder.is_dir():
+        checkpoint = read_checkpoint(folder)
+        yield from inspect_folder(folder, checkpoint, options.trust_remote_code)
+    elif options.device == "auto":
+        return
+    from lmi_plugins.torch_engine.checkpoint.inspection import inspect_model  # imports torch
+
+    yield from inspect_model(options, checkpoint)
 
 
 async def with_tokenizer(options: EngineOptions, start: Coroutine[Any, Any, T]) -> tuple[HuggingFaceTokenizer, T]:

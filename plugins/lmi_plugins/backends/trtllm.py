@@ -1,6 +1,6 @@
 """The trtllm backend, with TensorRT-LLM's requests and parameters on the torch engine."""
 
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import aclosing
 from typing import Any
 
@@ -14,7 +14,7 @@ from lmi_core.request import ValidRequest
 from lmi_core.tensors import Tensor, TensorBackend
 from lmi_core.texts.token_writer import TokenWriter
 from lmi_plugins.backends.engine_properties import engine_downloads
-from lmi_plugins.backends.torch import engine_options, with_tokenizer
+from lmi_plugins.backends.torch import engine_options, inspect_torch_model, with_tokenizer
 from lmi_plugins.backends.trtllm_properties import TrtllmProperties
 from lmi_plugins.torch_engine.worker.messages import EngineOptions
 from lmi_plugins.trtllm.client import ManagerClient
@@ -47,6 +47,10 @@ class TrtllmBackend(Backend[TrtllmProperties], TensorBackend):
     @classmethod
     def downloads(cls, setup: BackendSetup[TrtllmProperties]) -> Mapping[str, RemoteModel]:
         return engine_downloads(setup)
+
+    @classmethod
+    def inspect(cls, setup: BackendSetup[TrtllmProperties]) -> Iterator[str]:
+        yield from inspect_torch_model(_options(setup))
 
     async def start(self) -> None:
         try:

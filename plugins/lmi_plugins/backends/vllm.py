@@ -2,7 +2,7 @@
 
 import asyncio
 import importlib
-from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,10 +14,13 @@ from pydantic import Field
 from lmi_core.backend import Backend, BackendSetup
 from lmi_core.chats.images import Image, ImagePrompt
 from lmi_core.configuration.devices import visible_gpus
+from lmi_core.configuration.model_source import model_source
 from lmi_core.engines.extended_parameters import ExtendedParameters
 from lmi_core.errors import BackendUnhealthy, ConfigurationError, InvalidParameter
 from lmi_core.generation import GenerationStep
 from lmi_core.hookspecs import hookimpl
+from lmi_core.inspection.checkpoint import read_checkpoint
+from lmi_core.inspection.model_folder import inspect_folder
 from lmi_core.remote.location import RemoteModel
 from lmi_core.request import ValidRequest
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
@@ -83,6 +86,12 @@ class VllmBackend(Backend[VllmProperties]):
         if is_cpu_build():
             return "the vLLM that is installed is a build for CPUs: choose it with option.rolling_batch=vllm"
         return None if any(device.exists() for device in GPU_DEVICES) else "there is no GPU here"
+
+    @classmethod
+    def inspect(cls, setup: BackendSetup[VllmProperties]) -> Iterator[str]:
+        folder = Path(model_source(setup.directory, setup.properties))
+        if folder.is_dir():
+            yield from inspect_folder(folder, read_checkpoint(folder), setup.properties.trust_remote_code)
 
     @classmethod
     def engine_arguments(cls) -> Collection[str]:

@@ -15,7 +15,7 @@ from lmi_plugins.torch_engine.cache.prefix_cache import PrefixCache
 from lmi_plugins.torch_engine.engine_limits import EngineLimits
 from lmi_plugins.torch_engine.guides.compiling import GuideCompiler
 from lmi_plugins.torch_engine.model.attention import UnsupportedAttention
-from lmi_plugins.torch_engine.model.loading import context_length, eos_token_ids, load_model
+from lmi_plugins.torch_engine.model.loading import check_tokenizer, context_length, eos_token_ids, load_model
 from lmi_plugins.torch_engine.model.model_runner import ModelRunner
 from lmi_plugins.torch_engine.model.paged_runner import PagedRunner
 from lmi_plugins.torch_engine.model.row_runner import RowRunner
@@ -57,6 +57,7 @@ class EngineParts:
 def load_parts(options: EngineOptions, tokenizer: HuggingFaceTokenizer) -> EngineParts:
     """Load the model and make everything around it; raise ConfigurationError if the options and it do not fit."""
     model = load_model(options)
+    check_tokenizer(model, tokenizer)
     threads = Threads(model, options.threads)
     length = context_length(model, options.max_model_len)
     runner = choose_runner(model, length)

@@ -1,8 +1,9 @@
 """Works out how much memory the cache gets."""
 
 import logging
-import os
+from pathlib import Path
 
+import psutil
 import torch
 
 from lmi_plugins.torch_engine.cache.block_pool import blocks_for
@@ -12,6 +13,7 @@ logger = logging.getLogger(__name__)
 
 CPU_SHARE = 0.25  # of the memory that is available
 CUDA_SHARE = 0.9  # of what is free once the model is loaded
+CONTROL_GROUP = Path("/sys/fs/cgroup")  # of version 2
 
 
 def count_blocks(options: EngineOptions, block_bytes: int, max_length: int, device: torch.device) -> int:
@@ -36,9 +38,22 @@ def memory_within(utilization: float, device: torch.device) -> int | None:
 
 def available_memory(device: torch.device, share: float | None = None) -> int:
     """Return the bytes that the cache may take of the memory that is free now."""
+    return int(free_memory(device) * (share or (CUDA_SHARE if device.type == "cuda" else CPU_SHARE)))
+
+
+def free_memory(device: torch.device) -> int:
+    """Return the bytes that this process can still take: of the device, or of main memory within its container."""
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
-        return int(free * (share or CUDA_SHARE))
-    # macOS does not tell how many pages are available.
-    pages = os.sysconf("SC_AVPHYS_PAGES" if "SC_AVPHYS_PAGES" in os.sysconf_names else "SC_PHYS_PAGES")
-    return int(pages * os.sysconf("SC_PAGE_SIZE") * (share or CPU_SHARE))
+        return free
+    limit, used = _control_group("max"), _control_group("current")
+    available = int(psutil.virtual_memory().available)
+    return available if limit is None or used is None else min(available, max(0, limit - used))
+
+
+def _control_group(name: str) -> int | None:
+    """Return a number of the control group that the container is, if there is one and it has a limit."""
+    try:
+        return int((CONTROL_GROUP / f"memory.{name}").read_text())
+    except (OSError, ValueError):  # ValueError: "max", which is no limit
+        return None

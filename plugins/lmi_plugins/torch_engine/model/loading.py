@@ -1,12 +1,21 @@
 """Loads a model and reads from its configuration what the engine needs to know."""
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+from transformers.utils import logging as transformers_logging
 
 from lmi_core.errors import ConfigurationError
+from lmi_core.inspection.checkpoint import read_checkpoint
+from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
+from lmi_plugins.torch_engine.checkpoint.weights_check import wrong_weights
+from lmi_plugins.torch_engine.model.soft_prompt import embedding_weight
 from lmi_plugins.torch_engine.worker.messages import EngineOptions
 
 logger = logging.getLogger(__name__)
@@ -34,14 +43,61 @@ def load_model(options: EngineOptions) -> PreTrainedModel:
             raise ConfigurationError(
                 f"{options.model}: {config.model_type} is an encoder-decoder model; the torch engine runs decoders only"
             )
-        model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
-            options.model, config=config, dtype=DATA_TYPES[options.dtype], **source
-        )
-    except (OSError, ValueError, ImportError, KeyError) as error:
-        reason = str(error).strip().split("\n")[0]
-        raise ConfigurationError(f"{options.model}: the model cannot be loaded: {reason}") from error
+        with _without_transformers_report():
+            loaded: Any = AutoModelForCausalLM.from_pretrained(
+                options.model,
+                config=config,
+                dtype=DATA_TYPES[options.dtype],
+                output_loading_info=True,
+                ignore_mismatched_sizes=True,  # they are told of with the others
+                **source,
+            )
+    except (OSError, ValueError, ImportError, KeyError, RuntimeError, SafetensorError) as error:
+        logger.debug("transformers could not load %s", options.model, exc_info=True)
+        raise ConfigurationError(_why_not_loaded(options.model, error)) from error
+    model: PreTrainedModel = loaded[0]
+    if fault := wrong_weights(loaded[1]):
+        raise ConfigurationError(f"{options.model}: {fault}")
     torch.nn.Module.to(model, device)  # transformers' own override is not typed
     return model  # in evaluation mode, as transformers loads it
+
+
+def _why_not_loaded(source: str, error: Exception) -> str:
+    """Return the faults of the model's files, which name them, or the first line of transformers' error."""
+    if Path(source).is_dir() and (faults := read_checkpoint(Path(source)).faults):
+        return "; ".join(faults)
+    reason = str(error).strip().split("\n")[0]
+    return f"{source}: the model cannot be loaded: {reason}"
+
+
+@contextmanager
+def _without_transformers_report() -> Iterator[None]:
+    """Leave transformers' table of wrong weights, many lines long, to the log level debug."""
+    verbosity = transformers_logging.get_verbosity()
+    if not logger.isEnabledFor(logging.DEBUG):
+        transformers_logging.set_verbosity(logging.ERROR)
+    try:
+        yield
+    finally:
+        transformers_logging.set_verbosity(verbosity)
+
+
+def check_tokenizer(model: PreTrainedModel, tokenizer: HuggingFaceTokenizer) -> None:
+    """Raise ConfigurationError where the tokenizer has tokens for which the model has no embeddings.
+
+    Those added to its vocabulary are only logged: many tokenizers add a padding token that no prompt contains.
+    """
+    rows = embedding_weight(model).shape[0]
+    vocabulary: dict[str, int] = tokenizer.pretrained.get_vocab()
+    beyond = {token_id: token for token, token_id in vocabulary.items() if token_id >= rows}
+    added = beyond.keys() & tokenizer.pretrained.added_tokens_decoder.keys()
+    if not beyond:
+        return
+    first = min(beyond)
+    without = f"no embedding for {len(beyond)} of its tokens, from {first} ({beyond[first]!r}) on: the model has {rows}"
+    if len(added) < len(beyond):
+        raise ConfigurationError(f"{model.name_or_path}: the tokenizer is not this model's: {without}")
+    logger.warning("The tokenizer has added tokens that the model does not know: %s. Prompts with them fail.", without)
 
 
 def choose_device(name: str) -> torch.device:

@@ -43,10 +43,20 @@ def run(channel: Channel) -> None:
     except ConfigurationError as error:
         channel.send(encode(LoadFailed(error.message)))
         return
+    except Exception as error:  # no memory on the device, a model's own code, ...
+        logger.debug("the model could not be loaded", exc_info=True)
+        channel.send(encode(LoadFailed(f"{first.options.model}: the model cannot be loaded: {reason(error)}")))
+        return
     loader = AdapterLoader(engine)
     channel.send(encode(Loaded(engine.limits.max_length, list(first.options.adapters))))
     while True:
         serve_once(engine, loader, channel)
+
+
+def reason(error: Exception) -> str:
+    """Return an error's type and first line."""
+    text = str(error).strip()
+    return f"{type(error).__name__}: {text.splitlines()[0]}" if text else type(error).__name__
 
 
 def load(options: EngineOptions) -> Engine:

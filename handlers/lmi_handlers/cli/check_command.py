@@ -1,0 +1,150 @@
+"""`lmi check`: what `lmi serve` would do, and everything that is wrong, as far as files tell."""
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import orjson
+from rich.console import Console
+
+from lmi_core.errors import ConfigurationError
+from lmi_core.inspection.checkpoint import read_checkpoint
+from lmi_core.inspection.model_folder import CONFIG, inspect_folder
+from lmi_core.plugins.loading import load_plugins
+from lmi_core.remote.fetching import cached_directory
+from lmi_core.remote.forecast import forecast
+from lmi_core.serving.model import Model
+from lmi_core.serving.model_plan import ModelPlan
+from lmi_handlers.cli.report import new_console, table
+from lmi_handlers.cli.serving import launch_plans, refuse_warnings
+from lmi_handlers.container.declarations import Fate
+from lmi_handlers.container.launch import Launch, read_launch
+from lmi_handlers.container.search import Arguments
+
+JsonObject = dict[str, Any]
+
+
+def run_check(
+    arguments: Arguments,
+    plugins_directory: Path | None,
+    environment: Mapping[str, str],
+    *,
+    strict: bool = False,
+    as_json: bool = False,
+) -> None:
+    """Print what `lmi serve` would do. Raise ConfigurationError with every reason for which it would not start."""
+    plugins = load_plugins(plugins_directory)
+    launch = read_launch(arguments, environment, fetch=cached_directory)
+    plans, faults = launch_plans(launch, environment, plugins)
+    models = [Model(plan, plugins.formatters) for plan in plans]
+    faults += _faults(launch, plans)
+    if as_json:
+        print(orjson.dumps(_report(launch, models, faults), option=orjson.OPT_INDENT_2).decode())
+    else:
+        _print(launch, models)
+    if faults:
+        raise ConfigurationError("\n".join(faults))
+    if strict:
+        refuse_warnings([*launch.warnings, *(warning for model in models for warning in model.warnings)])
+
+
+def _faults(launch: Launch, plans: list[ModelPlan]) -> list[str]:
+    """Return what is wrong with the models' files, whether or not their options are right."""
+    named = len(launch.models) > 1
+    planned = {plan.name: plan for plan in plans}
+    found: list[str] = []
+    for placed in launch.models:
+        prefix = f"model {placed.name}: " if named else ""
+        plan = planned.get(placed.name)
+        faults = _faults_of_folder(placed.directory) if plan is None else plan.runtime.inspect(plan.setup)
+        found += [prefix + fault for fault in faults]
+    return found
+
+
+def _faults_of_folder(directory: Path) -> Iterator[str]:
+    if (directory / CONFIG).is_file():
+        yield from inspect_folder(directory, read_checkpoint(directory))
+
+
+def _report(launch: Launch, models: list[Model], faults: list[str]) -> JsonObject:
+    settings = [*(("honoured", given) for given in launch.address), *launch.settings.shown]
+    return {
+        "server": {
+            "settings": [
+                {"name": given.name, "value": given.value, "source": given.source, "effect": str(effect)}
+                for effect, given in settings
+            ],
+            "warnings": list(launch.warnings),
+        },
+        "models": [_model_report(model) for model in models],
+        "faults": faults,
+    }
+
+
+def _model_report(model: Model) -> JsonObject:
+    plan = model.plan
+    return {
+        "name": plan.name,
+        "directory": str(plan.directory),
+        "backend": None if plan.backend is None else plan.backend.name,
+        "reason": plan.runtime_reason,
+        "output_formatters": {"whole": plan.formatters.whole, "stream": plan.formatters.stream},
+        "code": list(plan.code.descriptions()),
+        "downloads": {f"option.{option}": text for option, text in _downloads(plan).items()},
+        "options": {
+            effective.key: {"value": effective.value, "source": effective.source}
+            for effective in plan.configuration.effective()
+        },
+        "warnings": list(model.warnings),
+    }
+
+
+def _downloads(plan: ModelPlan) -> dict[str, str]:
+    return {option: forecast(remote, os.environ) for option, remote in plan.runtime.downloads(plan.setup).items()}
+
+
+def _print(launch: Launch, models: list[Model]) -> None:
+    console = new_console()
+    _print_launch(console, launch)
+    for model in models:
+        _print_model(console, model)
+
+
+def _print_launch(console: Console, launch: Launch) -> None:
+    console.print("server:")
+    for warning in launch.warnings:
+        console.print(f"  warning: {warning}")
+    rows = table("setting", "value", "from", "what becomes of it")
+    for given in launch.address:
+        rows.add_row(given.name, given.value, given.source, Fate.HONOURED.value)
+    for model in launch.models:
+        version = f":{model.version}" if model.version else ""
+        rows.add_row("model", f"{model.name}{version}={model.directory}", model.source, Fate.HONOURED.value)
+    if launch.config_file is not None:
+        rows.add_row("config file", str(launch.config_file), "-f, or MODEL_SERVER_HOME", Fate.HONOURED.value)
+    for fate, given in launch.settings.shown:
+        rows.add_row(given.name, given.value, given.source, fate)
+    for given in launch.settings.for_models:
+        rows.add_row(given.name, given.value, given.source, "honoured, by models that do not have it themselves")
+    console.print(rows)
+
+
+def _print_model(console: Console, model: Model) -> None:
+    plan = model.plan
+    console.print(f"model {plan.name}: {plan.directory}")
+    if plan.backend is None:
+        console.print(f"  model function: {plan.runtime_reason}")
+    else:
+        console.print(f"  backend: {plan.backend.name} ({plan.runtime_reason})")
+    console.print(f"  output formatter: {plan.formatters.whole}; {plan.formatters.stream} for streams")
+    for line in plan.code.descriptions():
+        console.print(f"  {line}")
+    for option, text in _downloads(plan).items():
+        console.print(f"  option.{option}: {text}")
+    for warning in model.warnings:
+        console.print(f"  warning: {warning}")
+    rows = table("option", "value", "from")
+    for effective in plan.configuration.effective():
+        rows.add_row(effective.key, effective.value, effective.source)
+    console.print(rows)

@@ -1,0 +1,33 @@
+"""Whether a checkpoint's weights are those of the model that its configuration describes."""
+
+import re
+from collections.abc import Collection
+from typing import Any
+
+SHOWN = 3  # names; a wrong configuration makes hundreds wrong
+# Older versions of transformers saved these, which every model computes for itself.
+BUFFERS = re.compile(r"(^|\.)(rotary_emb\.inv_freq|attn\.(masked_)?bias|attention\.(masked_)?bias|position_ids)$")
+CAUSE = "config.json describes another model than the checkpoint is of, or files of the checkpoint are missing"
+
+
+def wrong_weights(loading_info: dict[str, Any]) -> str | None:
+    """Return what is wrong with the weights, given transformers' `loading_info`; None if nothing is."""
+    shapes = {
+        f"{name} has the shape {list(found)} instead of {list(wanted)}"
+        for name, found, wanted in loading_info["mismatched_keys"]
+    }
+    unexpected = {name for name in loading_info["unexpected_keys"] if not BUFFERS.search(name)}
+    faults = [
+        *_fault("missing", loading_info["missing_keys"]),
+        *_fault("of another shape", shapes),
+        *_fault("not in the model", unexpected),
+    ]
+    return f"{'; '.join(faults)}: {CAUSE}" if faults else None
+
+
+def _fault(what: str, names: Collection[str]) -> list[str]:
+    if not names:
+        return []
+    weights = "weight is" if len(names) == 1 else "weights are"
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return [f"{len(names)} {weights} {what} ({', '.join(sorted(names)[:SHOWN])}{more})"]

@@ -1,0 +1,90 @@
+"""Faults of a model's files, of which each is told by name, and all at once."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from lmi_core.inspection.checkpoint import read_checkpoint
+from lmi_core.inspection.model_folder import inspect_folder
+
+HELLO = Path(__file__).parents[3] / "examples" / "hello"
+
+pytestmark = pytest.mark.torch  # tokenizers are loaded by transformers
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(HELLO, tmp_path / "hello", ignore=shutil.ignore_patterns("*.py", "*.md")))
+
+
+def faults(folder: Path) -> list[str]:
+    return [
+        fault.removeprefix(f"{folder}").removeprefix("/") for fault in inspect_folder(folder, read_checkpoint(folder))
+    ]
+
+
+def test_model_without_faults(folder: Path) -> None:
+    assert faults(folder) == []
+
+
+def change_config(folder: Path, **values: object) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, **values}))
+
+
+@pytest.mark.parametrize(
+    ("damage", "expected"),
+    [
+        (lambda folder: (folder / "config.json").write_text("{"), "config.json: the file is not JSON: "),
+        (lambda folder: (folder / "config.json").write_text("[]"), "config.json: the file must hold a JSON object"),
+        (
+            lambda folder: change_config(folder, model_type=None),
+            "config.json: `model_type` must name the model's archi",
+        ),
+        (lambda folder: (folder / "tokenizer.json").write_text("{"), "tokenizer.json: the file is not JSON: "),
+        (lambda folder: (folder / "tokenizer.json").write_text("{}"), ": the tokenizer cannot be loaded: "),
+        (
+            lambda folder: (folder / "chat_template.jinja").write_text("{% if %}"),
+            ": the chat template is not Jinja: line 1",
+        ),
+        (lambda folder: (folder / "model.safetensors").write_bytes(b""), "model.safetensors: the file is not in the "),
+        (
+            lambda folder: (folder / "more.bin").symlink_to("../blobs/a1"),
+            "more.bin: a link to ../blobs/a1, which does no",
+        ),
+    ],
+)
+def test_faults(folder: Path, damage: Callable[[Path], object], expected: str) -> None:
+    damage(folder)
+    (fault,) = faults(folder)
+    assert fault.startswith(expected)
+
+
+def test_template_that_refuses_a_chat_is_right(folder: Path) -> None:
+    (folder / "chat_template.jinja").write_text("{{ raise_exception('a system message comes first') }}")
+    assert faults(folder) == []
+
+
+def test_all_faults_are_told_at_once(folder: Path) -> None:
+    (folder / "config.json").write_text("{")
+    (folder / "tokenizer.json").write_text("")
+    (folder / "model.safetensors").unlink()
+    assert [fault.split(":")[0] for fault in faults(folder)] == ["config.json", "tokenizer.json", ""]
+
+
+def test_files_without_permission(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = folder / "generation_config.json"
+    monkeypatch.setattr("os.access", lambda file, mode: Path(file) != refused)  # root may read any file
+    assert faults(folder) == ["generation_config.json: no permission to read it"]
+
+
+def test_tokenizer_of_another_model(folder: Path) -> None:
+    file = folder / "tokenizer.json"
+    tokenizer = json.loads(file.read_text())
+    tokenizer["model"]["vocab"] |= {"zzz": 1024, "zzzz": 1025}
+    file.write_text(json.dumps(tokenizer))
+    between = "it has tokens from 1024 to 1025, but the model has embeddings for 1024 tokens"
+    assert faults(folder) == [f": the tokenizer is not this model's: {between}"]

@@ -1,0 +1,86 @@
+"""`lmi check` of directories that cannot be served: all that is wrong is told at once, and nothing is started."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import SCRIPTED, ModelDirectory
+from tests.handlers.cli.test_cli import lmi
+
+HELLO = Path(__file__).parents[3] / "examples" / "hello"
+
+
+@pytest.fixture
+def hello(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(HELLO, tmp_path / "hello", ignore=shutil.ignore_patterns("*.py", "*.md")))
+
+
+def configure(directory: Path, **values: object) -> None:
+    config = json.loads((directory / "config.json").read_text())
+    (directory / "config.json").write_text(json.dumps({**config, **values}))
+
+
+@pytest.mark.torch
+def test_weights_that_are_not_those_of_the_configuration(hello: Path) -> None:
+    configure(hello, num_hidden_layers=8)
+    result = lmi("check", hello)
+    assert (result.returncode, "option.rolling_batch" in result.stdout) == (2, True)
+    assert result.stderr.startswith(f"lmi: {hello}: 18 weights are missing (model.layers.6.input_layernorm.weight, ")
+    assert len(result.stderr.splitlines()) == 1
+
+
+@pytest.mark.torch
+def test_the_server_refuses_the_same_without_a_traceback(hello: Path) -> None:
+    configure(hello, num_hidden_layers=8)
+    result = lmi("serve", hello, "--port", "0")
+    assert result.returncode == 2
+    assert "Traceback" not in result.stderr
+    assert result.stderr.splitlines()[-1].startswith(f"lmi: {hello}: 18 weights are missing (")
+
+
+@pytest.mark.torch
+def test_all_faults_of_options_and_files_are_told_at_once(hello: Path) -> None:
+    (hello / "serving.properties").write_text("option.dtype=strange\noption.max_rolling_batch_size=0\n")
+    (hello / "tokenizer_config.json").write_text("{")
+    (hello / "model.safetensors").write_bytes(b"")
+    result = lmi("check", hello)
+    assert result.returncode == 2
+    told = [line.removeprefix("lmi: ").split(" ")[:2] for line in result.stderr.splitlines()]
+    assert told == [
+        ["serving.properties:2:", "option.max_rolling_batch_size"],
+        ["serving.properties:1:", "option.dtype"],
+        [f"{hello}/tokenizer_config.json:", "the"],
+        [f"{hello}/model.safetensors:", "the"],
+    ]
+
+
+def test_faults_of_several_models_name_the_model(model_dir: ModelDirectory, tmp_path: Path) -> None:
+    right = model_dir({"serving.properties": SCRIPTED})
+    wrong = tmp_path / "wrong"
+    wrong.mkdir()
+    (wrong / "serving.properties").write_text("option.rolling_batch=scripted\nbatch_size=0\n")
+    result = lmi("check", f"right={right}", f"wrong={wrong}")
+    assert (result.returncode, "model right: " in result.stdout) == (2, True)
+    assert result.stderr.startswith("lmi: model wrong: serving.properties:2: batch_size must be ")
+
+
+def test_json(model_dir: ModelDirectory) -> None:
+    directory = model_dir({"serving.properties": SCRIPTED + "option.unknown_key=1\n"})
+    result = lmi("check", directory, "--json")
+    report = json.loads(result.stdout)
+    assert (result.returncode, report["faults"]) == (0, [])
+    (model,) = report["models"]
+    assert (model["name"], model["directory"], model["backend"]) == (directory.name, str(directory), "scripted")
+    assert model["options"]["option.rolling_batch"] == {"value": "scripted", "source": "serving.properties:1"}
+    assert any("option.unknown_key" in warning for warning in model["warnings"])
+    assert {"name": "port", "value": "8080", "source": "default", "effect": "honoured"} in report["server"]["settings"]
+
+
+def test_json_of_a_directory_with_faults(model_dir: ModelDirectory) -> None:
+    result = lmi("check", model_dir({"serving.properties": SCRIPTED + "batch_size=0\n"}), "--json")
+    report = json.loads(result.stdout)
+    assert (result.returncode, report["models"]) == (2, [])
+    assert report["faults"][0].startswith("serving.properties:")
+    assert result.stderr.startswith(f"lmi: {report['faults'][0]}")
