@@ -21,10 +21,11 @@ class Directory:
         text: str | None = None,
         environment: Mapping[str, str] | None = None,
         common: Sequence[Given] = (),
+        overrides: Sequence[Given] = (),
     ) -> Configuration:
         if text is not None:
             (self.path / "serving.properties").write_text(text, encoding="utf-8")
-        return Configuration.read(self.path, environment or {}, common)
+        return Configuration.read(self.path, environment or {}, common, overrides)
 
 
 def load_all(configuration: Configuration, *types: type[Properties]) -> None:

@@ -41,7 +41,13 @@ class Configuration:
     `errors` and `warnings` collect one line per key, to be reported together.
     """
 
-    def __init__(self, file: Iterable[Given], environment: Iterable[Given], common: Iterable[Given] = ()) -> None:
+    def __init__(
+        self,
+        file: Iterable[Given],
+        environment: Iterable[Given],
+        common: Iterable[Given] = (),
+        overrides: Iterable[Given] = (),
+    ) -> None:
         self.errors: list[str] = []
         self.warnings: list[str] = []
         self._file = self._last_of_each(file)
@@ -49,19 +55,27 @@ class Configuration:
         # Not a property: read for all models before any of them.
         self._environment = {name: each for name, each in given.items() if name != DOWNLOAD_VARIABLE}
         self._common = self._last_of_each(common)
+        self._overrides = {each.name: each for each in overrides}
         self._keys: dict[str, str] = {}  # each known spelling of a key, to the key
         self._variables: dict[str, str] = {}  # each known environment variable, to its key
         self._further: set[str] = set()  # keys declared by types that were not loaded
         self._effective: dict[str, EffectiveValue] = {}
 
     @classmethod
-    def read(cls, directory: Path, environment: Mapping[str, str], common: Iterable[Given] = ()) -> Self:
+    def read(
+        cls,
+        directory: Path,
+        environment: Mapping[str, str],
+        common: Iterable[Given] = (),
+        overrides: Iterable[Given] = (),
+    ) -> Self:
         """Read the values for a model directory, with or without a `serving.properties`.
 
-        `common` holds the server's keys for all models, which apply where neither file nor environment sets them.
+        `common` holds the server's keys for all models, which apply where neither file nor environment sets them;
+        `overrides` count before all others.
         """
         variables = (Given(name, value.strip(), f"environment {name}") for name, value in environment.items())
-        return cls(_read_file(directory / FILE_NAME), variables, common)
+        return cls(_read_file(directory / FILE_NAME), variables, common, overrides)
 
     def load(self, properties_type: type[P]) -> P:
         """Return the properties; an invalid value adds to `errors` and is replaced by the default.
@@ -94,7 +108,7 @@ class Configuration:
 
     def undeclared_options(self) -> set[str]:
         """Return the given `option.*` keys that no loaded type declares, without prefix."""
-        in_file = {name for name in self._file if name not in self._keys}
+        in_file = {name for name in (*self._file, *self._overrides) if name not in self._keys}
         variables = {each.name for name, each in self._environment.items() if name not in self._variables}
         in_environment = {
             OPTION_PREFIX + name.removeprefix("OPTION_").lower() for name in variables if "OPTION_" in name
@@ -107,7 +121,7 @@ class Configuration:
         for key in sorted({OPTION_PREFIX + name for name in accepted} - self._keys.keys()):
             variable = environment_variable(key)
             self._know(key, (), (variable,))
-            if given := self._file.get(key) or self._environment.get(variable):
+            if given := self._override((key,)) or self._file.get(key) or self._environment.get(variable):
                 self._record(key, given)
                 arguments[key.removeprefix(OPTION_PREFIX)] = given.value
         return arguments
@@ -118,7 +132,8 @@ class Configuration:
         `known` gives the reason for each known key that has no effect for this model.
         """
         self._further |= known.keys()
-        in_file = [(name, each) for name, each in self._file.items() if name not in self._keys]
+        given = (*self._file.items(), *self._overrides.items())
+        in_file = [(name, each) for name, each in given if name not in self._keys]
         in_environment = [
             (_key_of(each.name), each)
             for name, each in self._environment.items()
@@ -140,6 +155,8 @@ class Configuration:
         return {name: each for name, each in last.items() if each.value}
 
     def _find(self, key: DeclaredKey) -> Given | None:
+        if override := self._override((key.key, *key.aliases)):
+            return override
         in_file = [self._file[name] for name in (key.key, *key.aliases) if name in self._file]
         in_environment = [self._environment[name] for name in key.environment if name in self._environment]
         in_common = [self._common[key.key]] if key.key in self._common else []
@@ -147,6 +164,13 @@ class Configuration:
         for other in found[1:]:
             self._warn_unless_same(key.key, found[0], other)
         return found[0] if found else None
+
+    def _override(self, names: Sequence[str]) -> Given | None:
+        """Find the last override of a key, by any of its names; the prefix may be left out."""
+        bare = [name.removeprefix(OPTION_PREFIX) for name in names]
+        found = [name for name in self._overrides if name in names or (name in bare and name not in self._keys)]
+        self._keys |= dict.fromkeys(found, names[0])
+        return self._overrides[found[-1]] if found else None
 
     def _in_other_namespace(self, key: DeclaredKey) -> list[Given]:
         """Find `x` where `option.x` is declared, and the other way round: DJLServing ignores such a key in silence."""

@@ -90,12 +90,13 @@ def read_plan(
     plugins: Plugins,
     common: Iterable[Given] = (),
     version: str | None = None,
+    overrides: Iterable[Given] = (),
 ) -> ModelPlan:
     """Read and check a model directory; imports no engine. Raise ConfigurationError with all that is wrong.
 
-    `common` are the server's keys for all its models.
+    `common` are the server's keys for all its models, and `overrides` the keys of the command line.
     """
-    configuration = Configuration.read(directory, environment, common)
+    configuration = Configuration.read(directory, environment, common, overrides)
     try:
         plan = _plan(name, directory, configuration, plugins, version)
     except ConfigurationError as error:

@@ -66,8 +66,9 @@ Models = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[NAME=]DIR",
-        help="Model directories, each with or without a name, or a folder of several; or their s3:// URLs. Without"
-        " any, those that the environment or config.properties name, or /opt/ml/model.",
+        help="Model directories, each with or without a name, or a folder of several; or their s3:// URLs, or ids of"
+        " models of the Hugging Face hub. Without any, those that the environment or config.properties name, or"
+        " /opt/ml/model.",
         show_default=False,
     ),
 ]
@@ -92,6 +93,18 @@ ConfigFile = Annotated[
         "--config-file",
         metavar="FILE",
         help="A config.properties of DJLServing; without it, the one in MODEL_SERVER_HOME.",
+        show_default=False,
+    ),
+]
+
+
+Options = Annotated[
+    list[str] | None,
+    typer.Option(
+        "-o",
+        "--option",
+        metavar="KEY=VALUE",
+        help="A key of serving.properties for every model, over file and environment. May be given several times.",
         show_default=False,
     ),
 ]
@@ -139,6 +152,7 @@ def serve(
     items: Items = None,
     model_store: ModelStore = None,
     config_file: ConfigFile = None,
+    options: Options = None,
     host: Annotated[
         str | None,
         typer.Option(
@@ -170,6 +184,7 @@ def serve(
 
     \b
     lmi serve DIR                   a model directory, or a folder of several
+    lmi serve ORG/NAME              a model of the Hugging Face hub
     lmi serve NAME=DIR NAME=DIR     several, by name
     lmi serve -m NAME:v1=file:/DIR  in DJLServing's notation
     lmi serve                       as in its container: HF_MODEL_ID,
@@ -181,7 +196,8 @@ def serve(
     from lmi_handlers.cli.serving import run
     from lmi_handlers.container.search import Arguments
 
-    arguments = Arguments(tuple(models or ()), tuple(items or ()), model_store, config_file, host, port)
+    given = tuple(options or ())
+    arguments = Arguments(tuple(models or ()), tuple(items or ()), model_store, config_file, host, port, given)
     with _one_line_errors():
         run(arguments, plugins_directory, drain_seconds, log_level.value, strict=strict)
 
@@ -192,6 +208,7 @@ def check(
     items: Items = None,
     model_store: ModelStore = None,
     config_file: ConfigFile = None,
+    options: Options = None,
     plugins_directory: PluginsDirectory = None,
     strict: Strict = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
@@ -209,7 +226,8 @@ def check(
     from lmi_handlers.cli.check_command import run_check
     from lmi_handlers.container.search import Arguments
 
-    arguments = Arguments(tuple(models or ()), tuple(items or ()), model_store, config_file)
+    given = tuple(options or ())
+    arguments = Arguments(tuple(models or ()), tuple(items or ()), model_store, config_file, options=given)
     with _one_line_errors():
         run_check(arguments, plugins_directory, os.environ, strict=strict, as_json=as_json)
 

@@ -73,7 +73,8 @@ def _read_plans(
     plans, errors, variables = [], [], for_models(environment)
     for model in models:
         try:
-            plans.append(read_plan(model.name, model.directory, variables, plugins, common, model.version))
+            plan = read_plan(model.name, model.directory, variables, plugins, common, model.version, model.overrides)
+            plans.append(plan)
         except ConfigurationError as error:
             errors.append(f"model {model.name}: {error.message}" if len(models) > 1 else error.message)
     if not errors:

@@ -1,11 +1,14 @@
 """Combination of command line, environment, config.properties and /opt/ml/model into what `lmi serve` does."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from lmi_core.configuration.configuration import Given
+from lmi_core.errors import ConfigurationError
 from lmi_core.remote.fetching import local_directory
 from lmi_handlers.container.address import Address, choose_address
+from lmi_handlers.container.declarations import COMMAND_LINE
 from lmi_handlers.container.locations import Fetch
 from lmi_handlers.container.search import Arguments, PlacedModel, Search, by_one_name
 from lmi_handlers.container.settings import FILE_NAME, Settings, read_file
@@ -48,7 +51,16 @@ def read_launch(
     models = search.models()
     sign = str(default) if default.is_dir() and not search.by_command_line else None
     address = choose_address(arguments.host, arguments.port, settings, sign)
+    models = [replace(model, overrides=(*model.overrides, *_overrides(arguments.options))) for model in models]
     return Launch(by_one_name(models), address, settings, (*settings.warnings, *search.warnings), file)
+
+
+def _overrides(options: Sequence[str]) -> Iterator[Given]:
+    for option in options:
+        key, equals, value = option.partition("=")
+        if not equals or not key.strip() or not value.strip():
+            raise ConfigurationError(f"-o needs a key and its value, such as option.dtype=bf16. Given: {option}")
+        yield Given(key.strip(), value.strip(), COMMAND_LINE)
 
 
 def _config_file(home: Path) -> Path | None:

@@ -9,9 +9,12 @@ from lmi_core.errors import ConfigurationError
 from lmi_core.remote.location import S3Location, is_s3
 from lmi_handlers.container.declarations import begins
 
+WAYS = (
+    "give the path of a model directory, an s3:// URL, or the id of a model of the Hugging Face hub (org/name) on the"
+    " command line or in HF_MODEL_ID"
+)
 ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 
-_HUB_ID = re.compile(r"[\w-][\w.-]*/[\w.-]+", re.ASCII)
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]+:", re.I)  # two letters at least: one is a Windows drive
 
 
@@ -32,8 +35,7 @@ def local_directory(url: str, source: str, fetch: Fetch) -> Path:
         raise ConfigurationError(f"{begins(source)}{url} is an archive: unpack it, and give the folder")
     if path.exists():
         raise ConfigurationError(f"{begins(source)}{url} is a file: give the path of the model directory that holds it")
-    hint = ", or give the id of a model of the Hugging Face hub in HF_MODEL_ID" if _HUB_ID.fullmatch(url) else ""
-    raise ConfigurationError(f"{begins(source)}{url} does not exist: give the path of a model directory{hint}")
+    raise ConfigurationError(f"{begins(source)}{url} does not exist: {WAYS}")
 
 
 def inferred_name(url: str, directory: Path) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 from lmi_core.configuration.configuration import Given
 from lmi_core.configuration.model_directory import find_model_directories, is_model_directory, model_variable
 from lmi_core.errors import ConfigurationError
+from lmi_core.remote.location import is_hub_id
 from lmi_handlers.container.declarations import COMMAND_LINE, begins
 from lmi_handlers.container.locations import ARCHIVES, Fetch, inferred_name, local_directory
 from lmi_handlers.container.model_items import ALL, NONE, ModelItem, parse_item, parse_items
@@ -32,6 +33,7 @@ class Arguments:
     config_file: Path | None = None
     host: str | None = None
     port: int | None = None
+    options: tuple[str, ...] = ()  # `KEY=VALUE`, for every model
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,7 @@ class PlacedModel:
     directory: Path
     source: str
     version: str | None = None
+    overrides: tuple[Given, ...] = ()  # keys that count before those of its directory
 
 
 class Search:
@@ -107,6 +110,8 @@ class Search:
         return [model for item in items for model in self._find(item)]
 
     def _find(self, item: ModelItem) -> list[PlacedModel]:
+        if item.source == COMMAND_LINE and "/" in item.url and is_hub_id(item.url) and not Path(item.url).exists():
+            return [_on_hub(item)]
         directory = local_directory(item.url, item.source, self._fetch)
         found = find_model_directories(directory, self._environment)
         self._warn_of_skipped(directory, found)
@@ -173,6 +178,13 @@ class Search:
             if child.is_dir() or child.name.endswith(ARCHIVES):
                 reason = "it holds no model" if child.is_dir() else "archives are to be unpacked"
                 self.warnings.append(f"{child} is not served: {reason}")
+
+
+def _on_hub(item: ModelItem) -> PlacedModel:
+    """Return a model of the hub, which also answers to its id."""
+    keys = (("option.model_id", item.url), ("option.served_model_name", item.url))
+    overrides = tuple(Given(key, value, item.source) for key, value in keys)
+    return PlacedModel(item.name or _served_name(item.url), Path(item.url), item.source, item.version, overrides)
 
 
 def _served_name(model_id: str) -> str:

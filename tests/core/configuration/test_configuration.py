@@ -1,4 +1,4 @@
-from typing import Literal
+from typing import Annotated, Literal
 
 import pytest
 from pydantic import Field, PositiveInt, model_validator
@@ -8,6 +8,7 @@ from lmi_core.configuration.properties import (
     NO_MPI,
     JsonObject,
     ModelProperties,
+    Names,
     Properties,
     RequestProperties,
     ServerProperties,
@@ -285,3 +286,41 @@ def test_a_wrong_value_of_the_servers(directory: Directory) -> None:
     assert error_of(configuration, ServerProperties) == (
         "config.properties:2: batch_size must be an integer greater than 0. Given: many"
     )
+
+
+def test_overrides_count_before_file_and_environment(directory: Directory) -> None:
+    overrides = [Given(key, value, "command line") for key, value in (("batch_size", "7"), ("predict_timeout", "8"))]
+    file = "batch_size=5\noption.predict_timeout=6\n"
+    configuration = directory.read(file, {"SERVING_BATCH_SIZE": "6"}, overrides=overrides)
+    load_all(configuration, ServerProperties, RequestProperties)
+    effective = {each.key: each for each in configuration.effective()}
+    assert effective["batch_size"] == EffectiveValue("batch_size", "7", "command line")
+    assert effective["option.predict_timeout"] == EffectiveValue("option.predict_timeout", "8", "command line")
+    assert configuration.warnings == []
+
+
+def test_override_by_an_older_name(directory: Directory) -> None:
+    class Engine(Properties):
+        degree: Annotated[int, Names(aliases=("size",))] = 1
+
+    configuration = directory.read("option.degree=2\n", overrides=[Given("option.size", "3", "command line")])
+    assert configuration.load(Engine).degree == 3
+
+
+def test_the_last_override_of_a_key_counts(directory: Directory) -> None:
+    overrides = [Given("batch_size", "7", "command line"), Given("batch_size", "8", "command line")]
+    assert directory.read(overrides=overrides).load(ServerProperties).batch_size == 8
+
+
+def test_overrides_that_are_wrong_or_unknown(directory: Directory) -> None:
+    configuration = directory.read(overrides=[Given("batch_size", "0", "command line")])
+    assert error_of(configuration, ServerProperties).startswith("command line: batch_size must be ")
+    configuration = directory.read(overrides=[Given("batch_sise", "1", "command line")])
+    load_all(configuration, ServerProperties)
+    expected = "command line: batch_sise is not a known key, and is ignored; did you mean batch_size?"
+    assert configuration.warnings == [expected]
+
+
+def test_overrides_for_the_engine(directory: Directory) -> None:
+    configuration = directory.read("option.seed=1\n", overrides=[Given("option.seed", "2", "command line")])
+    assert configuration.pass_through(["seed"]) == {"seed": "2"}

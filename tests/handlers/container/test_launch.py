@@ -2,7 +2,9 @@ from pathlib import Path
 
 import pytest
 
+from lmi_core.configuration.configuration import Given
 from lmi_core.errors import ConfigurationError
+from lmi_handlers.container.declarations import COMMAND_LINE
 from lmi_handlers.container.launch import BASE, HOME, Launch, read_launch
 from lmi_handlers.container.search import NOTHING, Arguments, PlacedModel
 from tests.conftest import ModelDirectory
@@ -234,7 +236,7 @@ def test_a_model_id_for_every_model_of_a_store(container: Container, store: Path
 
 def test_a_store_that_does_not_exist(container: Container, tmp_path: Path) -> None:
     store = tmp_path / "nowhere"
-    assert container.error(environment={"SERVING_MODEL_STORE": str(store)}) == (
+    assert container.error(environment={"SERVING_MODEL_STORE": str(store)}).startswith(
         f"environment SERVING_MODEL_STORE: {store} does not exist: give the path of a model directory"
     )
     launch = container.launch(environment={"SERVING_MODEL_STORE": str(store), "HF_MODEL_ID": "org/name"})
@@ -283,3 +285,27 @@ def test_what_cannot_be_left_out_ends_the_start(container: Container, store: Pat
         f"{path}:1: load_workflows is refused: workflows are not served here: name their models in load_models. Given:"
         " a.json"
     )
+
+
+def test_options_of_the_command_line(container: Container, store: Path) -> None:
+    launch = container.launch(store, options=("option.dtype=bf16", "batch_size = 2 "))
+    keys = (("option.dtype", "bf16"), ("batch_size", "2"))
+    expected = tuple(Given(key, value, COMMAND_LINE) for key, value in keys)
+    assert [model.overrides for model in launch.models] == [expected, expected]
+    for option in ("option.dtype", "=bf16", "option.dtype="):
+        message = f"-o needs a key and its value, such as option.dtype=bf16. Given: {option}"
+        assert container.error(store, options=(option,)) == message
+
+
+def test_models_of_the_hub(container: Container, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    launch = container.launch("org/name", "mine=org/name", options=("option.served_model_name=other",))
+    first, second = launch.models
+    assert (first.name, second.name, first.directory) == ("org_name", "mine", Path("org/name"))
+    expected = [("option.model_id", "org/name"), ("option.served_model_name", "org/name")]
+    assert [(each.name, each.value) for each in first.overrides] == [*expected, ("option.served_model_name", "other")]
+    assert container.error("name").startswith("name does not exist: give the path of a model directory, an s3:// URL")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "org" / "name").mkdir(parents=True)
+    (tmp_path / "org" / "name" / "config.json").touch()
+    (local,) = container.launch("org/name").models
+    assert (local.name, local.overrides) == ("name", ())

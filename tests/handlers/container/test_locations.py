@@ -50,7 +50,10 @@ def test_other_schemes_are_refused_by_name(scheme: str) -> None:
         ("file://elsewhere/model", "models are not fetched from file://"),
         ("file:/model?application=nlp", "what follows `?` is not read: put it into the model's serving.properties"),
         ("/nowhere/model", "/nowhere/model does not exist: give the path of a model directory"),
-        ("org/model", "org/model does not exist: give the path of a model directory, or give the id of a model of the"),
+        (
+            "org/model",
+            "org/model does not exist: give the path of a model directory, an s3:// URL, or the id of a model of the",
+        ),
     ],
 )
 def test_what_is_no_directory(url: str, message: str) -> None:
