@@ -7,6 +7,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 SOURCES = {
     "core": ROOT / "core" / "lmi_core",
+    "djl_python": ROOT / "handlers" / "djl_python",
     "handlers": ROOT / "handlers" / "lmi_handlers",
     "plugins": ROOT / "plugins" / "lmi_plugins",
 }

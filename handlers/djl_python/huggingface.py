@@ -1,7 +1,7 @@
-"""Aliases of `lmi_core.script.services`: a model function that generates with the backend, and its service."""
+"""Aliases of `djl_python.services`: a model function that generates with the backend, and its service."""
 
-from lmi_core.script.services.hugging_face import HuggingFaceService
-from lmi_core.script.services.service_functions import huggingface
+from djl_python.services.hugging_face import HuggingFaceService
+from djl_python.services.service_functions import huggingface
 
 _service = huggingface.service
 handle = huggingface.handle

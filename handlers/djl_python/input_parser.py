@@ -1,7 +1,6 @@
 """Aliases of `lmi_core.script`: decorators of functions in model.py, and parsers of their inputs."""
 
-from lmi_core.script.formatters.decorators import init_handler, input_formatter, prediction_handler
-from lmi_core.script.services.input_parsing import (
+from djl_python.services.input_parsing import (
     ParsedInput,
     add_server_maintained_params,
     format_input,
@@ -10,6 +9,7 @@ from lmi_core.script.services.input_parsing import (
     parse_lmi_default_request_rolling_batch,
     parse_text_inputs_params,
 )
+from lmi_core.script.formatters.decorators import init_handler, input_formatter, prediction_handler
 
 SAGEMAKER_ADAPTER_IDENTIFIER_HEADER = "X-Amzn-SageMaker-Adapter-Identifier"
 

@@ -1,5 +1,5 @@
-"""Alias of `lmi_core.script.services.input_parsing`."""
+"""Alias of `djl_python.services.input_parsing`."""
 
-from lmi_core.script.services.input_parsing import Request
+from djl_python.services.input_parsing import Request
 
 __all__ = ["Request"]

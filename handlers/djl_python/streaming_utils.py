@@ -1,5 +1,5 @@
-"""Alias of `lmi_core.script.services.streaming`."""
+"""Alias of `djl_python.services.streaming`."""
 
-from lmi_core.script.services.streaming import StreamingUtils
+from djl_python.services.streaming import StreamingUtils
 
 __all__ = ["StreamingUtils"]

@@ -1,6 +1,6 @@
-"""Aliases of `lmi_core.script.services`: the model function of the backend `trtllm`, and its service."""
+"""Aliases of `djl_python.services`: the model function of the backend `trtllm`, and its service."""
 
-from lmi_core.script.services.service_functions import TRTLLMService, tensorrt_llm
+from djl_python.services.service_functions import TRTLLMService, tensorrt_llm
 
 _service = tensorrt_llm.service
 handle = tensorrt_llm.handle

@@ -1,7 +1,7 @@
-"""Aliases of `lmi_core.script.services`: helpers for a model's own function."""
+"""Aliases of `djl_python.services`: helpers for a model's own function."""
 
-from lmi_core.script.services.input_parsing import parse_input_with_formatter
-from lmi_core.script.services.service_utils import (
+from djl_python.services.input_parsing import parse_input_with_formatter
+from djl_python.services.service_utils import (
     IdCounter,
     is_beam_search,
     is_best_of,

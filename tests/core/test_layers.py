@@ -133,7 +133,7 @@ def relative(source: Path) -> str:
     [
         ("lmi_core", {"lmi_handlers", "lmi_plugins", "djl_python", "aiohttp", "uvloop", "typer"}),
         ("lmi_handlers", {"lmi_plugins", *ENGINES}),
-        ("djl_python", {"lmi_handlers", "lmi_plugins", "aiohttp", *ENGINES}),
+        ("djl_python", {"lmi_handlers", "lmi_plugins", "aiohttp"}),
         ("lmi_plugins", {"lmi_handlers", "aiohttp", "uvloop", "typer"}),
     ],
 )

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from djl_python import huggingface
-from lmi_core.script.services.hugging_face import HuggingFaceService
+from djl_python.services.hugging_face import HuggingFaceService
 from tests.conftest import SCRIPTED, ModelDirectory, Serve
 
 ROOT = Path(__file__).parents[2]

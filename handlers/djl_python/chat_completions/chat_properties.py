@@ -1,5 +1,5 @@
-"""Alias of `lmi_core.script.services.chats`."""
+"""Alias of `djl_python.services.chats`."""
 
-from lmi_core.script.services.chats import ChatProperties
+from djl_python.services.chats import ChatProperties
 
 __all__ = ["ChatProperties"]

@@ -1,6 +1,6 @@
-"""Alias of `lmi_core.script.services.chats`."""
+"""Alias of `djl_python.services.chats`."""
 
-from lmi_core.script.services.chats import (
+from djl_python.services.chats import (
     apply_chat_template,
     is_chat_completions_request,
     parse_chat_completions_request,

@@ -1,5 +1,5 @@
-"""Alias of `lmi_core.script.services.service_properties`."""
+"""Alias of `djl_python.services.service_properties`."""
 
-from lmi_core.script.services.service_properties import ServiceProperties as HuggingFaceProperties
+from djl_python.services.service_properties import ServiceProperties as HuggingFaceProperties
 
 __all__ = ["HuggingFaceProperties"]

@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Any
 
 from lmi_core.script.djl_names.inputs import Input
+from lmi_core.script.function.predictor import adopt_prediction_handler
 from lmi_core.script.tracebacks import own_traceback
 
 logger = logging.getLogger(__name__)
@@ -80,8 +81,6 @@ class FunctionScript:
 
     def _function(self, name: str) -> Callable[[Input], Any]:
         if not hasattr(self._module, name) and name not in ADAPTER_FUNCTIONS:
-            from lmi_core.script.services.predictor import adopt_prediction_handler  # which most scripts do without
-
             adopt_prediction_handler(self._module, name)
         function: Callable[[Input], Any] | None = getattr(self._module, name, None)
         if not callable(function):

@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from djl_python.services.chats import is_chat_completions_request, parse_chat_completions_request
+from djl_python.services.service_properties import is_rolling_batch_enabled
 from lmi_core.script.djl_names.encode_decode import decode
 from lmi_core.script.djl_names.inputs import Input
 from lmi_core.script.formatters.request_io import RequestInput, TextGenerationOutput, TextInput, Token
-from lmi_core.script.services.chats import is_chat_completions_request, parse_chat_completions_request
-from lmi_core.script.services.service_properties import is_rolling_batch_enabled
 
 logger = logging.getLogger(__name__)
 

@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
 
+from djl_python.services.service_formatters import Writing
+from djl_python.services.service_properties import ServiceProperties
 from lmi_core.payloads.payload import shown
 from lmi_core.request import ValidRequest
 from lmi_core.script.djl_names.inputs import Input
-from lmi_core.script.services.service_formatters import Writing
-from lmi_core.script.services.service_properties import ServiceProperties
 
 # The prompts of all items, how many each has, their parameters, errors by the index of the item, the items.
 ParsedBatch = tuple[Sequence[Any], Sequence[int], Any, Mapping[int, str], Sequence[Input]]

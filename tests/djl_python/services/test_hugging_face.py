@@ -8,18 +8,17 @@ from typing import Any
 
 import pytest
 
+from djl_python.services.hugging_face import HuggingFaceService
+from djl_python.services.parsed_batch import ParsedBatch
+from djl_python.services.service_functions import ServiceFunctions
 from djl_python.test_model import create_concurrent_batch_request, create_json_request
 from lmi_core.errors import AdapterNotFound, ConfigurationError, InvalidParameter
 from lmi_core.script.djl_names.inputs import Input
 from lmi_core.script.djl_names.outputs import Output
-from lmi_core.script.services import requests
-from lmi_core.script.services.hugging_face import HuggingFaceService
-from lmi_core.script.services.parsed_batch import ParsedBatch
-from lmi_core.script.services.service_functions import ServiceFunctions
 from tests.plugins.torch_engine.adapters.lora_adapters import save_adapter
 from tests.plugins.torch_engine.tiny_models import reference_model
 
-HELLO = str(Path(__file__).parents[4] / "examples" / "hello")
+HELLO = str(Path(__file__).parents[3] / "examples" / "hello")
 QUESTION = "What is Deep Learning?"
 ANSWER = "Deep Learning is a really cool field."
 NAME = "What is your name?"
@@ -60,24 +59,37 @@ def test_parameters(service: HuggingFaceService, caplog: pytest.LogCaptureFixtur
     for _ in range(2):
         assert contents(ask(service, {"inputs": NAME, "parameters": parameters})) == [[{"generated_text": "My name"}]]
     dropped = [record.message for record in caplog.records if "use_cache" in record.message]
-    assert dropped == ["the parameter use_cache is dropped: the torch backend has none."]
+    assert dropped == [
+        "model hello: the request parameter `use_cache` is ignored, as nobody here knows it."
+        " (Said once; option.strict_parameters=true refuses such requests.)"
+    ]
     seeded = {"do_sample": True, "seed": "7", "temperature": 2.0, "max_new_tokens": 8}
     answers = [contents(ask(service, {"inputs": NAME, "parameters": seeded})) for _ in range(2)]
     assert answers[0] == answers[1]
 
 
-def test_unknown_parameters_fill_neither_the_log_nor_the_memory(
-    service: HuggingFaceService, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    dropped: set[str] = set()
-    monkeypatch.setattr(requests, "_dropped", dropped)
-    monkeypatch.setattr(requests, "MAX_REPORTED_NAMES", 3)
-    parameters = {"max_new_tokens": 1, "a\nb": 1, "c" * 1000: 1, **dict.fromkeys(map("x{}".format, range(10)), 1)}
-    assert ask(service, {"inputs": NAME, "parameters": parameters}).code == 200
-    assert len(dropped) == 3
-    assert len([record for record in caplog.records if "is dropped" in record.message]) == 3
-    assert max(map(len, dropped)) < 100
-    assert not any("\n" in name for name in dropped)
+def test_parameter_whose_loss_would_change_the_answer_is_an_error(service: HuggingFaceService) -> None:
+    for parameters, error in [
+        ({"lora_name": "german"}, "`lora_name` is no parameter here: name an adapter in the body's `adapters`"),
+        ({"stop": True}, "`stop` is no field of the torch backend's parameters"),
+        ({"tools": [{"type": "function"}]}, "`tools` cannot be given to a model function's service"),
+        ({"images": ["data:"]}, "`images` cannot be given to a model function's service"),
+    ]:
+        output = ask(service, {"inputs": NAME, "parameters": parameters})
+        assert output.code == 424
+        assert error in contents(output)[0]["error"]
+    assert ask(service, {"inputs": NAME, "parameters": {"tools": [], "watermark": False}}).code == 200
+    with pytest.raises(InvalidParameter, match="`adapters` must name one adapter"):
+        service.hf_pipeline(NAME, adapters=["german", "french"])
+
+
+def test_strict_parameters_refuse_unknown_ones(service: HuggingFaceService, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert service.engine is not None
+    strict = service.engine.options.model_copy(update={"strict_parameters": True})
+    monkeypatch.setattr(service.engine, "options", strict)
+    (failed,) = contents(ask(service, {"inputs": NAME, "parameters": {"use_cache": True}}))
+    assert failed["error"] == "`use_cache` is no field of the torch backend's parameters."
+    assert ask(service, {"inputs": NAME, "parameters": {"use_cache": None}}).code == 200
 
 
 def test_names_of_transformers_and_of_tgi(service: HuggingFaceService) -> None:

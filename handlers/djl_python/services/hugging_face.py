@@ -6,23 +6,23 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from lmi_core.errors import LmiError
-from lmi_core.script.djl_names.encode_decode import encode
-from lmi_core.script.djl_names.inputs import Input
-from lmi_core.script.djl_names.outputs import Output
-from lmi_core.script.services.generated_texts import text_steps, texts_after_prompts
-from lmi_core.script.services.input_parsing import ParsedInput, parse_input_with_formatter
-from lmi_core.script.services.model_engine import ModelEngine, model_files
-from lmi_core.script.services.own_formatters import own_formatters
-from lmi_core.script.services.parsed_batch import BatchItem, ParsedBatch, read_batch
-from lmi_core.script.services.requests import generation_request
-from lmi_core.script.services.rolling_answers import RollingAnswer, RollingAnswers
-from lmi_core.script.services.service_formatters import new_formatter
-from lmi_core.script.services.service_properties import (
+from djl_python.services.generated_texts import text_steps, texts_after_prompts
+from djl_python.services.input_parsing import ParsedInput, parse_input_with_formatter
+from djl_python.services.model_engine import ModelEngine, model_files
+from djl_python.services.own_formatters import own_formatters
+from djl_python.services.parsed_batch import BatchItem, ParsedBatch, read_batch
+from djl_python.services.requests import generation_request
+from djl_python.services.rolling_answers import RollingAnswer, RollingAnswers
+from djl_python.services.service_formatters import new_formatter
+from djl_python.services.service_properties import (
     ServiceProperties,
     is_rolling_batch_enabled,
     is_streaming_enabled,
 )
+from lmi_core.errors import LmiError
+from lmi_core.script.djl_names.encode_decode import encode
+from lmi_core.script.djl_names.inputs import Input
+from lmi_core.script.djl_names.outputs import Output
 
 logger = logging.getLogger(__name__)
 

@@ -1,5 +1,6 @@
 """A model function made of a model.py's prediction handler and what goes with it."""
 
+import importlib
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -10,9 +11,10 @@ from lmi_core.script.djl_names.inputs import Input
 from lmi_core.script.djl_names.outputs import Output
 from lmi_core.script.formatters.contracts import InputContract, read_input_contract
 from lmi_core.script.formatters.decorators import INIT_MARK, INPUT_MARK, OUTPUT_MARK, PREDICTION_MARK
-from lmi_core.script.services.hugging_face import HuggingFaceService
 
 Function = Callable[..., Any]
+
+PIPELINES = "djl_python.huggingface"  # whose service loads the model of a directory without an init handler
 
 
 def adopt_prediction_handler(module: ModuleType, name: str) -> None:
@@ -59,7 +61,7 @@ class Predictor:
     def _load(self, inputs: Input) -> Any:
         if self._init is not None:
             return self._init(inputs.get_property("model_dir") or str(Path.cwd()))
-        service = HuggingFaceService()
+        service = importlib.import_module(PIPELINES).HuggingFaceService()
         service.initialize(inputs.get_properties())
         return service.hf_pipeline
 

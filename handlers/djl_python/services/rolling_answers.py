@@ -6,11 +6,11 @@ from concurrent.futures import Future
 from contextlib import aclosing
 from typing import Any
 
+from djl_python.services.model_engine import ModelEngine
 from lmi_core.errors import LmiError
 from lmi_core.formatter import OutputFormatter
 from lmi_core.request import ValidRequest
 from lmi_core.script.djl_names.outputs import Output
-from lmi_core.script.services.model_engine import ModelEngine
 
 FAILED = 424
 

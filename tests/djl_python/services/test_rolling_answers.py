@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from djl_python.output_formatter import TextGenerationOutput
+from djl_python.services.hugging_face import HuggingFaceService
+from djl_python.services.service_functions import TRTLLMService
 from djl_python.test_model import TestHandler, create_concurrent_batch_request, decode_encoded_output_binary
 from lmi_core.script.djl_names.inputs import Input
 from lmi_core.script.djl_names.outputs import Output
-from lmi_core.script.services.hugging_face import HuggingFaceService
-from lmi_core.script.services.service_functions import TRTLLMService
 
 WORDS = ["Deep", " Learning", " is", " a", " really", " cool", " field."]
 TEXT = "".join(WORDS)
@@ -159,7 +159,7 @@ def test_output_formatter_of_ones_own(start: Start) -> None:
 
 
 def test_handler_of_sagemakers_template(monkeypatch: pytest.MonkeyPatch) -> None:
-    scripts = Path(__file__).parents[3] / "model_scripts"
+    scripts = Path(__file__).parents[2] / "model_scripts"
     monkeypatch.chdir(scripts)
     monkeypatch.setattr(sys, "path", [*sys.path])
     handler = TestHandler("model.py", str(scripts / "sagemaker_template"))

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
+from djl_python.services.hugging_face import HuggingFaceService
 from lmi_core.script.djl_names.inputs import Input
 from lmi_core.script.djl_names.outputs import Output
-from lmi_core.script.services.hugging_face import HuggingFaceService
 
 
 class TRTLLMService(HuggingFaceService):

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from djl_python.services.model_engine import ModelEngine
 from lmi_core.chats.chat_formatter import ChatAnswer
 from lmi_core.configuration.formatter_choice import FormatterNames, resolve
 from lmi_core.formatter import OutputFormatter
 from lmi_core.script.formatters.call_context import CallContext
 from lmi_core.script.formatters.output_formatters import custom_formatter, formatter_function
 from lmi_core.script.formatters.request_io import RequestInput
-from lmi_core.script.services.model_engine import ModelEngine
 
 CHATS = {"json_chat": "lmi_chat", "jsonlines_chat": "lmi_chat_jsonlines"}
 

@@ -19,6 +19,8 @@ from lmi_core.engines.merge import generate_all
 from lmi_core.errors import ConfigurationError, LmiError
 from lmi_core.formatter import OutputFormatter, joined
 from lmi_core.generation import GenerationOutput, GenerationStep
+from lmi_core.payloads.tolerance import IgnoredParameters, drop_unknown
+from lmi_core.payloads.tolerant_payload import field_names
 from lmi_core.plugins.loading import Plugins, load_plugins
 from lmi_core.request import GenerationRequest, ValidRequest
 from lmi_core.serving.validation import validate
@@ -49,6 +51,7 @@ class ModelEngine:
             logger.warning("the model's own function: %s", warning)
         self.directory = Path(str(properties.get("model_dir") or "."))
         self.backend: Backend[Any] = backend(BackendSetup(self.directory, loaded, arguments, server.retry_threshold))
+        self._ignored = IgnoredParameters(self.directory.resolve().name)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="model-engine", daemon=True)
 
@@ -77,8 +80,13 @@ class ModelEngine:
         return getattr(self.backend.tokenizer, "pretrained", self.backend.tokenizer)
 
     def valid(self, request: GenerationRequest, request_id: str) -> ValidRequest:
-        """Return the validated request. Raise InvalidParameter where the backend cannot serve it."""
-        return validate(request, self.backend, request_id)
+        """Return the validated request, without unknown parameters unless `option.strict_parameters` refuses them.
+
+        Raise InvalidParameter where the backend cannot serve it.
+        """
+        known, dropped = drop_unknown(request, self.backend, self.options.strict_parameters)
+        self._ignored.report(dropped, lambda: field_names(self.backend.parameters_type))
+        return validate(known, self.backend, request_id)
 
     def whole(self, requests: Sequence[ValidRequest]) -> GenerationOutput:
         """Generate to the end, and return the output. Raise an LmiError where a request fails."""
