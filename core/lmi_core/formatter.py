@@ -2,7 +2,8 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from enum import StrEnum
 from types import MappingProxyType
 from typing import ClassVar
 
@@ -15,6 +16,22 @@ from lmi_core.script.formatters.decorators import output_formatter
 __all__ = ["GenerationOutput", "OutputFormatter", "output_formatter"]
 
 
+class AnswerSchema(StrEnum):
+    """A schema of answers in which a formatter may have a variant."""
+
+    CHAT = "chat"
+    DYNAMIC_BATCH = "dynamic batch"
+    TGI_COMPAT = "option.tgi_compat"
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """The formatter, by name, that a variant takes the place of where answers have the schema."""
+
+    of: str
+    schema: AnswerSchema
+
+
 class OutputFormatter(ABC):
     """A writer of one call's output as it is generated; one instance per call, and what it returns is final.
 
@@ -23,6 +40,7 @@ class OutputFormatter(ABC):
     """
 
     name: ClassVar[str]
+    variant: ClassVar[Variant | None] = None  # of another formatter, which a model's options name; not inherited
     one_sequence: ClassVar[bool] = False  # whether its form has no room for several sequences of a prompt
 
     # An instance may set both until the call that returns its first bytes has ended.

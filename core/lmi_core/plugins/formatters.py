@@ -4,7 +4,7 @@ from inspect import Parameter, signature
 
 from lmi_core.chats.chat_formatter import ChatAnswer, ChatFormatter
 from lmi_core.errors import PluginError
-from lmi_core.formatter import OutputFormatter
+from lmi_core.formatter import AnswerSchema, OutputFormatter, Variant
 from lmi_core.plugins.registry import Registry, origin
 
 VARIADIC = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
@@ -16,15 +16,22 @@ class FormatterRegistry(Registry[OutputFormatter]):
     def __init__(self) -> None:
         super().__init__("output formatter", OutputFormatter)
         self.of_chats: Registry[ChatFormatter] = Registry("chat formatter", ChatFormatter)
+        self._variants: dict[Variant, type[OutputFormatter]] = {}
 
     def register(self, plugin: type[OutputFormatter]) -> None:
         """Register a formatter class. Raise PluginError for a taken name, or a constructor that needs arguments."""
         if isinstance(plugin, type) and issubclass(plugin, ChatFormatter):
             self.of_chats.register(plugin)
-            return
-        if isinstance(plugin, type) and issubclass(plugin, OutputFormatter):
-            _require_no_arguments(plugin)
-        super().register(plugin)
+        else:
+            if isinstance(plugin, type) and issubclass(plugin, OutputFormatter):
+                _require_no_arguments(plugin)
+            super().register(plugin)
+        self._register_variant(plugin)
+
+    def variant(self, name: str, schema: AnswerSchema) -> str:
+        """Return the name of the formatter's variant in the schema, or `name` where it has none."""
+        variant = self._variants.get(Variant(name, schema))
+        return variant.name if variant is not None else name
 
     def require(self, name: str, *, chat: bool) -> None:
         """Raise PluginError unless a formatter of that name can write an answer, or a chat's if `chat`."""
@@ -38,6 +45,17 @@ class FormatterRegistry(Registry[OutputFormatter]):
     def create_for_chat(self, name: str, answer: ChatAnswer) -> OutputFormatter:
         """Create the chat formatter of that name or, without one, the output formatter."""
         return self.of_chats.get(name)(answer) if name in self.of_chats else self.create(name)
+
+    def _register_variant(self, plugin: type[OutputFormatter]) -> None:
+        variant: Variant | None = vars(plugin).get("variant")  # its own alone: a subclass has another name
+        if variant is None:
+            return
+        taken = self._variants.setdefault(variant, plugin)
+        if taken is not plugin:
+            raise PluginError(
+                f"two plugins register a variant of the output formatter `{variant.of}` for {variant.schema}:"
+                f" {origin(taken)}, {origin(plugin)}"
+            )
 
 
 def _require_no_arguments(formatter: type[OutputFormatter]) -> None:

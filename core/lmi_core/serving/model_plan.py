@@ -172,7 +172,7 @@ def _formatter_names(
     Raise PluginError for an unknown name.
     """
     options = code.base_options(options, formatters)
-    names, chat_names = resolve(options), resolve_chat(options)
+    names, chat_names = resolve(options, formatters), resolve_chat(options, formatters)
     for name in (names.whole, names.stream):
         formatters.require(name, chat=False)
     for name in (chat_names.whole, chat_names.stream):

@@ -8,12 +8,12 @@ from typing import Any
 from djl_python.services.model_engine import ModelEngine
 from lmi_core.chats.chat_formatter import ChatAnswer
 from lmi_core.configuration.formatter_choice import FormatterNames, resolve
-from lmi_core.formatter import OutputFormatter
+from lmi_core.formatter import AnswerSchema, OutputFormatter
 from lmi_core.script.formatters.call_context import CallContext
 from lmi_core.script.formatters.output_formatters import custom_formatter, formatter_function
 from lmi_core.script.formatters.request_io import RequestInput
 
-CHATS = {"json_chat": "lmi_chat", "jsonlines_chat": "lmi_chat_jsonlines"}
+CHATS = {"json_chat": "json", "jsonlines_chat": "jsonlines"}  # LMI's names of what writes chats in these forms
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def new_formatter(engine: ModelEngine, writing: Writing) -> OutputFormatter:
 
 def _names(engine: ModelEngine, chosen: str | None) -> FormatterNames:
     options = engine.options.model_copy(update={"rolling_batch": "auto", "output_formatter": chosen})
-    return resolve(options)
+    return resolve(options, engine.plugins.formatters)
 
 
 def _chat_formatter(engine: ModelEngine, writing: Writing, name: str) -> OutputFormatter:
@@ -61,4 +61,5 @@ def _chat_formatter(engine: ModelEngine, writing: Writing, name: str) -> OutputF
         tokenizer=engine.backend.tokenizer,
         log_probs=writing.log_probs,
     )
-    return engine.plugins.formatters.create_for_chat(name, answer)
+    formatters = engine.plugins.formatters
+    return formatters.create_for_chat(formatters.variant(name, AnswerSchema.CHAT), answer)

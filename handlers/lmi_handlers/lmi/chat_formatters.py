@@ -7,7 +7,7 @@ import orjson
 
 from lmi_core.chats.chat_formatter import ChatAnswer
 from lmi_core.errors import LmiError
-from lmi_core.formatter import OutputFormatter
+from lmi_core.formatter import AnswerSchema, OutputFormatter, Variant
 from lmi_core.generation import NO_TOKEN, GeneratedSequence, GenerationOutput, Token
 from lmi_core.hookspecs import hookimpl
 from lmi_handlers.chat.schema import (
@@ -26,6 +26,7 @@ def written(tokens: Iterable[Token]) -> list[Token]:
 
 class LmiChatFormatter(WholeChatFormatter):
     name: ClassVar[str] = "lmi_chat"
+    variant = Variant("json", AnswerSchema.CHAT)
     content_type = "application/json"
 
     def whole(self, output: GenerationOutput) -> bytes:
@@ -50,6 +51,7 @@ class LmiChatJsonLinesFormatter(ChatSchemaFormatter):
     """JSON lines, one for each token, with the index of its choice."""
 
     name: ClassVar[str] = "lmi_chat_jsonlines"
+    variant = Variant("jsonlines", AnswerSchema.CHAT)
     content_type = "application/jsonlines"
 
     def __init__(self, answer: ChatAnswer) -> None:
@@ -102,6 +104,7 @@ class LmiChatSseFormatter(LmiChatJsonLinesFormatter):
     """Server-sent events, one for each token, with the index of its choice."""
 
     name: ClassVar[str] = "lmi_chat_sse"
+    variant = Variant("sse", AnswerSchema.CHAT)
     content_type = "text/event-stream"
 
     def frame(self, chunk: JsonObject) -> bytes:

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import orjson
 
 from lmi_core.errors import LmiError
-from lmi_core.formatter import OutputFormatter
+from lmi_core.formatter import AnswerSchema, OutputFormatter, Variant
 from lmi_core.generation import GenerationOutput
 from lmi_core.hookspecs import hookimpl
 
@@ -25,6 +25,7 @@ class DynamicJsonFormatter(OutputFormatter):
     """A formatter of a list with an object for each prompt, in order."""
 
     name: ClassVar[str] = "dynamic_json"
+    variant = Variant("json", AnswerSchema.DYNAMIC_BATCH)
     content_type = "application/json"
 
     def format(self, output: GenerationOutput) -> bytes:
@@ -42,6 +43,7 @@ class DynamicJsonLinesFormatter(OutputFormatter):
     """A formatter of a line per step of the batch, with each prompt's new text ("" once it has ended)."""
 
     name: ClassVar[str] = "dynamic_jsonlines"
+    variant = Variant("jsonlines", AnswerSchema.DYNAMIC_BATCH)
     one_sequence = True
     content_type = "application/jsonlines"
 

@@ -6,7 +6,7 @@ from typing import ClassVar
 import orjson
 
 from lmi_core.errors import LmiError
-from lmi_core.formatter import OutputFormatter
+from lmi_core.formatter import AnswerSchema, OutputFormatter, Variant
 from lmi_core.generation import GenerationOutput, Token
 from lmi_core.hookspecs import hookimpl
 from lmi_core.tgi_errors import error_type
@@ -48,6 +48,7 @@ class TgiJsonFormatter(JsonFormatter):
     """A formatter of an array of one object or, for a failed request, an error object."""
 
     name: ClassVar[str] = "tgi_json"
+    variant = Variant("json", AnswerSchema.TGI_COMPAT)
 
     def error(self, error: LmiError) -> bytes:
         return orjson.dumps(lmi_schema.error_object(error) | {"error_type": error_type(error)})
@@ -65,6 +66,7 @@ class TgiJsonFormatter(JsonFormatter):
 
 class TgiJsonLinesFormatter(JsonLinesFormatter):
     name: ClassVar[str] = "tgi_jsonlines"
+    variant = Variant("jsonlines", AnswerSchema.TGI_COMPAT)
 
     def __init__(self) -> None:
         self._index = 0
@@ -89,6 +91,7 @@ class TgiJsonLinesFormatter(JsonLinesFormatter):
 
 class TgiSseFormatter(TgiJsonLinesFormatter):
     name: ClassVar[str] = "tgi_sse"
+    variant = Variant("sse", AnswerSchema.TGI_COMPAT)
     content_type = "text/event-stream"
 
     def frame(self, chunk: lmi_schema.JsonObject) -> bytes:

@@ -3,6 +3,9 @@ import pytest
 from lmi_core.configuration.formatter_choice import FormatterNames, resolve, resolve_chat
 from lmi_core.configuration.properties import RequestProperties
 from lmi_core.errors import ConfigurationError
+from lmi_core.plugins.loading import load_plugins
+
+FORMATTERS = load_plugins().formatters
 
 
 @pytest.mark.parametrize(
@@ -48,7 +51,7 @@ def test_rolling_batch(
     stream: str,
 ) -> None:
     chosen = {"output_formatter": formatter, "tgi_compat": tgi_compat, "enable_streaming": enable_streaming}
-    assert resolve(batching.model_copy(update=chosen)) == FormatterNames(whole, stream)
+    assert resolve(batching.model_copy(update=chosen), FORMATTERS) == FormatterNames(whole, stream)
 
 
 @pytest.mark.parametrize(
@@ -70,7 +73,7 @@ def test_dynamic_batch(
 ) -> None:
     given = {"output_formatter": formatter, "enable_streaming": enable_streaming, "entry_point": entry_point}
     options = RequestProperties.model_validate({"rolling_batch": "disable", **given})
-    assert resolve(options) == FormatterNames(whole, stream)
+    assert resolve(options, FORMATTERS) == FormatterNames(whole, stream)
 
 
 @pytest.mark.parametrize("enable_streaming", [False, True])
@@ -80,14 +83,14 @@ def test_dynamic_batch_knows_no_tgi_schema(formatter: str | None, enable_streami
         rolling_batch="disable", tgi_compat=True, output_formatter=formatter, enable_streaming=enable_streaming
     )
     with pytest.raises(ConfigurationError, match=r"^option\.tgi_compat=true needs rolling batch"):
-        resolve(options)
+        resolve(options, FORMATTERS)
 
 
 @pytest.mark.parametrize("enable_streaming", [False, True])
 def test_dynamic_batch_knows_no_server_sent_events(enable_streaming: bool) -> None:
     options = RequestProperties(rolling_batch="disable", output_formatter="sse", enable_streaming=enable_streaming)
     with pytest.raises(ConfigurationError, match=r"^option\.output_formatter=sse needs rolling batch.* use jsonlines$"):
-        resolve(options)
+        resolve(options, FORMATTERS)
 
 
 @pytest.mark.parametrize(
@@ -116,4 +119,4 @@ def test_chat(
         output_formatter=formatter,
         enable_streaming=enable_streaming,
     )
-    assert resolve_chat(options) == FormatterNames(whole, stream, everywhere=formatter not in (None, "sse"))
+    assert resolve_chat(options, FORMATTERS) == FormatterNames(whole, stream, everywhere=formatter not in (None, "sse"))

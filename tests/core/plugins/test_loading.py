@@ -11,7 +11,7 @@ from lmi_core.backend import Backend
 from lmi_core.chats.chat_formatter import ChatFormatter
 from lmi_core.configuration.properties import ModelProperties
 from lmi_core.errors import LmiError, PluginError
-from lmi_core.formatter import OutputFormatter
+from lmi_core.formatter import AnswerSchema, OutputFormatter, Variant
 from lmi_core.generation import GenerationOutput
 from lmi_core.hookspecs import hookimpl
 from lmi_core.plugins.loading import BUILTIN_PLUGINS, Plugins, import_file, load_plugins
@@ -120,6 +120,36 @@ def test_duplicate_name_names_both_origins() -> None:
     assert message.startswith("two plugins register the output formatter `loud`: ")
     assert f"{__name__}.LoudFormatter" in message
     assert f"{__name__}.OtherLoudFormatter" in message
+
+
+class LoudTgiFormatter(JsonFormatter):
+    name = "loud_tgi"
+    variant = Variant("loud", AnswerSchema.TGI_COMPAT)
+
+
+class LouderTgiFormatter(LoudTgiFormatter):
+    name = "louder_tgi"
+
+
+class OtherTgiFormatter(JsonFormatter):
+    name = "other_tgi"
+    variant = Variant("loud", AnswerSchema.TGI_COMPAT)
+
+
+def test_variant_of_a_formatter() -> None:
+    formatters = load_plugins(
+        modules=[Adds(LoudFormatter), Adds(LoudTgiFormatter), Adds(LouderTgiFormatter)]
+    ).formatters
+    assert formatters.variant("loud", AnswerSchema.TGI_COMPAT) == "loud_tgi"
+    assert formatters.variant("loud", AnswerSchema.CHAT) == "loud"
+    assert formatters.variant("json", AnswerSchema.CHAT) == "lmi_chat"
+
+
+def test_two_variants_of_a_formatter_name_both_origins() -> None:
+    message = error_of(Adds(LoudTgiFormatter), Adds(OtherTgiFormatter))
+    assert message.startswith("two plugins register a variant of the output formatter `loud` for option.tgi_compat: ")
+    assert f"{__name__}.LoudTgiFormatter" in message
+    assert f"{__name__}.OtherTgiFormatter" in message
 
 
 class AskingFormatter(JsonFormatter):
