@@ -43,6 +43,10 @@ class OutputFormatter(ABC):
     variant: ClassVar[Variant | None] = None  # of another formatter, which a model's options name; not inherited
     one_sequence: ClassVar[bool] = False  # whether its form has no room for several sequences of a prompt
 
+    # For functions of a model.py that change texts, in the JSON objects that it writes; without them, they see no text.
+    text_path: ClassVar[tuple[str, ...]] = ()  # the members that lead to the text, or to a list of texts
+    full_text: ClassVar[str | None] = None  # the member in which a stream's last object repeats all of its text
+
     # An instance may set both until the call that returns its first bytes has ended.
     content_type: str
     headers: Mapping[str, str] = MappingProxyType({})

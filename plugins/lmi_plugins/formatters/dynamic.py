@@ -27,6 +27,7 @@ class DynamicJsonFormatter(OutputFormatter):
     name: ClassVar[str] = "dynamic_json"
     variant = Variant("json", AnswerSchema.DYNAMIC_BATCH)
     content_type = "application/json"
+    text_path = ("generated_text",)
 
     def format(self, output: GenerationOutput) -> bytes:
         if not output.finished:
@@ -46,6 +47,7 @@ class DynamicJsonLinesFormatter(OutputFormatter):
     variant = Variant("jsonlines", AnswerSchema.DYNAMIC_BATCH)
     one_sequence = True
     content_type = "application/jsonlines"
+    text_path = ("outputs",)
 
     def __init__(self) -> None:
         self._line: dict[int, str] = {}  # each prompt's new text since the last line

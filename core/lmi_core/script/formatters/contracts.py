@@ -28,7 +28,8 @@ class InputContract(StrEnum):
     PAYLOAD = "(decoded_payload: dict, tokenizer=None, **kwargs) -> dict"
 
 
-KEY = "generated_text"  # of LMI's answers
+# Of the dict that formatter functions of DJLServing get and change: one that names it follows that contract.
+KEY = "generated_text"
 
 C = TypeVar("C", OutputContract, InputContract)
 

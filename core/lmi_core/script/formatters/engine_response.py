@@ -1,4 +1,8 @@
-"""Responses as objects like those of vLLM's server, for formatters that change `response.choices[0].text`."""
+"""Responses as objects like those of vLLM's server, for formatters that change `response.choices[0].text`.
+
+Their attributes are a contract of model.py, the same for every dialect; where the dialect's own JSON has the text, its
+formatter says in `text_path`.
+"""
 
 from collections.abc import Sequence
 from types import SimpleNamespace
@@ -53,11 +57,22 @@ class EngineResponse:
     Where the dialect has no `choices` of its own, the object shows them, and a text changed there is written back.
     """
 
-    def __init__(self, data: JsonObject, output: GenerationOutput, request_id: str, model: str, created: int) -> None:
-        self.texts = _texts(data)
+    def __init__(
+        self,
+        data: JsonObject,
+        output: GenerationOutput,
+        text_path: Sequence[str],
+        request_id: str,
+        model: str,
+        created: int,
+    ) -> None:
+        self._text_path = text_path
+        self.texts = texts_in(data, text_path)
         self.object: ResponseObject = as_object(data)
         self._shown = self._show(
-            {"model": model} if "choices" in data else _shown(output, self.texts, request_id, model, created)
+            {"model": model}
+            if hasattr(self.object, "choices")
+            else _shown(output, self.texts, request_id, model, created)
         )
 
     def changed_texts(self, response: ResponseObject) -> list[str]:
@@ -72,7 +87,7 @@ class EngineResponse:
                 data.pop(name, None)
         texts = self.changed_texts(response)
         if texts != self.texts:
-            _write_texts(data, texts)
+            _write_texts(data, self._text_path, texts)
         return data
 
     def _show(self, shown: JsonObject) -> JsonObject:
@@ -106,19 +121,18 @@ def _shown(output: GenerationOutput, texts: list[str], request_id: str, model: s
     }
 
 
-def _texts(data: JsonObject) -> list[str]:
-    """Return the generated texts in an answer without `choices`: in LMI's two schemas, TGI's and Triton's."""
-    if isinstance(data.get("outputs"), list):
-        return [str(text) for text in data["outputs"]]
-    if isinstance(data.get("token"), dict):
-        return [data["token"]["text"]]
-    return [data[name] for name in ("generated_text", "text_output") if isinstance(data.get(name), str)]
+def texts_in(data: JsonObject, path: Sequence[str]) -> list[str]:
+    """Return the text, or the texts, to which the path leads in an answer; none where it ends before."""
+    if not path:
+        return []
+    found: Any = data
+    for name in path:
+        found = found.get(name) if isinstance(found, dict) else None
+    return [str(text) for text in found] if isinstance(found, list) else [found] if isinstance(found, str) else []
 
 
-def _write_texts(data: JsonObject, texts: list[str]) -> None:
-    if "outputs" in data:
-        data["outputs"] = texts
-    elif isinstance(data.get("token"), dict):
-        data["token"]["text"] = texts[0]
-    else:
-        data["generated_text" if "generated_text" in data else "text_output"] = texts[0]
+def _write_texts(data: JsonObject, path: Sequence[str], texts: list[str]) -> None:
+    *outer, last = path
+    for name in outer:
+        data = data[name]
+    data[last] = texts if isinstance(data[last], list) else texts[0]

@@ -239,22 +239,23 @@ class EngineObjectFormatter(ResponseDataFormatter):
         self._changed_to = ""
 
     def change(self, data: dict[str, Any], output: GenerationOutput) -> Any:
-        response = EngineResponse(data, output, self.context.request_id, self.context.model, self._created)
+        context = self.context
+        response = EngineResponse(data, output, self.base.text_path, context.request_id, context.model, self._created)
         result = self.custom.function(response.object)
         if result is not response.object:
             return result
         changed = response.data(result)
-        if "token" in data:
+        if self.base.full_text is not None and response.texts:
             self._said += response.texts[0]
             self._changed_to += response.changed_texts(result)[0]
-            self._rewrite_full_text(changed)
+            self._rewrite_full_text(changed, self.base.full_text)
         return changed
 
-    def _rewrite_full_text(self, chunk: dict[str, Any]) -> None:
-        """Change the text that a stream's last line repeats to what the formatter made of it."""
-        text = chunk.get("generated_text")
+    def _rewrite_full_text(self, chunk: dict[str, Any], name: str) -> None:
+        """Change the text that a stream's last object repeats to what the formatter made of it."""
+        text = chunk.get(name)
         if isinstance(text, str) and self._said != self._changed_to and text.endswith(self._said):
-            chunk["generated_text"] = text.removesuffix(self._said) + self._changed_to
+            chunk[name] = text.removesuffix(self._said) + self._changed_to
 
 
 _CLASSES: dict[OutputContract, type[CustomFormatter]] = {

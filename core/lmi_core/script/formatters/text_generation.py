@@ -61,7 +61,7 @@ def error_token(request_output: TextGenerationOutput, error: LmiError) -> None:
 
 
 def legacy_details(request_output: TextGenerationOutput, last: bool) -> tuple[dict[str, Any], str]:
-    """Return `details`, empty where they were not asked for, and the whole text, which comes with the last token."""
+    """Return arguments of formatters up to LMI v0.27: `details`, if asked for, and at the end the whole text."""
     parameters = request_output.input.parameters
     sequence = request_output.sequences[request_output.best_sequence_index]
     prompt = getattr(request_output.input, "input_text", "")

@@ -5,7 +5,7 @@ from typing import Any
 import orjson
 import pytest
 
-from lmi_plugins.backends.scripted import Script
+from lmi_plugins.backends.scripted import Script, ScriptedBackend
 from tests.conftest import SCRIPTED, ModelDirectory, Serve
 from tests.core.script.formatters.served_scripts import BODY, CHAT, STREAM, TEXT, WORDS, ServeScript, both
 
@@ -81,6 +81,47 @@ async def test_engine_object_after_the_prompt(serve_script: ServeScript) -> None
     server = await serve_script("engine_object")
     answer = await server.post("/invocations", STREAM | {"parameters": {"return_full_text": True}})
     assert answer.json_lines()[-1]["generated_text"] == "What is it?" + TEXT.upper()
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "said"),
+    [
+        ("/generate", BODY, {"generated_text": TEXT.upper()}),
+        ("/", BODY, [{"generated_text": TEXT.upper()}]),
+        ("/v2/models/model/generate", {"text_input": "Why?"}, {"text_output": TEXT.upper()}),
+        (
+            "/v2/models/model/generate",
+            {"text_input": "Why?", "parameters": {"n": 2, "max_tokens": 1}},
+            {"text_output": ["DEEP", "Deep"]},
+        ),
+    ],
+)
+async def test_engine_object_of_other_dialects(
+    serve_script: ServeScript, path: str, body: dict[str, Any], said: dict[str, Any] | list[dict[str, Any]]
+) -> None:
+    answer = (await (await serve_script("engine_object")).post(path, body)).json()
+    (answer, said) = (answer[0], said[0]) if isinstance(said, list) else (answer, said)
+    assert answer["checked"] is True
+    assert {name: answer[name] for name in said} == said
+    assert "choices" not in answer
+
+
+async def test_engine_object_of_tgis_streams(serve_script: ServeScript) -> None:
+    server = await serve_script("engine_object", "option.tgi_compat=true\n")
+    for path, body in (("/generate_stream", BODY), ("/invocations", STREAM)):
+        events = (await server.post(path, body)).events(b"data:")
+        assert [event["token"]["text"] for event in events] == [word.upper() for word in WORDS]
+        assert events[-1]["generated_text"] == TEXT.upper()
+
+
+async def test_engine_object_of_a_dynamic_batch(serve_script: ServeScript, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ScriptedBackend, "auto_priority", 1000)
+    server = await serve_script("engine_object", "option.rolling_batch=disable\n")
+    body = {"inputs": ["What is it?"]}
+    (whole,) = (await server.post("/invocations", body)).json()
+    assert whole == {"generated_text": TEXT.upper(), "checked": True}
+    lines = (await server.post("/invocations", body | {"stream": True})).json_lines()
+    assert "".join(line["outputs"][0] for line in lines) == TEXT.upper()
 
 
 async def test_engine_object_of_a_chat(serve_script: ServeScript) -> None:
