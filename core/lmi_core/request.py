@@ -7,6 +7,8 @@ from typing import Any
 from lmi_core.chats.images import ImagePrompt, ImageSource
 from lmi_core.parameters import GenerationParameters
 
+PROMPT = "inputs"  # LMI's name for the prompt, beside those of its parameters
+
 
 @dataclass(frozen=True, slots=True)
 class GenerationRequest:
@@ -15,7 +17,7 @@ class GenerationRequest:
     prompt: str | list[int]  # text, or token ids
     parameters: Mapping[str, Any]
     add_special_tokens: bool = True  # around a text; a chat template writes them itself
-    names: Mapping[str, str] = field(default_factory=dict)  # LMI's (and `inputs`) to the client's own, for messages
+    names: Mapping[str, str] = field(default_factory=dict)  # LMI's (and PROMPT) to the client's own, for messages
     adapter: str | None = None  # one of the backend's; None: the base model
     fits_context: bool = False  # cut a `max_new_tokens` beyond the context length instead of refusing it
     images: tuple[ImageSource, ...] = ()  # in the order in which the prompt names them

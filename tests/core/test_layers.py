@@ -12,13 +12,16 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PACKAGES = {
     "lmi_core": ROOT / "core" / "lmi_core",
+    "lmi_schemas": ROOT / "core" / "lmi_schemas",
     "lmi_handlers": ROOT / "handlers" / "lmi_handlers",
     "djl_python": ROOT / "handlers" / "djl_python",
     "lmi_plugins": ROOT / "plugins" / "lmi_plugins",
 }
 ENGINES = {"torch", "transformers", "vllm"}
+WEB = {"aiohttp", "uvloop"}
 LIGHT_FOLDERS = [
     PACKAGES["lmi_core"],
+    PACKAGES["lmi_schemas"],
     PACKAGES["lmi_handlers"],
     PACKAGES["djl_python"],
     PACKAGES["lmi_plugins"] / "backends",
@@ -131,10 +134,11 @@ def relative(source: Path) -> str:
 @pytest.mark.parametrize(
     ("package", "forbidden"),
     [
-        ("lmi_core", {"lmi_handlers", "lmi_plugins", "djl_python", "aiohttp", "uvloop", "typer"}),
+        ("lmi_core", {"lmi_schemas", "lmi_handlers", "lmi_plugins", "djl_python", *WEB, "typer"}),
+        ("lmi_schemas", {"lmi_handlers", "lmi_plugins", "djl_python", *WEB, "typer", *ENGINES}),
         ("lmi_handlers", {"lmi_plugins", *ENGINES}),
-        ("djl_python", {"lmi_handlers", "lmi_plugins", "aiohttp"}),
-        ("lmi_plugins", {"lmi_handlers", "aiohttp", "uvloop", "typer"}),
+        ("djl_python", {"lmi_handlers", "lmi_plugins", *WEB, "typer"}),
+        ("lmi_plugins", {"lmi_handlers", "djl_python", *WEB, "typer"}),
     ],
 )
 def test_imports_go_down_only(package: str, forbidden: set[str]) -> None:

@@ -17,6 +17,7 @@ _NAME_IT = "name an adapter in the body's `adapters`, or outside of the body (do
 _NO_SESSIONS = "there are no sessions of generating requests"
 
 _ADAPTER = re.compile(r"[Aa]dapt[eo]r|ADAPT[EO]R|(?:^|[^A-Za-z])lora|L(?:ora|ORA|oRA)")  # but not `exploration`
+# Names by which clients ask other servers for a session; no dialect here has them.
 _SESSION = frozenset({"requesttype", "session", "session_id", "sessionid"})
 
 MAX_NAMES_COMPARED = 50  # unknown names compared with a missing field's; a body may hold very many

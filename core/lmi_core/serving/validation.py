@@ -11,7 +11,7 @@ from lmi_core.chats.images import Image
 from lmi_core.errors import ContextLengthExceeded, InvalidParameter
 from lmi_core.parameters import ALL_TOKENS, GenerationParameters
 from lmi_core.payloads.payload import explain
-from lmi_core.request import GenerationRequest, ValidRequest
+from lmi_core.request import PROMPT, GenerationRequest, ValidRequest
 from lmi_core.tokenizer import Tokenizer
 
 # What a request may ask for of a whole vocabulary: to write them, 20 MB of JSON, holds up all others for half a second.
@@ -22,7 +22,7 @@ async def with_images(request: GenerationRequest, backend: Backend[Any]) -> Gene
     """Return the request with its images read and in their places. Raise InvalidPayload or InvalidParameter."""
     if len(request.images) > backend.max_images:
         raise InvalidParameter(
-            f"`{_name(request, 'inputs')}` must hold at most {backend.max_images} images. Given: {len(request.images)}"
+            f"`{_name(request, PROMPT)}` must hold at most {backend.max_images} images. Given: {len(request.images)}"
         )
     images = [Image(source.place, await source.read()) for source in request.images]
     _, prompt_ids = await asyncio.to_thread(_tokenized, request, backend.tokenizer)
@@ -40,10 +40,10 @@ def validate(request: GenerationRequest, backend: Backend[Any], request_id: str)
         prompt_ids = _truncated(request, prompt_ids, parameters.most_prompt_tokens)
     longest = min(backend.max_length - 1, backend.max_input_length or backend.max_length)
     if not prompt_ids:
-        raise InvalidParameter(f"`{_name(request, 'inputs')}` must hold at least one token. Given: 0")
+        raise InvalidParameter(f"`{_name(request, PROMPT)}` must hold at least one token. Given: 0")
     if len(prompt_ids) > longest:
         raise ContextLengthExceeded(
-            f"`{_name(request, 'inputs')}` must be at most {longest} tokens long. Given: {len(prompt_ids)}"
+            f"`{_name(request, PROMPT)}` must be at most {longest} tokens long. Given: {len(prompt_ids)}"
         )
     _check_prompt_log_probs(request, parameters, len(prompt_ids), backend.tokenizer.vocabulary_size)
     room = backend.max_length - len(prompt_ids)
@@ -70,7 +70,7 @@ def _tokenized(request: GenerationRequest, tokenizer: Tokenizer) -> tuple[str, l
     for token_id in request.prompt:
         if not 0 <= token_id <= last:
             raise InvalidParameter(
-                f"`{_name(request, 'inputs')}` must hold token ids from 0 to {last}. Given: {token_id}"
+                f"`{_name(request, PROMPT)}` must hold token ids from 0 to {last}. Given: {token_id}"
             )
     return tokenizer.decode(request.prompt), request.prompt
 

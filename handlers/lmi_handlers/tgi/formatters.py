@@ -7,7 +7,7 @@ import orjson
 from lmi_core.errors import LmiError
 from lmi_core.formatter import OutputFormatter
 from lmi_core.generation import NO_TOKEN, GeneratedSequence, GenerationOutput, Token
-from lmi_core.tgi_errors import error_type
+from lmi_schemas.tgi_errors import error_object
 
 JsonObject = dict[str, Any]
 
@@ -31,7 +31,7 @@ class TgiObjectFormatter(OutputFormatter):
         return orjson.dumps(self.whole(output)) if output.finished else b""
 
     def error(self, error: LmiError) -> bytes:
-        return orjson.dumps({"error": error.message, "error_type": error_type(error)})
+        return orjson.dumps(error_object(error))
 
     def whole(self, output: GenerationOutput) -> object:
         best = output.best_sequence
@@ -77,7 +77,7 @@ class TgiStreamFormatter(OutputFormatter):
         return [_event(chunk) for chunk in chunks]
 
     def error(self, error: LmiError) -> bytes:
-        return _event({"error": error.message, "error_type": error_type(error)})
+        return _event(error_object(error))
 
     def _chunk(self, output: GenerationOutput, token: Token) -> JsonObject:
         self._index += 1

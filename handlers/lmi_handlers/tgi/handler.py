@@ -12,13 +12,13 @@ from lmi_core.formatter import OutputFormatter
 from lmi_core.handler import Answer, Call, Generation, Handler, Route
 from lmi_core.hookspecs import hookimpl
 from lmi_core.request import GenerationRequest
-from lmi_core.tgi_errors import error_type
 from lmi_handlers.fields.vocabulary import refuse_hidden_sequences
 from lmi_handlers.http.admission import generating_model
 from lmi_handlers.lmi.handler import TARGET_MODEL_HEADER
 from lmi_handlers.tgi.adapters import with_adapters
 from lmi_handlers.tgi.formatters import TgiArrayFormatter, TgiObjectFormatter, TgiStreamFormatter
 from lmi_handlers.tgi.payload import TgiParameters, TgiPayload, TgiRootPayload, take_payload
+from lmi_schemas.tgi_errors import error_object
 
 INVALID_STATUS = 422
 INTERNAL_STATUS = 500
@@ -66,7 +66,7 @@ async def health(call: Call, dispatcher: ServedModels) -> Answer:
 
 
 def error_answer(error: LmiError) -> Answer:
-    body = orjson.dumps({"error": error.message, "error_type": error_type(error)})
+    body = orjson.dumps(error_object(error))
     return Answer(STATUSES.get(error.kind, INTERNAL_STATUS), "application/json", body)
 
 

@@ -9,10 +9,10 @@ from lmi_core.errors import LmiError
 from lmi_core.formatter import AnswerSchema, OutputFormatter, Variant
 from lmi_core.generation import GenerationOutput, Token
 from lmi_core.hookspecs import hookimpl
-from lmi_core.tgi_errors import error_type
 from lmi_plugins.formatters import lmi_schema
 from lmi_plugins.formatters.json import JsonFormatter
 from lmi_plugins.formatters.jsonlines import JsonLinesFormatter
+from lmi_schemas import tgi_errors
 
 
 def token_object(token: Token) -> lmi_schema.JsonObject:
@@ -51,7 +51,7 @@ class TgiJsonFormatter(JsonFormatter):
     variant = Variant("json", AnswerSchema.TGI_COMPAT)
 
     def error(self, error: LmiError) -> bytes:
-        return orjson.dumps(lmi_schema.error_object(error) | {"error_type": error_type(error)})
+        return orjson.dumps(lmi_schema.error_object(error) | tgi_errors.error_object(error))
 
     def whole(self, output: GenerationOutput) -> object:
         answer: lmi_schema.JsonObject = {"generated_text": output.full_text(output.best_sequence)}
@@ -72,7 +72,7 @@ class TgiJsonLinesFormatter(JsonLinesFormatter):
         self._index = 0
 
     def error(self, error: LmiError) -> bytes:
-        return self.frame(lmi_schema.error_chunk(error) | {"error_type": error_type(error)})
+        return self.frame(lmi_schema.error_chunk(error) | tgi_errors.error_object(error))
 
     def chunk(self, output: GenerationOutput, token: Token) -> lmi_schema.JsonObject:
         self._index += 1

@@ -1,4 +1,4 @@
-"""TGI's names of error kinds, by which its clients raise: for TGI's routes and `option.tgi_compat`."""
+"""The JSON of TGI's errors, by whose types its clients raise: for TGI's routes and `option.tgi_compat`."""
 
 from collections.abc import Mapping
 
@@ -19,5 +19,5 @@ ERROR_TYPES: Mapping[str, str] = {
 }
 
 
-def error_type(error: LmiError) -> str:
-    return ERROR_TYPES.get(error.kind, "generation")
+def error_object(error: LmiError) -> dict[str, str]:
+    return {"error": error.message, "error_type": ERROR_TYPES.get(error.kind, "generation")}
