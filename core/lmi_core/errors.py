@@ -1,6 +1,9 @@
 """The closed family of errors, each of a `kind` that a dialect maps to its own status and body."""
 
-from typing import ClassVar
+from collections.abc import Collection
+from typing import ClassVar, Self
+
+from lmi_core.did_you_mean import did_you_mean
 
 
 class LmiError(Exception):
@@ -59,6 +62,12 @@ class AdapterNotFound(LmiError):
     """The model has no adapter of the requested name."""
 
     kind = "adapter_not_found"
+
+    @classmethod
+    def of(cls, name: str, known: Collection[str]) -> Self:
+        """Return the error for a name that is none of the known adapters'."""
+        names = ", ".join(sorted(known)) or "this model has none"
+        return cls(f"there is no adapter `{name}`.{did_you_mean(name, known)} Known: {names}")
 
 
 class AdapterExists(LmiError):

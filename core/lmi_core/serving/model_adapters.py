@@ -2,11 +2,10 @@
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Coroutine, Mapping
+from collections.abc import Coroutine, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-from lmi_core.did_you_mean import did_you_mean
 from lmi_core.errors import AdapterExists, AdapterNotFound
 
 
@@ -31,7 +30,7 @@ class ModelAdapters(ABC):
         """Return an adapter's source. Raise AdapterNotFound for an unknown name."""
         folders = self.folders
         if name not in folders:
-            raise no_such_adapter(name, folders)
+            raise AdapterNotFound.of(name, folders)
         return folders[name]
 
     async def add(self, name: str, source: str, fields: Mapping[str, str] | None = None) -> None:
@@ -72,9 +71,3 @@ class ModelAdapters(ABC):
     def _check_new(self, name: str) -> None:
         if name in self.folders:
             raise AdapterExists(f"there is an adapter `{name}` already: update or delete it")
-
-
-def no_such_adapter(name: str, known: Collection[str]) -> AdapterNotFound:
-    """Return the error for a name that no adapter of the model has."""
-    names = ", ".join(sorted(known)) or "this model has none"
-    return AdapterNotFound(f"there is no adapter `{name}`.{did_you_mean(name, known)} Known: {names}")

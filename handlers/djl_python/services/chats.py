@@ -5,7 +5,9 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-FORMATTERS = {False: "json_chat", True: "jsonlines_chat"}  # LMI's names, by whether the answer streams
+# LMI's names of the formatters of chats, whole and streamed, to those of the formatters that they are variants of
+WHOLE, STREAM = "json_chat", "jsonlines_chat"
+CHAT_FORMATTERS: Mapping[str, str] = {WHOLE: "json", STREAM: "jsonlines"}
 
 
 class ChatProperties(BaseModel):
@@ -67,7 +69,7 @@ def parse_chat_completions_request(
         parameters.pop("logprobs", None)
     parameters["do_sample"] = bool(chat.temperature)
     parameters["details"] = True
-    parameters["output_formatter"] = FORMATTERS[bool(chat.stream)]
+    parameters["output_formatter"] = STREAM if chat.stream else WHOLE
     return apply_chat_template(tokenizer, chat.messages), parameters
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from djl_python.services.chats import CHAT_FORMATTERS
 from lmi_core.backend import Backend
 from lmi_core.errors import InvalidParameter
 from lmi_core.payloads.payload import shown
@@ -10,7 +11,6 @@ from lmi_core.request import GenerationRequest
 
 NOT_TEXT = ("images", "tools")  # in a chat
 NOT_GENERATION = (*NOT_TEXT, "output_formatter", "stream", "cached_prompt", "adapters", "request_input")
-CHAT_FORMATTERS = ("json_chat", "jsonlines_chat")  # their prompts have the special tokens of a chat template
 ONE_SEQUENCE = "num_return_sequences"
 WHOLE_LENGTH = "max_length"  # of the prompt and what is generated
 
@@ -42,7 +42,7 @@ def generation_request(
     return GenerationRequest(
         prompt,
         given,
-        add_special_tokens=parameters.get("output_formatter") not in CHAT_FORMATTERS,
+        add_special_tokens=parameters.get("output_formatter") not in CHAT_FORMATTERS,  # a chat template has them
         adapter=adapter,
     )
 

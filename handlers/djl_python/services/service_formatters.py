@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from djl_python.services.chats import CHAT_FORMATTERS
 from djl_python.services.model_engine import ModelEngine
 from lmi_core.chats.chat_formatter import ChatAnswer
 from lmi_core.configuration.formatter_choice import FormatterNames, resolve
@@ -12,8 +13,6 @@ from lmi_core.formatter import AnswerSchema, OutputFormatter
 from lmi_core.script.formatters.call_context import CallContext
 from lmi_core.script.formatters.output_formatters import custom_formatter, formatter_function
 from lmi_core.script.formatters.request_io import RequestInput
-
-CHATS = {"json_chat": "json", "jsonlines_chat": "jsonlines"}  # LMI's names of what writes chats in these forms
 
 
 @dataclass(frozen=True)
@@ -33,8 +32,8 @@ def new_formatter(engine: ModelEngine, writing: Writing) -> OutputFormatter:
     chosen = writing.output_formatter
     names = _names(engine, chosen if isinstance(chosen, str) else None)
     name = names.stream if writing.stream else names.whole
-    if isinstance(chosen, str) and chosen in CHATS:
-        return _chat_formatter(engine, writing, CHATS[chosen])
+    if isinstance(chosen, str) and chosen in CHAT_FORMATTERS:
+        return _chat_formatter(engine, writing, CHAT_FORMATTERS[chosen])
     base = engine.plugins.formatters.create(name)
     if not callable(chosen):
         return base

@@ -62,7 +62,7 @@ class VllmAdapters:
     def unload(self, name: str) -> None:
         """Forget an adapter. Raises AdapterNotFound."""
         if name not in self._requests:
-            raise AdapterNotFound(f"there is no adapter `{name}`")
+            raise AdapterNotFound.of(name, self._requests)
         del self._requests[name]
 
     def check_prompt_log_probs(self) -> None:

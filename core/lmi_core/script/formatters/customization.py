@@ -19,7 +19,6 @@ from lmi_core.script.formatters.input_formatters import RequestWriter, format_in
 from lmi_core.script.formatters.model_code import ChosenFormatters, ModelCode
 from lmi_core.script.formatters.output_formatters import FormatterFunction, custom_formatter
 from lmi_core.script.formatters.request_io import RequestInput
-from lmi_core.serving.model_adapters import no_such_adapter
 
 logger = logging.getLogger(__name__)
 
@@ -103,6 +102,6 @@ def check_adapter(adapter: str, code: ModelCode, backend: Backend[Any]) -> None:
     """Raise AdapterNotFound unless requests can select that adapter now."""
     known = code.adapters.keys() | code.adapters_with_weights | set(backend.adapters)
     if adapter not in known:
-        raise no_such_adapter(adapter, known)
+        raise AdapterNotFound.of(adapter, known)
     if adapter in code.adapters_with_weights and adapter not in backend.adapters:
         raise AdapterNotFound(f"adapter `{adapter}` has weights, which the {backend.name} backend has not loaded")

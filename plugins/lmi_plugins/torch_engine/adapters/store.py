@@ -8,7 +8,6 @@ from pathlib import Path
 import torch
 from transformers import PreTrainedModel
 
-from lmi_core.did_you_mean import did_you_mean
 from lmi_core.errors import AdapterNotFound, ConfigurationError, InvalidAdapter
 from lmi_plugins.torch_engine.adapters.adapter import Adapter, AdapterWeights
 from lmi_plugins.torch_engine.adapters.lora_layers import LoraLayers
@@ -66,8 +65,7 @@ class AdapterStore:
     def get(self, name: str) -> Adapter:
         """Return the adapter of that name, as the one used last; raise AdapterNotFound if there is none."""
         if name not in self._by_name:
-            known = ", ".join(sorted(self._by_name)) or "this model has none"
-            raise AdapterNotFound(f"there is no adapter `{name}`.{did_you_mean(name, self._by_name)} Known: {known}")
+            raise AdapterNotFound.of(name, self._by_name)
         adapter = self._by_name[name]
         if adapter in self._in_memory:
             self._in_memory.move_to_end(adapter)
