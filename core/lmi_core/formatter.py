@@ -74,7 +74,7 @@ def check_sequences(formatter: OutputFormatter, requests: Iterable[ValidRequest]
             )
 
 
-def without_unread(formatter: OutputFormatter, requests: Iterable[ValidRequest]) -> list[ValidRequest]:
+def drop_unused_log_probs(formatter: OutputFormatter, requests: Iterable[ValidRequest]) -> list[ValidRequest]:
     """Return the requests with unused log probs turned off; with several sequences, they rank them and stay on."""
     return [
         request

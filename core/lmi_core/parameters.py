@@ -67,7 +67,7 @@ class GenerationParameters(BaseModel):
         return self.num_sequences
 
     @property
-    def most_prompt_tokens(self) -> int | None:
+    def max_prompt_tokens(self) -> int | None:
         """The number of trailing tokens that a longer prompt is truncated to; None truncates nothing."""
         return None
 

@@ -144,7 +144,7 @@ class ExtendedParameters(GenerationParameters):
         return self.n if "n" in self.model_fields_set else self.num_sequences
 
     @property
-    def most_prompt_tokens(self) -> int | None:
+    def max_prompt_tokens(self) -> int | None:
         return self.truncate
 
     @property

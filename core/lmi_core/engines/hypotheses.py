@@ -10,13 +10,13 @@ class Hypotheses(Generic[T]):
     """The best finished sequences so far, at most as many as beams."""
 
     def __init__(
-        self, num_beams: int, length_penalty: float, early_stopping: bool | Literal["never"], longest: int
+        self, num_beams: int, length_penalty: float, early_stopping: bool | Literal["never"], max_length: int
     ) -> None:
-        """Rank sequences of at most `longest` tokens."""
+        """Rank sequences of at most `max_length` tokens."""
         self._num_beams = num_beams
         self._length_penalty = length_penalty
         self._early_stopping = early_stopping
-        self._longest = longest
+        self._max_length = max_length
         self._ranked: list[tuple[float, T]] = []
 
     @property
@@ -36,7 +36,7 @@ class Hypotheses(Generic[T]):
         if self._early_stopping is True:
             return False
         if self._early_stopping == "never" and self._length_penalty > 0:
-            length = self._longest
+            length = self._max_length
         return self._normalized(score, length) > self._ranked[-1][0]
 
     def _normalized(self, score: float, length: int) -> float:

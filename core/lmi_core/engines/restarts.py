@@ -10,7 +10,7 @@ from lmi_core.errors import ConfigurationError
 logger = logging.getLogger(__name__)
 
 FIRST_DELAY = 0.5  # seconds, doubled with each restart in a row
-LONGEST_DELAY = 30.0
+MAX_DELAY = 30.0
 
 T = TypeVar("T")
 
@@ -40,7 +40,7 @@ class Restarts:
         while self._left > 0:
             self._left -= 1
             await asyncio.sleep(delay)
-            delay = min(max(2 * delay, FIRST_DELAY), LONGEST_DELAY)
+            delay = min(max(2 * delay, FIRST_DELAY), MAX_DELAY)
             try:
                 started = await start()
             except ConfigurationError as error:

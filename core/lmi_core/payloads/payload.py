@@ -10,7 +10,7 @@ from pydantic_core import ErrorDetails
 from lmi_core.did_you_mean import did_you_mean
 from lmi_core.errors import InvalidPayload
 
-LONGEST_VALUE_SHOWN = 80
+MAX_VALUE_LENGTH = 80
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -91,4 +91,4 @@ def shown(value: object) -> str:
         text = repr(value)
     except RecursionError:
         return "a value nested too deeply to show"
-    return text if len(text) <= LONGEST_VALUE_SHOWN else text[:LONGEST_VALUE_SHOWN] + "..."
+    return text if len(text) <= MAX_VALUE_LENGTH else text[:MAX_VALUE_LENGTH] + "..."

@@ -62,7 +62,7 @@ class Dispatcher:
         return owners[0]
 
     @property
-    def largest_request(self) -> int:
+    def max_request_size(self) -> int:
         """The maximum size, in bytes, of a body that is read before its model is known."""
         return max(model.plan.server.max_request_size for model in self.models.values())
 

@@ -190,7 +190,7 @@ def adapters_warnings(directory: Path, properties: ModelProperties) -> list[str]
 
 def one_copy_warnings(server: ServerProperties) -> list[str]:
     """Return what to say of workers where an engine serves the model, which DJLServing would load once for each."""
-    fewest, most = server.workers(visible_gpus())
-    if most == 1:
+    minimum, maximum = server.workers(visible_gpus())
+    if maximum == 1:
         return []
-    return [f"{fewest} to {most} workers: the model is loaded once, and its engine batches all requests"]
+    return [f"{minimum} to {maximum} workers: the model is loaded once, and its engine batches all requests"]

@@ -36,14 +36,14 @@ def validate(request: GenerationRequest, backend: Backend[Any], request_id: str)
     """
     parameters = _parameters(request, backend)
     prompt, prompt_ids = _tokenized(request, backend.tokenizer)
-    if parameters.most_prompt_tokens is not None:
-        prompt_ids = _truncated(request, prompt_ids, parameters.most_prompt_tokens)
-    longest = min(backend.max_length - 1, backend.max_input_length or backend.max_length)
+    if parameters.max_prompt_tokens is not None:
+        prompt_ids = _truncated(request, prompt_ids, parameters.max_prompt_tokens)
+    max_length = min(backend.max_length - 1, backend.max_input_length or backend.max_length)
     if not prompt_ids:
         raise InvalidParameter(f"`{_name(request, PROMPT)}` must hold at least one token. Given: 0")
-    if len(prompt_ids) > longest:
+    if len(prompt_ids) > max_length:
         raise ContextLengthExceeded(
-            f"`{_name(request, PROMPT)}` must be at most {longest} tokens long. Given: {len(prompt_ids)}"
+            f"`{_name(request, PROMPT)}` must be at most {max_length} tokens long. Given: {len(prompt_ids)}"
         )
     _check_prompt_log_probs(request, parameters, len(prompt_ids), backend.tokenizer.vocabulary_size)
     room = backend.max_length - len(prompt_ids)
@@ -75,10 +75,10 @@ def _tokenized(request: GenerationRequest, tokenizer: Tokenizer) -> tuple[str, l
     return tokenizer.decode(request.prompt), request.prompt
 
 
-def _truncated(request: GenerationRequest, prompt_ids: list[int], most: int) -> list[int]:
+def _truncated(request: GenerationRequest, prompt_ids: list[int], max_tokens: int) -> list[int]:
     if request.images:
         raise InvalidParameter(f"`{_name(request, 'truncate')}` cannot be given with images, which it may cut")
-    return prompt_ids[-most:]
+    return prompt_ids[-max_tokens:]
 
 
 def _parameters(request: GenerationRequest, backend: Backend[Any]) -> GenerationParameters:
@@ -112,11 +112,11 @@ def _fit(
 
     A number that the client asked for is changed only where its dialect says so. Raise ContextLengthExceeded.
     """
-    most = min(room, backend.max_output_length or room)
+    maximum = min(room, backend.max_output_length or room)
     if request.fits_context or "max_new_tokens" not in parameters.model_fields_set:
-        return parameters.model_copy(update={"max_new_tokens": most})
+        return parameters.model_copy(update={"max_new_tokens": maximum})
     context = backend.max_length
-    why = f" after a prompt of {context - room} tokens (the model's context is {context})" if most == room else ""
+    why = f" after a prompt of {context - room} tokens (the model's context is {context})" if maximum == room else ""
     raise ContextLengthExceeded(
-        f"`{_name(request, 'max_new_tokens')}` must be at most {most}{why}. Given: {parameters.max_new_tokens}"
+        f"`{_name(request, 'max_new_tokens')}` must be at most {maximum}{why}. Given: {parameters.max_new_tokens}"
     )

@@ -31,7 +31,7 @@ class TokenStream:
         self._between_special = " " if spaces_between_special_tokens else ""
         self._after_special = False
         self._held: list[Token] = []
-        self._longest_stop_ids = max(map(len, self._stop_ids), default=0)
+        self._max_stop_ids = max(map(len, self._stop_ids), default=0)
         self._latest_ids: list[int] = []  # the length of the longest of them
 
     def push(self, token_id: int, log_prob: float | None = None, top_tokens: list[Token] | None = None) -> list[Token]:
@@ -43,8 +43,8 @@ class TokenStream:
         if not self._stop_sequences and not self._stop_ids:
             return [token]
         self._held.append(token)
-        if self._longest_stop_ids:
-            self._latest_ids = [*self._latest_ids, token_id][-self._longest_stop_ids :]
+        if self._max_stop_ids:
+            self._latest_ids = [*self._latest_ids, token_id][-self._max_stop_ids :]
         return self._settle()
 
     def finish(self) -> list[Token]:
@@ -99,8 +99,8 @@ class TokenStream:
 
     def _longest_start_of_a_stop(self, text: str) -> int:
         """Return the length of the text's longest suffix that is a prefix of a stop sequence."""
-        longest = min(len(text), max(map(len, self._stop_sequences), default=0) - 1)
-        for length in range(longest, 0, -1):
+        max_length = min(len(text), max(map(len, self._stop_sequences), default=0) - 1)
+        for length in range(max_length, 0, -1):
             if any(stop.startswith(text[-length:]) for stop in self._stop_sequences):
                 return length
         return 0
@@ -110,8 +110,8 @@ class TokenStream:
         if self._include_stop:
             return 0
         ids = [token.id for token in self._held]
-        longest = min(len(ids), self._longest_stop_ids - 1)
-        for length in range(longest, 0, -1):
+        max_length = min(len(ids), self._max_stop_ids - 1)
+        for length in range(max_length, 0, -1):
             if any(stop[:length] == ids[-length:] and len(stop) > length for stop in self._stop_ids):
                 return length
         return 0

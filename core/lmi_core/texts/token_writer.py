@@ -10,12 +10,12 @@ Likeliest = Sequence[tuple[int, float]]  # token ids and their log probs, likeli
 
 
 class TokenWriter:
-    """An engine's writer of tokens, where `end_ids` end a generation by themselves."""
+    """An engine's writer of tokens, where `eos_token_ids` end a generation by themselves."""
 
-    def __init__(self, tokenizer: HuggingFaceTokenizer, end_ids: frozenset[int]) -> None:
+    def __init__(self, tokenizer: HuggingFaceTokenizer, eos_token_ids: frozenset[int]) -> None:
         self._tokenizer = tokenizer
-        self._end_ids = end_ids
-        self._special_ids = end_ids | tokenizer.special_ids
+        self._eos_token_ids = eos_token_ids
+        self._special_ids = eos_token_ids | tokenizer.special_ids
         self._shown: dict[tuple[str, ...], frozenset[int]] = {}  # special tokens that are part of such markers
 
     def sequence(
@@ -34,7 +34,7 @@ class TokenWriter:
 
         Special tokens that are part of one of the `markers` are written even if others are skipped.
         """
-        hidden = frozenset() if show_end or include_stop else self._end_ids
+        hidden = frozenset() if show_end or include_stop else self._eos_token_ids
         special_text: Callable[[int], str] | None = None
         if not skip_special_tokens:
             special_text = lambda i: "" if i in hidden else self._text(i)  # noqa: E731

@@ -9,7 +9,7 @@ from contextlib import aclosing, asynccontextmanager
 from aiohttp import web
 
 from lmi_core.errors import GenerationFailed, GenerationTimeout, InvalidParameter, LmiError
-from lmi_core.formatter import check_sequences, without_unread
+from lmi_core.formatter import check_sequences, drop_unused_log_probs
 from lmi_core.generation import GenerationOutput
 from lmi_core.handler import Call, Generation, Handler, Route
 from lmi_core.inference import Inference
@@ -38,7 +38,7 @@ async def answer(dispatcher: Dispatcher, handler: Handler, route: Route, request
         if route.answer is None:
             response = await _model_response(dispatcher, exchange)
         else:
-            call = await exchange.call(dispatcher.largest_request)
+            call = await exchange.call(dispatcher.max_request_size)
             response = await exchange.send(await route.answer(call, dispatcher))
     except LmiError as error:
         response = await exchange.fail(error)
@@ -77,7 +77,7 @@ async def _generation_response(
     formatter = exchange.formatter = customization.formatter(generation.formatter)
     requests = await _valid_requests(exchange, model, generation, customization)  # 4
     check_sequences(generation.formatter, requests)
-    requests = without_unread(formatter, requests)
+    requests = drop_unused_log_probs(formatter, requests)
     output = GenerationOutput(requests)
     async with aclosing(model.generate(requests, exchange.request_id)) as steps:  # 5
         async for step in steps:
@@ -90,7 +90,7 @@ async def _asked_model(dispatcher: Dispatcher, exchange: Exchange) -> Model:
     handler, request = exchange.handler, exchange.request
     name = handler.model_name(request.match_info, request.headers)
     if name is None and dispatcher.only_model is None:
-        name = handler.model_name_in_body(await exchange.call(dispatcher.largest_request))
+        name = handler.model_name_in_body(await exchange.call(dispatcher.max_request_size))
         if handler.adapters_are_models:
             return dispatcher.find_with_adapters(name)
     return dispatcher.find(name)

@@ -35,8 +35,8 @@ def starts_with(text: str, markers: Sequence[str], *, final: bool) -> str | None
 
 def _place_of_start(text: str, markers: Sequence[str]) -> int:
     """Return the start of the longest suffix that is a proper prefix of a marker; otherwise the text's length."""
-    longest = max(map(len, markers), default=0) - 1
-    for place in range(max(0, len(text) - longest), len(text)):
+    max_length = max(map(len, markers), default=0) - 1
+    for place in range(max(0, len(text) - max_length), len(text)):
         end = text[place:]
         if any(marker.startswith(end) and len(marker) > len(end) for marker in markers):
             return place

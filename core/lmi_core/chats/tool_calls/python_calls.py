@@ -15,7 +15,7 @@ START_OF_A_NAME = re.compile(r"[A-Za-z_][\w.-]*\s*")
 KEY = re.compile(r"\s*([A-Za-z_]\w*)\s*=(?!=)")
 JSON_NAMES = {"null": None, "true": True, "false": False}
 BRACKETS = {"(": 1, "[": 1, "{": 1, ")": -1, "]": -1, "}": -1}
-LONGEST_NAME = 128
+MAX_NAME_LENGTH = 128
 
 
 class PythonCalls(MarkedParser):
@@ -77,7 +77,7 @@ class PythonCalls(MarkedParser):
         """Read a function's name and the bracket after it; return "" if it is not a call."""
         reader = self.reader
         length = 1
-        while length < LONGEST_NAME:
+        while length < MAX_NAME_LENGTH:
             text = yield from reader.peek(length)
             if text.endswith("(") and NAME.fullmatch(text[:-1].strip()):
                 reader.skip(length)

@@ -71,8 +71,8 @@ class TextReader:
 
     def one_of(self, *markers: str) -> Waiting[str]:
         """Read the longest marker that comes next; return "" if none does."""
-        longest = max(map(len, markers), default=0)
-        while not self.ended and len(self._text) - self._at < longest:
+        max_length = max(map(len, markers), default=0)
+        while not self.ended and len(self._text) - self._at < max_length:
             if not any(_grows_into(self.unread, marker) for marker in markers):
                 break
             yield
@@ -101,10 +101,10 @@ class TextReader:
         self, markers: tuple[str, ...], write: Callable[[str], None], *, forgets: bool = False
     ) -> Waiting[str]:
         """Write the text before the first marker as soon as it is certain; read and return the marker."""
-        pattern, beginning, longest = _patterns(markers)
+        pattern, beginning, max_length = _patterns(markers)
         while True:
             found = pattern.search(self._text, self._at)
-            end = len(self._text) if self.ended else self._start_of_a_marker(markers, beginning, longest)
+            end = len(self._text) if self.ended else self._start_of_a_marker(markers, beginning, max_length)
             if found and found.start() < end:
                 self._write(found.start(), write)
                 self._at = found.end()
@@ -129,9 +129,9 @@ class TextReader:
             text, self._at = self._text[self._at : end], end
             write(text)
 
-    def _start_of_a_marker(self, markers: tuple[str, ...], beginning: re.Pattern[str], longest: int) -> int:
+    def _start_of_a_marker(self, markers: tuple[str, ...], beginning: re.Pattern[str], max_length: int) -> int:
         """Return the index at which an incomplete marker at the end of the text begins."""
-        for found in beginning.finditer(self._text, max(self._at, len(self._text) - longest + 1)):
+        for found in beginning.finditer(self._text, max(self._at, len(self._text) - max_length + 1)):
             rest = self._text[found.start() :]
             if any(_grows_into(rest, marker) for marker in markers):
                 return found.start()

@@ -125,5 +125,5 @@ class ServerProperties(Properties):
         own_min, own_max = (
             (self.gpu_min_workers, self.gpu_max_workers) if gpus else (self.cpu_min_workers, self.cpu_max_workers)
         )
-        fewest = max(1, self.min_workers if own_min is None else own_min)
-        return fewest, max(fewest, self.max_workers if own_max is None else own_max)
+        minimum = max(1, self.min_workers if own_min is None else own_min)
+        return minimum, max(minimum, self.max_workers if own_max is None else own_max)

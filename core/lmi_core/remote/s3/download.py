@@ -21,8 +21,8 @@ THREADS = 16
 CHUNK = 1024 * 1024
 OPEN_FILES = 64  # objects in progress at a time
 TRIES = 4  # attempts in a row without a byte of a part
-SHORTEST_PAUSE = 0.1  # seconds
-LONGEST_PAUSE = 2.0
+MIN_PAUSE = 0.1  # seconds
+MAX_PAUSE = 2.0
 REPORT_SECONDS = 0.2
 GONE = ("PreconditionFailed", "412", "NoSuchKey", "404")
 
@@ -123,7 +123,7 @@ class Download:
                 failures = 0 if offset > before else failures + 1
                 if failures == TRIES or not is_temporary(error):
                     raise
-                self._stopped.wait(min(LONGEST_PAUSE, SHORTEST_PAUSE * 2**failures))
+                self._stopped.wait(min(MAX_PAUSE, MIN_PAUSE * 2**failures))
         task.file.finish(task.part)
 
     def _chunks(self, task: _Task, offset: int) -> Iterator[bytes]:

@@ -9,7 +9,7 @@ import msgspec
 
 from lmi_core.errors import ConfigurationError
 
-LONGEST_NAME = 255  # bytes in a file name, on common file systems
+MAX_NAME_BYTES = 255  # bytes in a file name, on common file systems
 
 
 class StoredObject(msgspec.Struct, array_like=True, frozen=True):
@@ -51,7 +51,7 @@ def file_path(key: str, folder: str) -> str:
         raise ConfigurationError(
             f"the key {key!r} is no path of a file within the folder: rename or delete that object"
         )
-    if any(len(part.encode()) > LONGEST_NAME for part in parts):
+    if any(len(part.encode()) > MAX_NAME_BYTES for part in parts):
         raise ConfigurationError(f"the key {key!r} is too long for a file's name: rename or delete that object")
     return path
 

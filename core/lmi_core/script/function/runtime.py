@@ -102,16 +102,14 @@ class ModelFunction(ServingRuntime[FunctionProperties]):
         return OPPOSITES[function], self._load.adapters.get(name, Request({NAME: name}, []))
 
 
-async def _no_larger(
-    replies: AsyncGenerator[Head | Chunk, None], most_bytes: int
-) -> AsyncGenerator[Head | Chunk, None]:
+async def _no_larger(replies: AsyncGenerator[Head | Chunk, None], max_bytes: int) -> AsyncGenerator[Head | Chunk, None]:
     """Yield the replies; raise FormatterFailed once they are larger in all."""
     size = 0
     async with aclosing(replies):
         async for reply in replies:
             size += len(reply.data) if isinstance(reply, Chunk) else sum(len(value) for _, value in reply.content)
-            if size > most_bytes:
+            if size > max_bytes:
                 raise FormatterFailed(
-                    f"the model function answered with more than option.max_output_size={most_bytes} bytes"
+                    f"the model function answered with more than option.max_output_size={max_bytes} bytes"
                 )
             yield reply

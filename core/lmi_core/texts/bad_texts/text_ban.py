@@ -45,9 +45,9 @@ class TextBan:
         """Yield the missing rest of each bad text that a suffix of the generated text begins."""
         tail = self._tail(token_ids, start, KEY_LENGTH)
         found = [each for size in range(1, len(tail) + 1) for each in self._beginnings.get(tail[-size:], ())]
-        longest = max((length for _, length in found), default=0)
-        if longest > len(tail):  # computed once for all, as there may be thousands
-            tail = self._tail(token_ids, start, longest)
+        max_length = max((length for _, length in found), default=0)
+        if max_length > len(tail):  # computed once for all, as there may be thousands
+            tail = self._tail(token_ids, start, max_length)
         for text, length in found:
             if tail.endswith(text[:length]):
                 yield text[length:]

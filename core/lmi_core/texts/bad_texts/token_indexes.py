@@ -10,13 +10,13 @@ from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
 class TokenIndexes:
     """Two token indexes of a vocabulary: one with the text of special tokens, one without."""
 
-    def __init__(self, tokenizer: HuggingFaceTokenizer, vocabulary: int, end_ids: Collection[int]) -> None:
-        """Index a model with `vocabulary` ids, of which `end_ids` end a generation by themselves."""
+    def __init__(self, tokenizer: HuggingFaceTokenizer, vocabulary: int, eos_token_ids: Collection[int]) -> None:
+        """Index a model with `vocabulary` ids, of which `eos_token_ids` end a generation by themselves."""
         self._tokenizer = tokenizer
         self._vocabulary = vocabulary
-        self._special_ids = tokenizer.special_ids.union(end_ids)  # as in TokenWriter
+        self._special_ids = tokenizer.special_ids.union(eos_token_ids)  # as in TokenWriter
         self._never_written = tokenizer.hidden_ids - self._special_ids
-        self._end_ids = frozenset(end_ids)
+        self._eos_token_ids = frozenset(eos_token_ids)
         self._indexes: dict[frozenset[int], TokenIndex] = {}  # by the set of ids without text
 
     def ban(
@@ -25,7 +25,7 @@ class TokenIndexes:
         """Return the ban for a request's texts, which special tokens are part of unless the request skips them."""
         hidden = self._special_ids if skip_special_tokens else frozenset[int]()
         if not ignore_end:  # an end token is not part of the text
-            hidden |= self._end_ids
+            hidden |= self._eos_token_ids
         spaced = frozenset[int]() if skip_special_tokens or not spaces_between_special_tokens else self._special_ids
         return TextBan(self._index(self._never_written | hidden), texts, spaced)
 

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import msgspec
 
-from lmi_core.engines.gathering import Gathering
+from lmi_core.engines.coalescing import OutputCoalescing
 from lmi_core.engines.restarts import Restarts
 from lmi_core.engines.worker import Worker
 from lmi_core.errors import BackendUnhealthy, ConfigurationError, GenerationFailed
@@ -41,14 +41,14 @@ WORKER_TARGET = "lmi_plugins.torch_engine.worker.service:run"
 class EngineClient:
     """An engine in a worker process. When it dies, what it worked on fails and a new one is started."""
 
-    def __init__(self, options: EngineOptions, retry_threshold: int, longest_gathering: float = 0.0) -> None:
-        """Create a client that is yet to be started; `longest_gathering`: in seconds, see Gathering."""
+    def __init__(self, options: EngineOptions, retry_threshold: int, max_stream_delay: float = 0.0) -> None:
+        """Create a client that is yet to be started; `max_stream_delay`: in seconds, see OutputCoalescing."""
         self._options = options
         self._worker = EngineWorker(WORKER_TARGET, self._greet, self._deliver, self._fail_all, retry_threshold)
         self._max_length = 0
         self._ids = itertools.count()
         self._streams: dict[str, StepQueue] = {}
-        self._gathering = Gathering(longest_gathering)
+        self._coalescing = OutputCoalescing(max_stream_delay)
         self._calls: dict[str, asyncio.Future[None]] = {}  # that change adapters
         self._adapters = list(options.adapters)
 
@@ -111,7 +111,7 @@ class EngineClient:
         """
         self.check_health()
         request_id = str(next(self._ids))
-        with self._gathering.stream() as stream:
+        with self._coalescing.stream() as stream:
             steps = self._streams[request_id] = StepQueue(parameters.num_sequences, stream.end)
             self._worker.send(encode(Submit(EngineRequest(request_id, prompt_ids, parameters, adapter, soft_prompt))))
             try:

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from lmi_core.engines import gathering, restarts
-from lmi_core.engines.gathering import Gathering
+from lmi_core.engines import coalescing, restarts
+from lmi_core.engines.coalescing import OutputCoalescing
 from lmi_core.errors import BackendUnhealthy, ConfigurationError, GenerationFailed, InvalidParameter
 from lmi_core.generation import GenerationStep
 from lmi_plugins.torch_engine.engine import Engine
@@ -64,8 +64,8 @@ async def test_closing_aborts(client: EngineClient) -> None:
 
 
 async def test_under_load_tokens_gather(client: EngineClient, engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "_gathering", Gathering(1.0))
-    monkeypatch.setattr(gathering, "SECONDS_PER_STREAM", 1)  # as of many
+    monkeypatch.setattr(client, "_coalescing", OutputCoalescing(1.0))
+    monkeypatch.setattr(coalescing, "SECONDS_PER_STREAM", 1)  # as of many
     steps = [step async for step in client.generate(PROMPT, SamplingParameters(max_new_tokens=40))]
     assert len(steps[0].tokens) == 1  # which waits for nothing
     assert max(len(step.tokens) for step in steps) > 1

@@ -5,14 +5,14 @@ from contextlib import ExitStack
 
 import pytest
 
-from lmi_core.engines import gathering
-from lmi_core.engines.gathering import TICK, Gathering, GatheringStream
+from lmi_core.engines import coalescing
+from lmi_core.engines.coalescing import TICK, CoalescedStream, OutputCoalescing
 from tests.virtual_time import in_virtual_time
 
 MANY = 100
 
 
-def waits(stream: GatheringStream) -> bool:
+def waits(stream: CoalescedStream) -> bool:
     """Whether it would wait now."""
     wait = stream.wait()
     try:
@@ -25,10 +25,10 @@ def waits(stream: GatheringStream) -> bool:
 
 @pytest.mark.parametrize(("longest", "streams", "expected"), [(1, 1, False), (1, 5, False), (1, MANY, True)])
 async def test_only_many_streams_wait(longest: float, streams: int, expected: bool) -> None:
-    gathering = Gathering(longest)
+    engine = OutputCoalescing(longest)
     with ExitStack() as stack:
         for _ in range(streams):
-            stream = stack.enter_context(gathering.stream())
+            stream = stack.enter_context(engine.stream())
         assert waits(stream) == expected
     assert not waits(stream)  # they are over
 
@@ -36,7 +36,7 @@ async def test_only_many_streams_wait(longest: float, streams: int, expected: bo
 @in_virtual_time
 async def test_nobody_waits_longer_than_allowed() -> None:
     with ExitStack() as stack:
-        none, short = Gathering(0), Gathering(2 * TICK)
+        none, short = OutputCoalescing(0), OutputCoalescing(2 * TICK)
         for _ in range(MANY):
             unhurried = stack.enter_context(none.stream())
             hurried = stack.enter_context(short.stream())
@@ -48,8 +48,8 @@ async def test_nobody_waits_longer_than_allowed() -> None:
 
 
 async def test_a_stream_waits_neither_at_nor_after_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gathering, "SECONDS_PER_STREAM", 1000)
-    found = Gathering(1000)
+    monkeypatch.setattr(coalescing, "SECONDS_PER_STREAM", 1000)
+    found = OutputCoalescing(1000)
     with found.stream() as stream, found.stream() as other, found.stream() as leaving:
         waiting, going, left = (asyncio.create_task(each.wait()) for each in (stream, other, leaving))
         await asyncio.sleep(0)

@@ -9,35 +9,35 @@ SECONDS_PER_STREAM = 0.0006
 TICK = 0.005  # seconds
 
 
-class Gathering:
+class OutputCoalescing:
     """The stream interval of an engine: the more streams run, the longer each waits for its next tokens.
 
     Most of what a token costs a server is to wake its stream and to write to its socket, and costs no more for several
     tokens at once. Few streams, and every stream's first and last tokens, do not wait.
     """
 
-    def __init__(self, longest: float) -> None:
-        """Delay a stream by at most `longest` seconds; 0 disables it."""
-        self._longest = longest
+    def __init__(self, max_delay: float) -> None:
+        """Delay a stream by at most `max_delay` seconds; 0 disables it."""
+        self._max_delay = max_delay
         self._streams = 0
-        self._waiting: deque[GatheringStream] = deque()  # roughly in the order in which they are due
+        self._waiting: deque[CoalescedStream] = deque()  # roughly in the order in which they are due
 
     @contextmanager
-    def stream(self) -> "Iterator[GatheringStream]":
+    def stream(self) -> "Iterator[CoalescedStream]":
         """Count one more stream until the context ends."""
         self._streams += 1
         try:
-            yield GatheringStream(self)
+            yield CoalescedStream(self)
         finally:
             self._streams -= 1
 
     @property
     def delay(self) -> float:
         """Return the delay in seconds, 0 if below one tick, as checking for due streams has a cost too."""
-        delay = min(self._longest, self._streams * SECONDS_PER_STREAM)
+        delay = min(self._max_delay, self._streams * SECONDS_PER_STREAM)
         return delay if delay >= TICK else 0.0
 
-    def add(self, waiting: "GatheringStream") -> None:
+    def add(self, waiting: "CoalescedStream") -> None:
         if not self._waiting:
             self._look_later()
         self._waiting.append(waiting)
@@ -53,22 +53,24 @@ class Gathering:
             self._look_later()
 
 
-class GatheringStream:
-    def __init__(self, gathering: Gathering) -> None:
-        self._gathering = gathering
+class CoalescedStream:
+    """A stream whose reader waits for the next interval."""
+
+    def __init__(self, coalescing: OutputCoalescing) -> None:
+        self._coalescing = coalescing
         self._ended = False
         self.due = 0.0  # the event loop's time
         self._wait: asyncio.Future[None] | None = None
 
     async def wait(self) -> None:
         """Wait until the next read is due, or the stream has ended."""
-        delay = self._gathering.delay
+        delay = self._coalescing.delay
         if self._ended or not delay:
             return
         loop = asyncio.get_running_loop()
         self.due = loop.time() + delay
         self._wait = loop.create_future()
-        self._gathering.add(self)
+        self._coalescing.add(self)
         await self._wait
 
     def end(self) -> None:
