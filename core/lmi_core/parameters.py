@@ -58,12 +58,12 @@ class GenerationParameters(BaseModel):
 
     @property
     def num_sequences(self) -> int:
-        """How many sequences the backend yields for one prompt."""
+        """The number of sequences that the backend yields for one prompt."""
         return 1
 
     @property
     def num_answers(self) -> int:
-        """How many of those sequences, the likeliest, the answer holds."""
+        """The number of those sequences, the most likely ones, that the answer has."""
         return self.num_sequences
 
     @property
@@ -83,10 +83,10 @@ class GenerationParameters(BaseModel):
 
     @property
     def num_top_tokens(self) -> int:
-        """How many of the likeliest tokens accompany each generated token."""
+        """The number of top log probs for each generated token."""
         return 0
 
     @property
     def num_prompt_top_tokens(self) -> int:
-        """How many of the likeliest tokens accompany each prompt token; ALL_TOKENS is the whole vocabulary."""
+        """The number of top log probs for each prompt token; ALL_TOKENS means the whole vocabulary."""
         return 0

@@ -73,7 +73,7 @@ class Dispatcher:
 
     @contextmanager
     def admit(self, model: ManagedModel) -> Iterator[None]:
-        """Take a place in the model's queue; raise Overloaded or ModelNotReady before the request is read."""
+        """Enter the model's queue, before the request is read. Raise Overloaded or ModelNotReady."""
         if self.draining:
             raise ModelNotReady("the server is shutting down")
         with model.admit():

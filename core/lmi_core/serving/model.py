@@ -172,7 +172,7 @@ class Model:
 
     @contextmanager
     def admit(self) -> Iterator[None]:
-        """Take a place in the bounded queue; raise Overloaded before anything of the request was read."""
+        """Enter the bounded queue, before the request is read. Raise Overloaded where the queue is full."""
         if not self.ready:
             raise ModelNotReady(f"model {self.name} is not ready")
         if self._in_flight >= self.max_in_flight:

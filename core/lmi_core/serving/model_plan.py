@@ -1,4 +1,4 @@
-"""What a model directory asks for, read and checked before anything is started."""
+"""The plan of a model, read from its directory and checked before anything is started."""
 
 import hashlib
 from collections.abc import Iterable, Mapping
@@ -31,7 +31,7 @@ from lmi_core.serving_runtime import RuntimeSetup, ServingRuntime
 
 @dataclass(frozen=True, slots=True)
 class ModelPlan:
-    """What a model directory asks for, checked, with nothing started."""
+    """The checked content of a model directory, with nothing started."""
 
     name: str
     directory: Path
@@ -49,12 +49,12 @@ class ModelPlan:
 
     @property
     def runtime(self) -> type[ServingRuntime[Any]]:
-        """What runs the model: its backend, or the model function."""
+        """The class that runs the model: its backend, or the model function."""
         return self.backend if self.backend is not None else ModelFunction
 
     @property
     def served_by(self) -> str:
-        """What runs the model, in words, and why it does."""
+        """A description of what runs the model, with the reason."""
         kind = "model function" if self.backend is None else f"backend {self.backend.name}"
         return f"{kind} ({self.runtime_reason})"
 
@@ -79,7 +79,7 @@ class ModelPlan:
 
     @property
     def warnings(self) -> list[str]:
-        """What is given and has another effect than its author may think."""
+        """Warnings of keys and code that have another effect than their author may expect."""
         return [*self.configuration.warnings, *self.code.warnings()]
 
 
@@ -167,7 +167,7 @@ def _setup(
 def _formatter_names(
     code: ModelCode, options: RequestProperties, formatters: FormatterRegistry
 ) -> tuple[FormatterNames, FormatterNames]:
-    """Return what writes answers, and answers to chats, where the model's own code does not.
+    """Return the names of the formatters of answers and of chats, for where the model's own code has none.
 
     Raise PluginError for an unknown name.
     """
@@ -181,7 +181,7 @@ def _formatter_names(
 
 
 def adapters_warnings(directory: Path, properties: ModelProperties) -> list[str]:
-    """Return what to say of a folder of adapters that was named, and is not there."""
+    """Return a warning where the named folder of adapters does not exist."""
     default = ModelProperties.model_fields["adapters"].default
     if properties.adapters == default or (directory / properties.adapters).is_dir():
         return []
@@ -189,7 +189,7 @@ def adapters_warnings(directory: Path, properties: ModelProperties) -> list[str]
 
 
 def one_copy_warnings(server: ServerProperties) -> list[str]:
-    """Return what to say of workers where an engine serves the model, which DJLServing would load once for each."""
+    """Return a warning of several workers, for each of which DJLServing would load the model."""
     minimum, maximum = server.workers(visible_gpus())
     if maximum == 1:
         return []

@@ -1,4 +1,4 @@
-"""What a request took, in the log: for `log_request_metric`."""
+"""Logging of each request's times and token counts, for `log_request_metric`."""
 
 import logging
 import time

@@ -1,4 +1,4 @@
-"""What was generated, as LMI's formatters see it: GenerationOutput to TextGenerationOutput."""
+"""Conversion of a GenerationOutput to the TextGenerationOutput of LMI's formatters."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""The adapters of a model that its own function serves, which is told of them and does the rest."""
+"""The adapters of a model function, which loads and applies them itself."""
 
 from collections.abc import Mapping
 from typing import ClassVar
@@ -8,7 +8,7 @@ from lmi_core.serving.model_adapters import ModelAdapters
 
 
 class FunctionAdapters(ModelAdapters):
-    """Adapters that functions of the model's script were told of, each by its source as it was given."""
+    """The adapters that were registered with the functions of a script, each with its source as given."""
 
     takes_any_fields: ClassVar[bool] = True
 
@@ -18,7 +18,7 @@ class FunctionAdapters(ModelAdapters):
 
     @property
     def folders(self) -> Mapping[str, str]:
-        """The source of each adapter, whatever that means to the script."""
+        """The source of each adapter, which only the script interprets."""
         return {name: self._function.adapter_source(name) for name in sorted(self._function.adapters)}
 
     async def _add(self, name: str, source: str, fields: Mapping[str, str]) -> None:

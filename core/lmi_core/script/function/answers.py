@@ -24,7 +24,7 @@ OWN_HEADERS = ("connection", "content-length", "content-type", "date", "server",
 
 
 class StreamErrors(OutputFormatter):
-    """A formatter of only the error at the end of a model function's stream."""
+    """A formatter of errors alone, for the end of a model function's stream."""
 
     name: ClassVar[str] = "stream_errors"
 
@@ -40,7 +40,7 @@ class StreamErrors(OutputFormatter):
 
 
 async def replies(call_id: int, result: Any) -> AsyncGenerator[Reply, None]:
-    """Yield the messages of what the function returned. Raise what the function's own code raises, also in a stream."""
+    """Yield the messages for a function's result. Raise whatever the function's own code raises, also in a stream."""
     if inspect.isawaitable(result):
         result = await result
     if isinstance(result, AsyncIterable | Iterator):
@@ -58,7 +58,7 @@ async def replies(call_id: int, result: Any) -> AsyncGenerator[Reply, None]:
 
 
 def answer_of(result: Any) -> Output:
-    """Return an Output, whatever the function returned."""
+    """Return the function's result as an Output, with status 204 for None and an error for any other type."""
     if isinstance(result, Output):
         return result
     if result is None:
@@ -67,7 +67,7 @@ def answer_of(result: Any) -> Output:
 
 
 def failure(call_id: int, error: BaseException, words: str, begun: bool, note: str = "") -> list[Reply]:
-    """Return the end of a call whose function raised; clients read from the status where memory ran out."""
+    """Return the messages that end a call whose function raised: status 507 where memory ran out before the answer."""
     message = sendable(f"{words} {type(error).__name__}: {error}{note}")
     if begun or type(error).__name__ not in OUT_OF_MEMORY_ERRORS:
         return [End(call_id, message)]
@@ -75,7 +75,7 @@ def failure(call_id: int, error: BaseException, words: str, begun: bool, note: s
 
 
 async def _stream_of_outputs(call_id: int, outputs: Any) -> AsyncGenerator[Reply, None]:
-    """Yield the messages of a stream that has an Output for each chunk; the first says how the answer begins."""
+    """Yield the messages for a stream of Outputs, one for each chunk; the first has the status and the headers."""
     begun = False
     async with aclosing(_items(outputs)) as items:
         async for item in items:
@@ -92,14 +92,14 @@ async def _stream_of_outputs(call_id: int, outputs: Any) -> AsyncGenerator[Reply
 
 
 def head_of(call_id: int, output: Output) -> Head:
-    """Return an answer with its contents, or, if it streams, how it begins."""
+    """Return the message with an answer's status, headers and contents; a stream's contents follow in chunks."""
     content = [(key, bytes(value)) for key, value in zip(output.content.keys, output.content.values, strict=True)]
     headers = headers_of(output.properties, output.content_type)
     return Head(call_id, output.code, headers, content, streams=output.stream_content is not None)
 
 
 def headers_of(properties: Mapping[str, Any], content_type: str) -> dict[str, str]:
-    """Return an answer's properties as headers; `content_type` is the one that it has where they set none.
+    """Return an answer's properties as headers, with `content_type` where they set no content type.
 
     Model functions copy the request's properties into the answer's: those that HTTP itself sets are left out.
     """
@@ -110,7 +110,7 @@ def headers_of(properties: Mapping[str, Any], content_type: str) -> dict[str, st
 
 
 def sendable(text: str) -> str:
-    """Return the text with what is no Unicode escaped: messages and headers may quote any bytes."""
+    """Return the text with lone surrogates escaped, as messages and headers may quote any bytes."""
     return text.encode(errors="backslashreplace").decode()
 
 
@@ -132,7 +132,7 @@ async def _items(items: Any) -> AsyncGenerator[Any, None]:
 
 
 def finalize(output: Output) -> None:
-    """Call what the output is to be finalized with, once it was sent."""
+    """Call the function that was registered to run after the answer is sent. Log what it raises."""
     try:
         output.execute_finalize()
     except (Exception, SystemExit):  # whatever the user's function raises; the answer is sent

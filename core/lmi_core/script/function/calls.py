@@ -1,4 +1,4 @@
-"""Requests on their way to a model function, alone or in a batch, and its answers on their way back."""
+"""Calls of a model function with one request or a batch, and their answers."""
 
 import asyncio
 import re
@@ -12,7 +12,7 @@ MAX_NAMES = 10  # of contents, in a message
 
 
 class FunctionCall:
-    """One request, and its answer as it comes."""
+    """One request and its answer, which may be read while it arrives."""
 
     def __init__(self, function: str, request: Request) -> None:
         self.function = function
@@ -22,7 +22,7 @@ class FunctionCall:
         self._replies: asyncio.Queue[Head | Chunk | LmiError | None] = asyncio.Queue()
 
     async def answer(self) -> AsyncGenerator[Head | Chunk, None]:
-        """Yield the replies as they arrive; closing the generator cancels the call. Raise an LmiError if it fails."""
+        """Yield the replies as they arrive; closing the generator cancels the call. Raise LmiError where it fails."""
         try:
             while (reply := await self._replies.get()) is not None:
                 if isinstance(reply, LmiError):
@@ -46,7 +46,7 @@ class FunctionCall:
 
 
 class FunctionBatch:
-    """Requests that one call of the function answers."""
+    """The requests that one call of the function answers."""
 
     def __init__(self, calls: Sequence[FunctionCall]) -> None:
         self.calls = calls
@@ -59,7 +59,7 @@ class FunctionBatch:
         return all(call.cancelled for call in self.calls)
 
     def on_cancel(self, cancel: Callable[[], None] | None) -> None:
-        """Set what is to be called when nobody waits for any of the answers any more."""
+        """Set the callback for when every request of the batch was cancelled."""
         for call in self.calls:
             call.on_cancel = (lambda: cancel() if cancel is not None and self.cancelled else None) if cancel else None
 
@@ -79,7 +79,7 @@ class FunctionBatch:
                 call.fail(error)
 
     def _share(self, head: Head) -> None:
-        """Give each request its own content; an error is everyone's."""
+        """Deliver each request its own content, and an error to all."""
         if head.streams:
             self.fail(FormatterFailed("a model function that streams its answer needs batch_size=1"))
         elif head.code >= 300:

@@ -19,7 +19,7 @@ def device_id(worker: int, environment: Mapping[str, str] = os.environ, devices:
 
 
 def _visible(environment: Mapping[str, str], devices: Path) -> int:
-    """Return the GPUs of this host, told from files: no library for GPUs is imported before the function is."""
+    """Return the number of visible GPUs, read from files, as importing a GPU library could initialize the devices."""
     present = sum(_GPU.fullmatch(path.name) is not None for path in devices.iterdir())
     chosen = environment.get(VISIBLE_DEVICES)
     if chosen is None:

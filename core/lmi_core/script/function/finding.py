@@ -1,4 +1,4 @@
-"""Whether a file has a model function, and how it is to be called, told without running the file."""
+"""Detection of a model function in a file, and of the way to call it, without running the file."""
 
 import ast
 from pathlib import Path
@@ -48,7 +48,7 @@ def rolls(script: Path, configuration: Configuration, options: RequestProperties
 
 
 def how_called(script: Path, configuration: Configuration, options: RequestProperties) -> str:
-    """Return in words, for a person who wonders which code answers, how the function is called."""
+    """Return a description, for `lmi check`, of how the function is called."""
     reason = f"{script.name} serves the model itself"
     if rolls(script, configuration, options):
         reason += f", in a rolling batch, unless {options.handler} is asynchronous: {ROLLING_BATCH}"

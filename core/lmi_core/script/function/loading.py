@@ -1,4 +1,4 @@
-"""How a worker loads its script: the import, the call without content, the adapters."""
+"""Loading of a script in its worker: the import, the call without content, the adapters."""
 
 import asyncio
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from lmi_core.script.tracebacks import own_traceback
 
 
 class ScriptFailed(Exception):
-    """A script that cannot be loaded; the message is for the person who wrote it."""
+    """The script cannot be loaded; the message is for its author."""
 
 
 def load_function(script: FunctionScript, adapters: Mapping[str, Request], runner: asyncio.Runner) -> str | None:
@@ -41,9 +41,9 @@ def load_function(script: FunctionScript, adapters: Mapping[str, Request], runne
 
 
 def _initialize(script: FunctionScript, runner: asyncio.Runner) -> str | None:
-    """Make the call without content; return the traceback of how it failed, if it did.
+    """Make the call without content, and return the traceback if it failed, or None.
 
-    Raise what is the end of a process anywhere: an exit, and memory that ran out.
+    Raise SystemExit, and errors of memory that ran out, which end the process.
     """
     try:
         runner.run(_check(script.initialize()))
@@ -56,7 +56,7 @@ def _initialize(script: FunctionScript, runner: asyncio.Runner) -> str | None:
 
 
 async def _check(result: object) -> None:
-    """Raise RuntimeError if one of the calls by which a script is loaded was answered with an error."""
+    """Raise RuntimeError where a loading call was answered with an error, or MemoryError where memory ran out."""
     async with aclosing(replies(0, result)) as found:
         async for reply in found:
             if isinstance(reply, Head) and reply.code >= 400:

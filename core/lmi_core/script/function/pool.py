@@ -24,7 +24,7 @@ FAILED = 400  # and codes above
 
 @dataclass(frozen=True)
 class PoolSettings:
-    """How many processes there are, what each gets at a time, and how long that may take."""
+    """The numbers of processes, the sizes of their batches, and their time limits."""
 
     min_workers: int
     max_workers: int
@@ -37,7 +37,7 @@ class PoolSettings:
 
 
 class FunctionPool:
-    """Starts with `min_workers` processes; further ones come when a request finds all of them busy, and end again."""
+    """A pool of `min_workers` processes, and of more, up to `max_workers`, while requests find all of them busy."""
 
     def __init__(self, load: Load, settings: PoolSettings) -> None:
         self.processes: list[FunctionProcess] = []
@@ -76,7 +76,7 @@ class FunctionPool:
         self._fail_queue("the model function was stopped")
 
     def check_health(self) -> None:
-        """Raise BackendUnhealthy while there is no process."""
+        """Raise BackendUnhealthy while no process runs."""
         if self._why_unhealthy is not None:
             raise BackendUnhealthy(self._why_unhealthy)
 
@@ -85,14 +85,14 @@ class FunctionPool:
         return self._restarts.reason
 
     def submit(self, function: str, request: Request) -> FunctionCall:
-        """Put a request into the queue. Raise BackendUnhealthy where no process is left."""
+        """Queue a request, and return its call. Raise BackendUnhealthy where no process is left."""
         self.check_health()
         call = FunctionCall(function, request)
         self._queue.put_nowait(call)
         return call
 
     async def broadcast(self, function: str, request: Request, undo: tuple[str, Request]) -> None:
-        """Call a function in every process. Raise an LmiError, after undoing the call, where one process fails."""
+        """Call a function in every process. Raise LmiError, with the call undone, where it fails in one."""
         changed: list[FunctionProcess] = []
         try:
             for process in list(self.processes):
@@ -137,7 +137,7 @@ class FunctionPool:
         return calls
 
     async def _free_process(self) -> FunctionProcess | None:
-        """Return the least busy process that takes calls; None when there is no process any more."""
+        """Wait for a process that takes calls, and return the least busy one, or None where no process is left."""
         while True:
             free = [process for process in self.processes if process.free]
             if free:
@@ -201,11 +201,11 @@ class FunctionPool:
         return process
 
     def _load_of(self, number: int) -> Load:
-        """Return what a worker is started with; only its device is its own, unless an option sets that."""
+        """Return a worker's load message, with a device of its own unless an option sets one."""
         return structs.replace(self._load, properties={DEVICE_ID: device_id(number)} | self._load.properties)
 
     def _log_failure(self, failure: str | None) -> None:
-        """Log how the first call failed, once, as every process fails alike."""
+        """Log the failure of the first call, once, as every process fails alike."""
         if failure is not None and failure not in self._failures:
             self._failures.add(failure)
             logger.error(

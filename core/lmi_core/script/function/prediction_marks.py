@@ -1,4 +1,4 @@
-"""Whether a Python file has a prediction handler, told without running it."""
+"""Detection of a prediction handler in a Python file, without running it."""
 
 import ast
 from pathlib import Path
@@ -7,7 +7,7 @@ DECORATOR = "prediction_handler"
 
 
 def has_prediction_handler(script: Path) -> bool:
-    """Return whether a function at the top of the file is marked with `@prediction_handler`. Raise SyntaxError."""
+    """Return whether a top-level function is decorated with `@prediction_handler`. Raise SyntaxError."""
     statements = ast.parse(script.read_bytes(), str(script)).body
     functions = (each for each in statements if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef))
     return any(_is_mark(mark) for function in functions for mark in function.decorator_list)

@@ -1,4 +1,4 @@
-"""The server's end of one process that runs a model function."""
+"""The server's side of one process that runs a model function."""
 
 import asyncio
 import itertools
@@ -27,9 +27,9 @@ TARGET = "lmi_core.script.function.worker:run"
 
 
 class FunctionProcess:
-    """The server's end of one process.
+    """The server's side of one process.
 
-    When it dies, or is killed since a call took too long, what it worked on fails, and `died` is set.
+    When the process dies, or is killed because a call took too long, its calls fail and `died` is set.
     """
 
     def __init__(self, predict_timeout: float, python: str | None = None) -> None:
@@ -51,11 +51,11 @@ class FunctionProcess:
 
     @property
     def free(self) -> bool:
-        most = self.loaded.max_calls
-        return not self.died.is_set() and (most is None or self.calls < most)
+        limit = self.loaded.max_calls
+        return not self.died.is_set() and (limit is None or self.calls < limit)
 
     async def start(self, load: Load) -> None:
-        """Start the process and have it load the script. Raise ConfigurationError where it cannot."""
+        """Start the process, and let it load the script. Raise ConfigurationError where it cannot be loaded."""
         try:
             answer = await self._load(load)
         except BaseException:
@@ -74,7 +74,7 @@ class FunctionProcess:
         await self._die("the worker was stopped")
 
     async def run(self, batch: FunctionBatch) -> None:
-        """Have the function answer a batch; return when it is done, also when nobody waits for it any more."""
+        """Let the function answer a batch, and return when it is done, even if every request was cancelled."""
         self.calls += 1
         try:
             async with self._places:

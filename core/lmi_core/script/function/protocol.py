@@ -1,4 +1,4 @@
-"""What the server and the process of a model function say to each other."""
+"""The messages between the server and the process of a model function."""
 
 import msgspec
 
@@ -11,7 +11,7 @@ class Request(msgspec.Struct, array_like=True):
 
 
 class Load(msgspec.Struct, tag=True):
-    """What the worker is told first, and once."""
+    """The first message to a worker: the script to load, and with what."""
 
     script: str
     function: str
@@ -22,7 +22,7 @@ class Load(msgspec.Struct, tag=True):
 
 
 class Handle(msgspec.Struct, tag=True):
-    """One request, or a batch of them, for a function of the script."""
+    """One request, or a batch of requests, for a function of the script."""
 
     call_id: int
     function: str
@@ -30,13 +30,13 @@ class Handle(msgspec.Struct, tag=True):
 
 
 class Cancel(msgspec.Struct, tag=True):
-    """Word that nobody waits for an answer any more."""
+    """The cancellation of a call."""
 
     call_id: int
 
 
 class Started(msgspec.Struct, tag=True):
-    """The worker's word that its process runs and reads."""
+    """The worker's report that its process runs and reads messages."""
 
 
 class Loaded(msgspec.Struct, tag=True):
@@ -46,13 +46,13 @@ class Loaded(msgspec.Struct, tag=True):
 
 
 class LoadFailed(msgspec.Struct, tag=True):
-    """The model directory is at fault; the worker ends."""
+    """The worker's report that the model directory is at fault; the worker then ends."""
 
     message: str
 
 
 class Head(msgspec.Struct, tag=True):
-    """An answer, or, if it streams, how it begins."""
+    """A whole answer or, if it streams, its status and headers."""
 
     call_id: int
     code: int
@@ -62,7 +62,7 @@ class Head(msgspec.Struct, tag=True):
 
     @property
     def body(self) -> bytes:
-        """The content of the name `data`, or the first."""
+        """The content named `data`, otherwise the first one."""
         return dict(reversed(self.content)).get("data", self.content[0][1]) if self.content else b""
 
 
@@ -72,13 +72,13 @@ class Chunk(msgspec.Struct, tag=True):
 
 
 class Working(msgspec.Struct, tag=True):
-    """A sign of life: the function was called for that request again, and there is nothing to send yet."""
+    """A report that the function was called again for a request, with nothing to send yet."""
 
     call_id: int
 
 
 class End(msgspec.Struct, tag=True):
-    """The end of an answer; with an error if the function raised."""
+    """The end of an answer, with an error if the function raised."""
 
     call_id: int
     error: str | None = None

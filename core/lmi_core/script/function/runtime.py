@@ -1,4 +1,4 @@
-"""A model that its author's own function serves: content in, content out, and no generation of ours."""
+"""The model function as a serving runtime: it answers whole requests, and no backend generates."""
 
 from collections.abc import AsyncGenerator, Collection, Mapping
 from contextlib import aclosing
@@ -36,13 +36,13 @@ class ModelFunction(ServingRuntime[FunctionProperties]):
 
     @classmethod
     def downloads(cls, setup: RuntimeSetup[FunctionProperties]) -> Mapping[str, RemoteModel]:
-        """Return the model, with files of every format, as only the function's author knows which it reads."""
+        """Return the model, with files of every format, as the function may read any of them."""
         model_id = setup.properties.model_id
         return {"model_id": RemoteModel(model_id, everything=True)} if model_id is not None and is_s3(model_id) else {}
 
     @classmethod
     def takes(cls, undeclared: Collection[str]) -> Collection[str]:
-        """Return every undeclared key, as all are properties of the function's input."""
+        """Return every undeclared key, as the function gets all of them as properties."""
         return undeclared
 
     async def start(self) -> None:
@@ -58,9 +58,9 @@ class ModelFunction(ServingRuntime[FunctionProperties]):
         return await self.pool.wait_given_up()
 
     def answer(self, call: Call, content: Content) -> AsyncGenerator[Head | Chunk, None]:
-        """Yield the head of the answer, and, if it streams, its chunks. Raise LmiError; closing it cancels the call.
+        """Yield the head of the answer and, if it streams, its chunks; closing the generator cancels the call.
 
-        `content` is what the call's query and body hold, by name.
+        `content` has the parts of the call's query and body by name. Raise LmiError where the call fails.
         """
         replies = self.pool.submit(self.function, Request(call_properties(call), content)).answer()
         return _no_larger(replies, self._max_output_size)
@@ -70,25 +70,25 @@ class ModelFunction(ServingRuntime[FunctionProperties]):
         return self._load.adapters
 
     def adapter_source(self, name: str) -> str:
-        """Return what `register_adapter` was given as its source, whatever that means to it."""
+        """Return the source with which an adapter was registered."""
         return self._load.adapters[name].properties[SOURCE]
 
     async def register_adapter(self, name: str, source: str, fields: Mapping[str, str] | None = None) -> None:
-        """Call the script's `register_adapter` in every process, also later ones. Raise an LmiError where one fails.
+        """Call the script's `register_adapter` in every process, and in later ones. Raise LmiError where one fails.
 
         It gets the source as it is, and every other field of the request, as a property and as a content.
         """
         await self._adapter("register_adapter", name, adapter_change(name, source, fields or {}))
 
     async def update_adapter(self, name: str, source: str | None, fields: Mapping[str, str] | None = None) -> None:
-        """Call the script's `update_adapter` in every process; what the request leaves out stays as it was."""
+        """Call the script's `update_adapter` in every process; fields that the request leaves out are kept."""
         before = dict(self._load.adapters[name].content) if name in self._load.adapters else {}
         kept = {key: value.decode() for key, value in before.items() if key not in (None, NAME, SOURCE)}
         change = adapter_change(name, source or self.adapter_source(name), kept | dict(fields or {}))
         await self._adapter("update_adapter", name, change)
 
     async def unregister_adapter(self, name: str) -> None:
-        """Call the script's `unregister_adapter` in every process. Raise an LmiError where one fails."""
+        """Call the script's `unregister_adapter` in every process. Raise LmiError where one fails."""
         await self._adapter("unregister_adapter", name, Request({NAME: name}, []))
 
     async def _adapter(self, function: str, name: str, change: Request) -> None:
@@ -98,12 +98,12 @@ class ModelFunction(ServingRuntime[FunctionProperties]):
             self._load.adapters[name] = change
 
     def _undoing(self, function: str, name: str) -> tuple[str, Request]:
-        """Return the call that makes a process have what it had before a change that failed in another."""
+        """Return the call that undoes a change in one process after it failed in another."""
         return OPPOSITES[function], self._load.adapters.get(name, Request({NAME: name}, []))
 
 
 async def _no_larger(replies: AsyncGenerator[Head | Chunk, None], max_bytes: int) -> AsyncGenerator[Head | Chunk, None]:
-    """Yield the replies; raise FormatterFailed once they are larger in all."""
+    """Yield the replies. Raise FormatterFailed where their total size exceeds `max_bytes`."""
     size = 0
     async with aclosing(replies):
         async for reply in replies:

@@ -22,7 +22,7 @@ ADAPTER_FUNCTIONS = (REGISTER_ADAPTER, "update_adapter", "unregister_adapter")
 
 
 class FunctionScript:
-    """Its process is one model's alone: the script's folder is on the import path, and is the working directory."""
+    """A script in a process of its own, with its folder on the import path and as the working directory."""
 
     def __init__(self, path: Path, function: str, properties: Mapping[str, str]) -> None:
         self.path = path
@@ -32,7 +32,7 @@ class FunctionScript:
         self._module = ModuleType("not loaded")
 
     def load(self) -> None:
-        """Import the script, raising whatever the script raises."""
+        """Import the script. Raise whatever the script raises."""
         os.chdir(self.path.parent)
         sys.path.insert(0, str(self.path.parent))
         self._module = import_module(self.path.stem)
@@ -53,7 +53,7 @@ class FunctionScript:
         return [name for name in names if callable(getattr(self._module, name, None))]
 
     def call(self, name: str, inputs: Input) -> Any:
-        """Call a function of the script, raising whatever the function raises."""
+        """Call a function of the script. Raise whatever the function raises."""
         for each in {id(each): each for each in (inputs, *inputs.get_batches())}.values():
             each.function_name = name
             each.properties = self._with_own(each.properties)
@@ -67,13 +67,13 @@ class FunctionScript:
         return f"{function} in {self.path.name} raised"
 
     def note(self, error: BaseException) -> str:
-        """Return, for the message of a call that failed, how the initialisation failed before it, if in another way."""
+        """Return the earlier failure of the initialization, to add to a call's error that differs from it, or ""."""
         if self.initialization_error in (None, description(error)):
             return ""
         return f" (when it was loaded, it raised {self.initialization_error})"
 
     def _with_own(self, given: Mapping[str, str]) -> dict[str, str]:
-        """Return the model's properties and a request's, which go before them, but never decide what is loaded."""
+        """Return the model's properties, overridden by the request's except for those that decide what is loaded."""
         if self.initialization_error is not None:  # so the function may load its model with this request
             return {**self._properties, **given, **self._properties}
         own = {name: value for name, value in self._properties.items() if name == MODEL_DIRECTORY}

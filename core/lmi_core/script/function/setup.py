@@ -1,4 +1,4 @@
-"""What a model function is started with."""
+"""The setup of a model function."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -24,21 +24,21 @@ CONTENT_TYPES = {"json": JSON, "jsonlines": "application/jsonlines", "sse": "tex
 
 
 class FunctionProperties(ModelProperties):
-    """The `option.*` keys of a model function, to which every other one is passed too, as a property of its input."""
+    """The declared `option.*` keys of a model function, which gets every other key too, as a property of its input."""
 
     task: str | None = Field(default=None, description="Whatever the function does.")
 
 
 @dataclass(frozen=True, slots=True)
 class FunctionSetup(RuntimeSetup[FunctionProperties]):
-    """What a model function is started with, beside what every runtime is."""
+    """The setup of a model function: that of every runtime, and what its processes and their pool need."""
 
     load: Load = field(kw_only=True)
     pool: PoolSettings = field(kw_only=True)
     max_output_size: int = field(kw_only=True)
 
     def with_folders(self, folders: Mapping[str, Path]) -> Self:
-        """Return the setup with folders in place of what those options named, also in the function's own properties."""
+        """Return the setup with folders as the values of options, also in the function's own properties."""
         values = {option: str(folder) for option, folder in folders.items()}
         load = msgspec.structs.replace(self.load, properties={**self.load.properties, **values})
         return replace(super(FunctionSetup, self).with_folders(folders), load=load)
@@ -51,7 +51,7 @@ def function_setup(
     server: ServerProperties,
     options: RequestProperties,
 ) -> FunctionSetup:
-    """Return what the function in a script is started with.
+    """Return the setup for the function in a script.
 
     Its properties are the keys that were given, those of the environment too, and `model_dir`.
     """
@@ -91,7 +91,7 @@ def function_setup(
 
 
 def adapter_change(name: str, source: str, fields: Mapping[str, str]) -> Request:
-    """Return the call that tells a script of an adapter.
+    """Return the request that registers or updates an adapter.
 
     Where a script looks for the further fields depends on who wrote it: they are properties, and contents too.
     """

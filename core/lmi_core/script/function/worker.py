@@ -1,4 +1,4 @@
-"""The process of a model function: loads the script, calls it, and sends what it returns."""
+"""The worker process of a model function, which loads the script, calls it, and sends its results."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterable
@@ -54,7 +54,7 @@ def run(channel: Channel) -> None:
 
 
 def _serve_in_turn(script: FunctionScript, channel: Channel, runner: asyncio.Runner) -> None:
-    """Give a function that is not asynchronous one call at a time, in the main thread, where no event loop runs."""
+    """Make a synchronous function's calls one at a time, in the main thread, where no event loop runs."""
     while True:
         message = decode_to_worker(channel.receive())
         if isinstance(message, Handle):
@@ -77,7 +77,7 @@ def _is_cancelled(channel: Channel, call_id: int) -> bool:
 
 
 def _serve_rolling_batch(script: FunctionScript, channel: Channel, runner: asyncio.Runner, content_type: str) -> None:
-    """Give a function of the rolling-batch form all unfinished requests in each call."""
+    """Call a function of the rolling-batch form with all unfinished requests, again and again."""
     batch = RollingBatch(script, runner, content_type)
     while True:
         received = channel.receive() if batch.empty else channel.pending()
@@ -132,7 +132,7 @@ async def _send(answer: AsyncGenerator[Reply, None], call_id: int, socket: zmq.a
 
 
 def _call(script: FunctionScript, message: Handle) -> AsyncGenerator[Reply, None]:
-    """Return what the function answers, or how it failed. A function that is not asynchronous runs now."""
+    """Return the messages for the function's result or failure; a synchronous function runs before this returns."""
     requests = [input_of(request.properties, request.content) for request in message.requests]
     inputs = requests[0] if len(requests) == 1 else batch_of(requests)
     try:

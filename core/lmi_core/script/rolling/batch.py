@@ -1,4 +1,4 @@
-"""A model function of the rolling-batch form, called again and again with all requests that are unfinished."""
+"""The rolling batch of a model function, which is called with all unfinished requests until none is left."""
 
 import asyncio
 import inspect
@@ -23,16 +23,16 @@ SEED_BITS = 31
 
 @dataclass
 class RollingRequest:
-    """A request until the answer that says that it is the last."""
+    """A request that the function is called with until its last answer."""
 
     call_id: int
     inputs: Input
     known: bool = False  # the function has been given it
     begun: bool = False  # the head of its answer was sent
-    cancelled: bool = False  # nobody waits for it, but the function counts on its place
+    cancelled: bool = False  # its answers are ignored, but the function counts on its index
 
     def next_inputs(self) -> Input:
-        """Return the request itself for its first call, with a seed; after that, nothing but its place."""
+        """Return the request, with a seed, for its first call, and an empty Input for each later one."""
         if not self.known:
             self.known = True
             self.inputs.content.add("seed", str(secrets.randbits(SEED_BITS)).encode())
@@ -44,7 +44,7 @@ class RollingRequest:
 
 
 class RollingBatch:
-    """The unfinished requests in the order in which they came; their indexes are what the function knows them by."""
+    """The unfinished requests in order of arrival, which the function knows by their indexes."""
 
     def __init__(self, script: FunctionScript, runner: asyncio.Runner, content_type: str) -> None:
         self._script = script
@@ -58,11 +58,11 @@ class RollingBatch:
         return not self._requests
 
     def add(self, call_id: int, inputs: Input) -> None:
-        """Have the request join the next call."""
+        """Add a request to the next call."""
         self._requests.append(RollingRequest(call_id, inputs))
 
     def cancel(self, call_id: int) -> list[Reply]:
-        """Drop a request that the function does not know yet; of any other, drop what the function still gives."""
+        """Drop a request that is in no call yet; otherwise ignore its further answers."""
         for request in self._requests:
             if request.call_id == call_id:
                 request.cancelled = True
@@ -124,7 +124,7 @@ class RollingBatch:
         return f"{self._script.function} in {self._script.path.name}"
 
     def _all_fail(self, output: Output, reason: str) -> list[Reply | Working]:
-        """Return an error as every request's answer; where a stream has begun, the reason ends it."""
+        """Return an error as every request's answer, or the reason as the end of a stream that has begun."""
         logger.error("%s %s", self._name, reason)
         replies: list[Reply | Working] = []
         for request in self._clear():

@@ -1,4 +1,4 @@
-"""What one call of a model function of the rolling-batch form gives of each of its requests."""
+"""Parsing of the output of a model function of the rolling-batch form."""
 
 import json
 import re
@@ -18,12 +18,12 @@ EXPECTED = (
 
 
 class WrongAnswer(Exception):
-    """An answer that is none to a rolling batch; the message goes on after the function's name."""
+    """The output does not have the form of a rolling batch's; the message continues after the function's name."""
 
 
 @dataclass(frozen=True, slots=True)
 class RollingStep:
-    """What a call gives of one request: the next of its answer, or an error, which is its last."""
+    """The next part of one request's answer, or the error that ends it."""
 
     data: bytes
     last: bool
@@ -32,7 +32,7 @@ class RollingStep:
     headers: Mapping[str, str] = field(default_factory=dict)
 
     def replies(self, call_id: int, begun: bool) -> list[Reply | Working]:
-        """Return the messages to the server; `begun`: the answer's head was sent."""
+        """Return the messages to the server; `begun` tells that the answer's head was sent."""
         if self.error is not None and begun:
             return [End(call_id, self.error)]
         if self.error is not None:
@@ -49,7 +49,7 @@ class RollingStep:
 def read_steps(output: Output, size: int, content_type: str) -> list[RollingStep]:
     """Return the step of each request in order. Raise WrongAnswer where the output has another form.
 
-    `content_type` is that of answers for which the function sets none.
+    `content_type` is the default for answers whose content type the function does not set.
     """
     values = output.content.values
     if len(values) != size or output.stream_content is not None:
@@ -94,7 +94,7 @@ def _fields(index: int, value: bytes) -> Mapping[str, Any]:
 
 
 def _headers(properties: Mapping[str, Any], size: int, content_type: str) -> list[dict[str, str]]:
-    """Return the headers of each request: a property for it goes before one for all."""
+    """Return the headers of each request, whose own properties override those of the batch."""
     common = {name: value for name, value in properties.items() if not str(name).startswith("batch_")}
     own: list[dict[str, Any]] = [{} for _ in range(size)]
     for name, value in properties.items():
@@ -110,7 +110,7 @@ def _merged(common: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _status(data: bytes) -> int:
-    """Return the status of an error that an answer holds as `{"code": ..., "error": ...}`, as older functions do."""
+    """Return the status in an answer of the form `{"code": ..., "error": ...}` of older functions, otherwise 200."""
     if not data.startswith(b"{"):
         return 200
     try:
