@@ -25,7 +25,7 @@ class TgiObjectFormatter(OutputFormatter):
 
     name: ClassVar[str] = "tgi_object"
     content_type = "application/json"
-    text_path = ("generated_text",)
+    text_path: ClassVar[tuple[str, ...]] = ("generated_text",)
 
     def format(self, output: GenerationOutput) -> bytes:
         return orjson.dumps(self.whole(output)) if output.finished else b""
@@ -61,8 +61,8 @@ class TgiStreamFormatter(OutputFormatter):
     name: ClassVar[str] = "tgi_stream"
     one_sequence = True
     content_type = "text/event-stream"
-    text_path = ("token", "text")
-    full_text = "generated_text"
+    text_path: ClassVar[tuple[str, ...]] = ("token", "text")
+    full_text: ClassVar[str | None] = "generated_text"
 
     def __init__(self) -> None:
         self._index = 0

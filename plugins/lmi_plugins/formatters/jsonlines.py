@@ -16,8 +16,8 @@ class JsonLinesFormatter(OutputFormatter):
     name: ClassVar[str] = "jsonlines"
     one_sequence = True
     content_type = "application/jsonlines"
-    text_path = ("token", "text")
-    full_text = "generated_text"
+    text_path: ClassVar[tuple[str, ...]] = ("token", "text")
+    full_text: ClassVar[str | None] = "generated_text"
 
     def format(self, output: GenerationOutput) -> list[bytes]:
         step = output.step

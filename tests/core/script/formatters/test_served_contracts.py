@@ -1,13 +1,21 @@
 """Output formatters of every contract, in model.py files as their authors wrote them, served over a real socket."""
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import orjson
 import pytest
 
+from lmi_core.errors import LmiError
+from lmi_core.formatter import OutputFormatter
+from lmi_core.generation import GenerationOutput
+from lmi_core.handler import Answer, Call, Generation, Handler, Route, ServedModel
+from lmi_core.hookspecs import hookimpl
+from lmi_core.request import GenerationRequest
 from lmi_plugins.backends.scripted import Script, ScriptedBackend
+from lmi_plugins.formatters.json import JsonFormatter
 from tests.conftest import SCRIPTED, ModelDirectory, Serve
-from tests.core.script.formatters.served_scripts import BODY, CHAT, STREAM, TEXT, WORDS, ServeScript, both
+from tests.core.script.formatters.served_scripts import BODY, CHAT, SCRIPTS, STREAM, TEXT, WORDS, ServeScript, both
 
 
 async def test_request_output(serve_script: ServeScript) -> None:
@@ -258,3 +266,38 @@ async def test_request_output_writes_errors_within_a_stream(serve_script: ServeS
     server.scripted.enqueue(Script("one", error="the engine fell over"))
     lines = (await server.post("/invocations", STREAM)).json_lines()
     assert [(line["tok"], line.get("reason")) for line in lines] == [("one", None), ("", "error")]
+
+
+class NestedFormatter(JsonFormatter):
+    name = "nested"
+    text_path = ("answer", "text")
+
+    def whole(self, output: GenerationOutput) -> object:
+        return {"answer": {"text": output.text}}
+
+
+class NestedHandler(Handler):
+    name = "nested"
+    routes = (Route("/nested"),)
+
+    def model_name(self, path_parameters: Mapping[str, str], headers: Mapping[str, str]) -> None:
+        return None
+
+    def parse(self, call: Call, model: ServedModel) -> Generation:
+        return Generation((GenerationRequest("x", {}),), NestedFormatter())
+
+    def error(self, error: LmiError, model: ServedModel | None, formatter: OutputFormatter | None) -> Answer:
+        return Answer(500, "text/plain", error.message.encode())
+
+
+class NestedPlugin:
+    @hookimpl
+    def lmi_register_handlers(self, register: Callable[[type[Handler]], None]) -> None:
+        register(NestedHandler)
+
+
+async def test_engine_object_of_a_plugins_dialect(serve: Serve, model_dir: ModelDirectory) -> None:
+    script = (SCRIPTS / "engine_object" / "model.py").read_text()
+    server = await serve(model_dir({"serving.properties": SCRIPTED, "model.py": script}), plugins=[NestedPlugin()])
+    answer = await server.post("/nested", {})
+    assert answer.json() == {"answer": {"text": TEXT.upper()}, "checked": True}
