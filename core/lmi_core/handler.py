@@ -8,7 +8,7 @@ from lmi_core.calls.answer import Answer
 from lmi_core.calls.call import Call
 from lmi_core.calls.generation import Generation
 from lmi_core.calls.route import Route
-from lmi_core.calls.served_model import ServedModel
+from lmi_core.calls.served_model import ServedModel, ServedModels
 from lmi_core.errors import LmiError
 from lmi_core.formatter import OutputFormatter
 from lmi_core.inference import Inference
@@ -34,6 +34,13 @@ class Handler(ABC):
         """
         return None
 
+    def served_name(self, name: str, models: ServedModels) -> str:
+        """Return the name under which a model named in a body, or its adapter, is served: by default the same.
+
+        Raise ModelNotFound to say in the dialect's own words that there is none.
+        """
+        return name
+
     def receive(self, call: Call, model: ServedModel) -> Call:
         """Return the call as the model's own code and `parse` see it. Raise InvalidPayload where it cannot be read."""
         return call
@@ -46,8 +53,10 @@ class Handler(ABC):
         return call
 
     @abstractmethod
-    def parse(self, call: Call, model: ServedModel) -> Generation | Inference:
+    def parse(self, call: Call, model: ServedModel) -> Generation | Inference | Answer:
         """Return the parsed call; an Inference only for a model whose backend takes tensors.
+
+        Return an Answer to a call that asks for nothing to be generated.
 
         Raise InvalidPayload where it cannot be parsed.
         """

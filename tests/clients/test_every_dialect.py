@@ -62,6 +62,17 @@ def chat(prompt: str) -> dict[str, Any]:
     return {"messages": [{"role": "user", "content": prompt}], "max_tokens": TOKENS, "temperature": 0}
 
 
+OLLAMA = {"model": "hello", "options": {"num_predict": TOKENS, "temperature": 0}, "stream": False}
+
+
+def ollama_generate(prompt: str) -> dict[str, Any]:
+    return OLLAMA | {"prompt": prompt}
+
+
+def ollama_chat(prompt: str) -> dict[str, Any]:
+    return OLLAMA | {"messages": [{"role": "user", "content": prompt}]}
+
+
 def message(answer: Answer) -> str:
     return str(answer.json()["choices"][0]["message"]["content"])
 
@@ -98,6 +109,19 @@ DIALECTS = {
     "kserve": Dialect("/v2/models/hello/infer", kserve, lambda a: str(a.json()["outputs"][0]["data"][0])),
     "tgi": Dialect("/generate", lmi, lambda a: str(a.json()["generated_text"])),
     "tgi stream": Dialect("/generate_stream", lmi, lambda a: str(events(a)[-1]["generated_text"])),
+    "ollama": Dialect("/api/generate", ollama_generate, lambda a: str(a.json()["response"]), chat=True),
+    "ollama raw stream": Dialect(
+        "/api/generate",
+        lambda prompt: ollama_generate(prompt) | STREAM | {"raw": True},
+        lambda a: "".join(line["response"] for line in a.json_lines()),
+    ),
+    "ollama chat": Dialect("/api/chat", ollama_chat, lambda a: str(a.json()["message"]["content"]), chat=True),
+    "ollama chat stream": Dialect(
+        "/api/chat",
+        lambda prompt: ollama_chat(prompt) | STREAM,
+        lambda a: "".join(line["message"]["content"] for line in a.json_lines()),
+        chat=True,
+    ),
     "sagemaker": Dialect("/endpoints/any/invocations", lmi, lambda a: str(a.json()["generated_text"])),
 }
 

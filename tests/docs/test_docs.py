@@ -20,6 +20,8 @@ from lmi_handlers.cli.report import option_types
 from lmi_handlers.djl.document import document
 from lmi_handlers.djl.names import DJL_KEYS
 from lmi_handlers.happy_vllm.payload import HappyVllmPayload
+from lmi_handlers.ollama.options import WITHOUT_EFFECT, OllamaOptions
+from lmi_handlers.ollama.payload import OllamaChat, OllamaGenerate, OllamaMessage
 from lmi_handlers.openai import tolerance as openai_tolerance
 from lmi_handlers.openai.completions import CompletionRequest
 from lmi_handlers.tgi.payload import HostedApiOptions, TgiParameters
@@ -78,6 +80,13 @@ def test_names_of_parameters_in_other_dialects_are_documented() -> None:
         "triton.md": {*triton_payload.NAMES, *(f"return_{output}" for output in triton_payload.OUTPUTS)},
         "happy_vllm.md": HappyVllmPayload.model_fields.keys(),
         "tgi.md": {*TgiParameters.model_fields, *HostedApiOptions.model_fields},
+        "ollama.md": {
+            *OllamaGenerate.model_fields,
+            *OllamaChat.model_fields,
+            *OllamaMessage.model_fields,
+            *OllamaOptions.model_fields,
+            *WITHOUT_EFFECT,
+        },
     }
     for page, names in named.items():
         assert {name for name in names if f"`{name}`" not in DOCUMENTS[page]} == set()

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any, Protocol
 
 from lmi_core.backend import Backend
@@ -81,6 +82,10 @@ class ManagedModel(ServedModel, Protocol):
     @property
     def model_id(self) -> str | None:
         """The value of `option.model_id`."""
+
+    @property
+    def files(self) -> Path | None:
+        """The folder on this host that holds the model's weights, once it is loaded; None without one."""
 
     @property
     def max_in_flight(self) -> int:

@@ -46,6 +46,7 @@ BUILTIN_PLUGINS = (
     "lmi_handlers.triton.handler",
     "lmi_handlers.happy_vllm.handler",
     "lmi_handlers.tgi.handler",
+    "lmi_handlers.ollama.handler",
     "lmi_handlers.sagemaker.handler",
     "lmi_handlers.lmi.adapters",
 )

@@ -6,12 +6,14 @@ import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 from lmi_core.backend import Backend
 from lmi_core.calls.generation import Generation
 from lmi_core.chats.chat_formatter import ChatAnswer
 from lmi_core.configuration.formatter_choice import FormatterNames
+from lmi_core.configuration.model_source import model_source
 from lmi_core.configuration.properties import RequestProperties, ServerProperties
 from lmi_core.engines.merge import generate_all
 from lmi_core.errors import ConfigurationError, ModelNotFound, ModelNotReady, Overloaded, RequestAborted
@@ -120,6 +122,16 @@ class Model:
         """The value of `option.model_id`."""
         model_id: str | None = self.plan.setup.properties.model_id
         return model_id
+
+    @property
+    def files(self) -> Path | None:
+        """The folder on this host that holds the model's weights, once it is loaded; None without one."""
+        setup = self.runtime.setup
+        try:
+            folder = Path(model_source(setup.directory, setup.properties))
+        except ConfigurationError:  # a backend without weights
+            return None
+        return folder if folder.is_dir() else None
 
     @property
     def chat_formatters(self) -> FormatterNames:

@@ -5,8 +5,8 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator
 
-from lmi_core.chats.tool_calls.template_formats import template_format
 from lmi_core.errors import InvalidPayload
+from lmi_handlers.chat.call_ids import call_id
 from lmi_handlers.chat.messages import Message, ToolCall
 from lmi_handlers.chat.tool_fields import FunctionDefinition, FunctionName, Tool, ToolChoice
 
@@ -40,19 +40,14 @@ def with_tool_messages(messages: Iterable[Message], template: str) -> list[Messa
     num_answered = 0
     for message in messages:
         if message.function_call is not None:
-            ids.append(_call_id(template, message.function_call.name, len(ids)))
+            ids.append(call_id(template, message.function_call.name, len(ids)))
             call = ToolCall(id=ids[-1], function=message.function_call)
             message = message.model_copy(update={"tool_calls": [call], "function_call": None})
         elif message.role == "function":
             if num_answered == len(ids):  # a result whose call is not in the messages
-                ids.append(_call_id(template, str(getattr(message, "name", "")), len(ids)))
+                ids.append(call_id(template, str(getattr(message, "name", "")), len(ids)))
             given = getattr(message, "tool_call_id", None)
             message = message.model_copy(update={"role": "tool", "tool_call_id": given or ids[num_answered]})
             num_answered += 1
         written.append(message)
     return written
-
-
-def _call_id(template: str, name: str, number: int) -> str:
-    """Return a call id that the template accepts: for Kimi K2 with the function, for Mistral of nine characters."""
-    return f"functions.{name}:{number}" if template_format(template) == "kimi_k2" else f"call{number % 100_000:05}"

@@ -14,6 +14,7 @@ from lmi_core.errors import InvalidPayload
 from lmi_core.formatter import OutputFormatter
 from lmi_core.handler import Call, Generation
 from lmi_core.request import GenerationRequest
+from lmi_handlers.chat.call_ids import with_call_ids
 from lmi_handlers.chat.functions import in_older_words, with_tool_messages
 from lmi_handlers.chat.images import image_sources
 from lmi_handlers.chat.messages import template_messages
@@ -48,7 +49,7 @@ def chat_generation(payload: ChatRequest, call: Call, model: ServedModel, form: 
     template = _template(payload, model)
     tools = _tools(payload, model, template, model.options.enable_auto_tool_choice)
     guide = payload.guide(tools.guide, "function_call" if payload.functions else "tool_choice")
-    images = image_sources(payload.messages, model)
+    images = image_sources(payload, model)
     use = use_reasoning(payload, model, _prompt(payload, model, template, tools), guide, tools.parser is not None)
     answer = _answer(payload, call, model, tools, use.reasoning)
     if form.details:
@@ -91,7 +92,8 @@ def _tools(payload: ChatRequest, model: ServedModel, template: str, automatic: b
 
 def _prompt(payload: ChatRequest, model: ServedModel, template: str, tools: ToolUse) -> str:
     continues = bool(payload.continue_final_message)
-    messages = template_messages(with_tool_messages(payload.messages, template), template, model.backend)
+    given = with_call_ids(with_tool_messages(payload.messages, template), template)
+    messages = template_messages(given, template, model.backend)
     begins = not continues and payload.add_generation_prompt is not False
     chat = Chat(messages, tools.definitions, payload.template_arguments, begins, continues)
     try:

@@ -2,7 +2,6 @@
 
 import binascii
 from base64 import b64decode
-from collections.abc import Sequence
 from typing import Any
 
 from lmi_core.backend import Backend
@@ -11,7 +10,8 @@ from lmi_core.chats.images import ImageSource
 from lmi_core.configuration.properties import RequestProperties
 from lmi_core.errors import InvalidPayload
 from lmi_handlers.chat.image_fetching import fetch_image, too_large
-from lmi_handlers.chat.messages import ContentPart, Message
+from lmi_handlers.chat.messages import ContentPart
+from lmi_handlers.chat.request import ChatRequest
 
 LINKS = ("http://", "https://")
 
@@ -52,23 +52,23 @@ class GivenImage(ImageSource):
         return data
 
 
-def image_sources(messages: Sequence[Message], model: ServedModel) -> tuple[ImageSource, ...]:
+def image_sources(chat: ChatRequest, model: ServedModel) -> tuple[ImageSource, ...]:
     """Return all images in order. Raise InvalidPayload where there are more than model and option.max_images allow."""
-    parts = image_parts(messages)
+    parts = image_parts(chat)
     if not parts:
         return ()
     options, backend = model.options, model.backend
     most = min(backend.max_images, options.max_images)
     if most < len(parts):
         raise InvalidPayload(_too_many(list(parts)[most], most, backend))
-    return tuple(_source(f"{place}.image_url.url", part, options) for place, part in parts.items())
+    return tuple(_source(place + chat.image_field, part, options) for place, part in parts.items())
 
 
-def image_parts(messages: Sequence[Message]) -> dict[str, ContentPart]:
+def image_parts(chat: ChatRequest) -> dict[str, ContentPart]:
     """Return the image parts by their path in the request, such as `messages.0.content.1`."""
     return {
-        f"messages.{i}.content.{j}": part
-        for i, message in enumerate(messages)
+        chat.image_place(i, j): part
+        for i, message in enumerate(chat.messages)
         for j, part in enumerate(message.content or ())
         if part.image_url is not None
     }

@@ -11,7 +11,7 @@ from aiohttp import web
 from lmi_core.errors import GenerationFailed, GenerationTimeout, InvalidParameter, LmiError
 from lmi_core.formatter import check_sequences, drop_unused_log_probs
 from lmi_core.generation import GenerationOutput
-from lmi_core.handler import Call, Generation, Handler, Route
+from lmi_core.handler import Answer, Call, Generation, Handler, Route
 from lmi_core.inference import Inference
 from lmi_core.request import ValidRequest
 from lmi_core.script.formatters.customization import Customization
@@ -63,6 +63,8 @@ async def _model_response(dispatcher: Dispatcher, exchange: Exchange) -> web.Str
         call, customization = _customization(exchange, model, call)
         call = await customization.read(call, request_payload)  # 2
         parsed = exchange.handler.parse(call, model)  # 3
+        if isinstance(parsed, Answer):
+            return await exchange.send(parsed)
         async with _within(parsed.timeout):
             if isinstance(parsed, Inference):
                 return await _inference_response(exchange, model, parsed, customization)
@@ -91,6 +93,7 @@ async def _asked_model(dispatcher: Dispatcher, exchange: Exchange) -> Model:
     name = handler.model_name(request.match_info, request.headers)
     if name is None and dispatcher.only_model is None:
         name = handler.model_name_in_body(await exchange.call(dispatcher.max_request_size))
+        name = name if name is None else handler.served_name(name, dispatcher)
         if handler.adapters_are_models:
             return dispatcher.find_with_adapters(name)
     return dispatcher.find(name)

@@ -28,6 +28,8 @@ BODIES: dict[str, dict[str, Any]] = {
     "/endpoints/any/invocations-response-stream": INPUTS,
     "/v1/chat/completions": CHAT,
     "/v1/completions": PROMPT,
+    "/api/generate": PROMPT,
+    "/api/chat": CHAT,
     "/v1/generate": PROMPT,
     "/v1/generate_stream": PROMPT,
     "/": INPUTS,

@@ -16,7 +16,13 @@ from tests.conftest import SCRIPTED, ModelDirectory, RunningServer, Serve
 
 EXAMPLES_PER_OPERATION = 10
 SECONDS_PER_REQUEST = 5
-REFUSED = {"/v1/abort_request": 404, "/models/model/adapters": 400, "/models/model/adapters/1/update": 404}
+REFUSED = {
+    "/v1/abort_request": 404,
+    "/models/model/adapters": 400,
+    "/models/model/adapters/1/update": 404,
+    **dict.fromkeys(("/api/push", "/api/create", "/api/copy"), 403),
+    **dict.fromkeys(("/api/embed", "/api/embeddings"), 400),
+}
 
 
 @pytest.fixture
@@ -107,7 +113,14 @@ async def test_plain_text_is_taken_where_it_says_so(server: RunningServer, docum
 
 def test_fields_that_are_ignored_are_allowed(document: dict[str, Any]) -> None:
     schemas = document["components"]["schemas"]
-    for name in ("RollingBatchPayload", "DynamicBatchPayload", "TgiPayload", "TgiParameters", "HappyVllmPayload"):
+    for name in (
+        "RollingBatchPayload",
+        "DynamicBatchPayload",
+        "TgiPayload",
+        "TgiParameters",
+        "HappyVllmPayload",
+        "OllamaChat",
+    ):
         assert schemas[name]["additionalProperties"] is True
 
 

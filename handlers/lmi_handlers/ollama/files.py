@@ -1,0 +1,142 @@
+"""Facts about a model that its files tell: size, digest, architecture, number of parameters."""
+
+import hashlib
+import json
+import math
+import struct
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import orjson
+
+FORMATS = {"safetensors": "*.safetensors", "gguf": "*.gguf", "pytorch": "*.bin"}
+CONFIGURATION = "config.json"
+MAX_HEADER = 100 * 1024 * 1024  # bytes, the most that the safetensors format allows
+# Types of the safetensors format, as Ollama names those that it has.
+TYPES = {"F64": "F64", "F32": "F32", "F16": "F16", "BF16": "BF16", "F8_E4M3": "FP8", "F8_E5M2": "FP8"}
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFiles:
+    """What is known of a model from its folder; all is empty for a model without one."""
+
+    size: int = 0  # bytes
+    modified: float | None = None  # seconds since 1970
+    digest: str | None = None
+    format: str = ""
+    num_parameters: int | None = None
+    element_type: str = ""  # of most parameters
+    configuration: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+
+    @property
+    def architecture(self) -> str:
+        return str(self.configuration.get("model_type") or "")
+
+    @property
+    def text_configuration(self) -> Mapping[str, Any]:
+        """The configuration of the language model, which models for images have within their own."""
+        inner = self.configuration.get("text_config")
+        return inner if isinstance(inner, dict) else self.configuration
+
+    @property
+    def quantization(self) -> str:
+        """The method of quantization with its bits, or the type of most parameters."""
+        method = self.configuration.get("quantization_config")
+        if not isinstance(method, dict):
+            return self.element_type
+        bits = method.get("bits") or method.get("w_bit")
+        return str(method.get("quant_method", "")).upper() + (f"_{bits}BIT" if bits else "")
+
+
+class FileState(NamedTuple):
+    path: Path
+    size: int
+    modified: float
+
+
+def read_files(folder: Path) -> ModelFiles:
+    """Read what the files of a folder tell; of weights only the headers are read."""
+    paths = sorted(path for path in folder.iterdir() if path.is_file())
+    return _read(folder, tuple(FileState(path, (state := path.stat()).st_size, state.st_mtime) for path in paths))
+
+
+@lru_cache(maxsize=64)  # clients ask again and again
+def _read(folder: Path, states: tuple[FileState, ...]) -> ModelFiles:
+    headers = {each.path: _header(each.path) for each in states if each.path.suffix == ".safetensors"}
+    configuration = _configuration(folder / CONFIGURATION)
+    quantized = "quantization_config" in configuration  # parameters are packed, several in an element
+    elements = _elements(header for header in headers.values() if header)
+    return ModelFiles(
+        size=sum(each.size for each in states),
+        modified=max((each.modified for each in states), default=None),
+        digest=_digest(states, headers),
+        format=next((name for name, pattern in FORMATS.items() if any(folder.glob(pattern))), ""),
+        num_parameters=None if quantized else sum(elements.values()) or None,
+        element_type=_type(max(elements, key=lambda name: elements[name])) if elements else "",
+        configuration=configuration,
+    )
+
+
+def human_number(count: int) -> str:
+    """Return a number of parameters as Ollama shows it, such as `7.6B`."""
+    for unit, size, digits in (("B", 10**9, 1), ("M", 10**6, 2), ("K", 10**3, 0)):
+        if count >= size:
+            return f"{count / size:.{digits}f}{unit}"
+    return str(count)
+
+
+def _type(name: str) -> str:
+    return TYPES.get(name, name)
+
+
+def _configuration(path: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _header(path: Path) -> bytes:
+    """Return the JSON at the start of a safetensors file, or b"" where there is none.
+
+    https://github.com/huggingface/safetensors#format
+    """
+    with path.open("rb") as file:
+        length = file.read(8)
+        size = struct.unpack("<Q", length)[0] if len(length) == 8 else 0
+        return file.read(size) if size <= MAX_HEADER else b""
+
+
+def _elements(headers: Iterable[bytes]) -> Counter[str]:
+    """Return the number of elements of each type."""
+    counts: Counter[str] = Counter()
+    for header in headers:
+        try:
+            tensors = orjson.loads(header)
+            counts.update(_sizes(tensors))
+        except (orjson.JSONDecodeError, AttributeError, KeyError, TypeError):
+            continue  # no safetensors file; the engine says so when it loads it
+    return counts
+
+
+def _sizes(tensors: Mapping[str, Any]) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    for name, tensor in tensors.items():
+        if name != "__metadata__":
+            counts[tensor["dtype"]] += math.prod(tensor["shape"])
+    return counts
+
+
+def _digest(states: Iterable[FileState], headers: Mapping[Path, bytes]) -> str:
+    """Return a digest that changes with the files, of which those of weights are told by their headers and sizes."""
+    told = hashlib.sha256()
+    for path, size, _ in states:
+        told.update(f"{path.name}\0{size}\0".encode())
+        told.update(headers.get(path, b"") if path.suffix != ".json" else path.read_bytes())
+    return told.hexdigest()

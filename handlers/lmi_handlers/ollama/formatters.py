@@ -1,0 +1,125 @@
+"""The output formatters of Ollama's two routes, for whole answers and for streams."""
+
+from collections.abc import Callable, Mapping
+from typing import ClassVar
+
+import orjson
+
+from lmi_core.chats.chat_formatter import ChatAnswer
+from lmi_core.errors import LmiError
+from lmi_core.generation import NO_TOKEN, FinishReason, GenerationOutput, Token
+from lmi_handlers.chat.schema import ChatSchemaFormatter, JsonObject, WholeChatFormatter, answers
+from lmi_handlers.ollama.calls import MessageStream, message_with_calls
+from lmi_handlers.ollama.stopwatch import Stopwatch, written_time
+
+FINISH_REASONS: Mapping[FinishReason | None, str] = {
+    None: "stop",
+    "length": "length",
+    "eos_token": "stop",
+    "stop_sequence": "stop",
+    "error": "error",
+    "abort": "abort",
+}
+
+Members = Callable[[JsonObject], JsonObject]  # a delta, or a whole message, as the route has it
+
+
+def chat_members(delta: JsonObject) -> JsonObject:
+    """Return the members of `/api/chat` for what is generated."""
+    message = {"role": "assistant", "content": delta.get("content", ""), **_thinking(delta)}
+    return {"message": message | ({"tool_calls": delta["tool_calls"]} if "tool_calls" in delta else {})}
+
+
+def generate_members(delta: JsonObject) -> JsonObject:
+    """Return the members of `/api/generate` for what is generated."""
+    return {"response": delta.get("content", ""), **_thinking(delta)}
+
+
+def _thinking(delta: JsonObject) -> JsonObject:
+    return {"thinking": delta["reasoning"]} if "reasoning" in delta else {}
+
+
+class OllamaFormatter(ChatSchemaFormatter):
+    """The base of both formatters: what each object of an answer has."""
+
+    def __init__(self, answer: ChatAnswer, stopwatch: Stopwatch, members: Members) -> None:
+        super().__init__(answer)
+        self.stopwatch = stopwatch
+        self.members = members
+
+    def error(self, error: LmiError) -> bytes:
+        return error_line(error)
+
+    def line_head(self) -> JsonObject:
+        return {"model": self.chat.model, "created_at": written_time()}
+
+    def end(self, output: GenerationOutput) -> JsonObject:
+        """Return the members that say that and how the answer ended."""
+        usage = output.usage
+        counts = self.stopwatch.durations(usage.prompt_tokens, usage.generated_tokens)
+        return {"done": True, "done_reason": FINISH_REASONS[output.finish_reason], **counts}
+
+    def log_probs(self, tokens: list[Token]) -> JsonObject:
+        """Return the member for log probabilities, if the client asked for them."""
+        if not self.chat.log_probs:
+            return {}
+        places = self.log_prob_content(tokens)
+        return {"logprobs": [{name: value for name, value in each.items() if value != []} for each in places]}
+
+
+class OllamaWholeFormatter(OllamaFormatter, WholeChatFormatter):
+    name: ClassVar[str] = "ollama"
+    content_type = "application/json"
+
+    def format(self, output: GenerationOutput) -> bytes:
+        self.stopwatch.note_step()
+        return super().format(output)
+
+    def whole(self, output: GenerationOutput) -> bytes:
+        (sequence,) = answers(output)
+        message = message_with_calls(self.message(sequence))
+        return orjson.dumps(
+            self.line_head() | self.members(message) | self.end(output) | self.log_probs(sequence.tokens),
+        )
+
+
+class OllamaStreamFormatter(OllamaFormatter):
+    """Lines of JSON: one for each token that brings something, and a last one with times and counts."""
+
+    name: ClassVar[str] = "ollama_stream"
+    one_sequence = True
+    content_type = "application/x-ndjson"
+
+    def __init__(self, answer: ChatAnswer, stopwatch: Stopwatch, members: Members) -> None:
+        super().__init__(answer, stopwatch, members)
+        self._stream: MessageStream | None = None
+
+    def format(self, output: GenerationOutput) -> list[bytes]:
+        self.stopwatch.note_step()
+        if self._stream is None:
+            self._stream = MessageStream(self.new_stream())
+        ended = output.step.finish_reason is not None
+        tokens = output.step.tokens or ([NO_TOKEN] if ended else [])
+        lines: list[bytes] = []
+        for place, token in enumerate(tokens, start=1):
+            lines += self._lines(token, self._stream.deltas(token, ended and place == len(tokens)))
+        return [*lines, _line(self.line_head() | self.members({}) | self.end(output))] if ended else lines
+
+    def _lines(self, token: Token, deltas: list[JsonObject]) -> list[bytes]:
+        """Return the lines of a token, of which the first has its log probability."""
+        details = {} if token is NO_TOKEN else self.log_probs([token])
+        if details and not deltas:
+            deltas = [{}]
+        return [
+            _line(self.line_head() | self.members(delta) | {"done": False} | ({} if place else details))
+            for place, delta in enumerate(deltas)
+        ]
+
+
+def error_line(error: LmiError) -> bytes:
+    """Return the error's object; it ends a stream as a line of its own."""
+    return _line({"error": error.message})
+
+
+def _line(content: JsonObject) -> bytes:
+    return orjson.dumps(content, option=orjson.OPT_APPEND_NEWLINE)

@@ -1,0 +1,98 @@
+"""The handler of Ollama's API."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import ClassVar
+
+import orjson
+
+from lmi_core.calls.served_model import ServedModel, ServedModels
+from lmi_core.errors import InvalidPayload, LmiError, Overloaded
+from lmi_core.formatter import OutputFormatter
+from lmi_core.handler import Answer, Call, Generation, Handler, Route
+from lmi_core.hookspecs import hookimpl
+from lmi_core.payloads.payload import shown
+from lmi_handlers.http.statuses import STATUSES
+from lmi_handlers.lmi.handler import TARGET_MODEL_HEADER
+from lmi_handlers.ollama import names
+from lmi_handlers.ollama.asked import Asked
+from lmi_handlers.ollama.chat import next_message
+from lmi_handlers.ollama.formatters import Members, chat_members, generate_members
+from lmi_handlers.ollama.generate import answer_to_prompt
+from lmi_handlers.ollama.management import ROUTES as MANAGEMENT_ROUTES
+from lmi_handlers.ollama.models import ROUTES as MODEL_ROUTES
+from lmi_handlers.ollama.payload import OllamaChat, OllamaGenerate, OllamaRequest, take_payload
+from lmi_handlers.ollama.stopwatch import Stopwatch
+
+INVALID_STATUS = 400
+CHAT = "/api/chat"
+
+
+class OllamaHandler(Handler):
+    name: ClassVar[str] = "ollama"
+    routes: ClassVar[tuple[Route, ...]] = (
+        Route("/api/generate", summary="Answer a prompt", payloads=(OllamaGenerate,)),
+        Route(CHAT, summary="Answer a chat", payloads=(OllamaChat,)),
+        *MODEL_ROUTES,
+        *MANAGEMENT_ROUTES,
+    )
+    adapters_are_models: ClassVar[bool] = True
+
+    def model_name(self, path_parameters: Mapping[str, str], headers: Mapping[str, str]) -> str | None:
+        return headers.get(TARGET_MODEL_HEADER)
+
+    def model_name_in_body(self, call: Call) -> str | None:
+        name = call.json_object().get("model")
+        return name if isinstance(name, str) and name else None
+
+    def served_name(self, name: str, models: ServedModels) -> str:
+        return names.served_name(name, models)
+
+    def name_adapters(self, call: Call, model: ServedModel) -> Call:
+        """Take an adapter's name in `model` for the model with that adapter."""
+        payload = call.json_object()
+        name = payload.get("model")
+        if not isinstance(name, str) or names.find_name(name, model.names) is not None:
+            return call
+        adapter = names.find_name(name, model.adapter_names)
+        if adapter is None:
+            return call
+        named = payload.get("adapters")
+        if named not in (None, [], adapter, [adapter]):
+            raise InvalidPayload(f"`model` and `adapters` name different adapters: {shown(name)} and {shown(named)}")
+        return call.with_json({**payload, "adapters": adapter})
+
+    def parse(self, call: Call, model: ServedModel) -> Generation | Answer:
+        stopwatch = Stopwatch()
+        strict = model.options.strict_parameters
+        if call.path == CHAT:
+            chat, ignored = take_payload(call.json_object(), OllamaChat, strict)
+            asked = _asked(chat, call, model, stopwatch, chat_members)
+            parsed = next_message(chat, asked) if chat.messages else asked.without_prompt()
+        else:
+            prompt, ignored = take_payload(call.json_object(), OllamaGenerate, strict)
+            asked = _asked(prompt, call, model, stopwatch, generate_members)
+            parsed = answer_to_prompt(prompt, prompt.prompt, asked) if prompt.prompt else asked.without_prompt()
+        return replace(parsed, ignored=ignored)
+
+    def error(self, error: LmiError, model: ServedModel | None, formatter: OutputFormatter | None) -> Answer:
+        status = STATUSES.get(error.kind, INVALID_STATUS)
+        if isinstance(error, Overloaded) and model is not None:
+            status = model.server.throttle_error_http_code
+        return Answer(status, "application/json", orjson.dumps({"error": error.message}))
+
+
+def _asked(payload: OllamaRequest, call: Call, model: ServedModel, stopwatch: Stopwatch, members: Members) -> Asked:
+    """Return the call with the name of its model. Raise ModelNotFound where it names another, or InvalidPayload."""
+    name = payload.model or model.names[0]
+    known = (*model.names, *model.adapter_names)
+    if names.find_name(name, known) is None and TARGET_MODEL_HEADER not in call.headers:
+        raise names.not_found(name)
+    asked = Asked(payload, name, call, model, stopwatch, members)
+    asked.check_thinking()
+    return asked
+
+
+@hookimpl
+def lmi_register_handlers(register: Callable[[type[Handler]], None]) -> None:
+    register(OllamaHandler)

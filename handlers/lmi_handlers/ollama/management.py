@@ -1,0 +1,95 @@
+"""Ollama's routes that would change which models there are, of which a server of model directories has none."""
+
+from collections.abc import Awaitable, Callable
+
+import orjson
+from pydantic import ConfigDict, Field
+
+from lmi_core.calls.served_model import ServedModels
+from lmi_core.errors import InvalidPayload, ModelNotFound
+from lmi_core.handler import Answer, Call, Route
+from lmi_core.payloads.tolerant_payload import TolerantPayload, take_known
+from lmi_handlers.ollama.names import served_name
+
+DIRECTORIES = "models are served from directories, which `lmi serve` names"
+INVALID, FORBIDDEN = 400, 403
+JSON, LINES = "application/json", "application/x-ndjson"
+
+
+class NamedModel(TolerantPayload):
+    """A request about one model, by either name of the field."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"model": "model"}]})
+
+    model: str | None = Field(None, description="One of `GET /api/tags`.")
+    name: str | None = Field(None, description="The older name of `model`.")
+
+    @property
+    def asked(self) -> str:
+        """The model's name. Raises InvalidPayload."""
+        name = self.model or self.name
+        if not name:
+            raise InvalidPayload("`model` is required")
+        return name
+
+
+class CopyRequest(TolerantPayload):
+    model_config = ConfigDict(json_schema_extra={"examples": [{"source": "model", "destination": "other"}]})
+
+    source: str | None = Field(None, description="A model.")
+    destination: str | None = Field(None, description="The copy.")
+
+
+class EmbedRequest(NamedModel):
+    model_config = ConfigDict(json_schema_extra={"examples": [{"model": "model", "input": "Hi"}]})
+
+    input: str | list[str] | None = Field(None, description="The texts.")
+
+
+class EmbeddingsRequest(NamedModel):
+    model_config = ConfigDict(json_schema_extra={"examples": [{"model": "model", "prompt": "Hi"}]})
+
+    prompt: str | None = Field(None, description="The text.")
+
+
+class PullRequest(NamedModel):
+    stream: bool | None = Field(None, description="Answer with a line for each step. Default: true.")
+    insecure: bool | None = Field(None, description="Changes nothing: nothing is downloaded.")
+
+
+async def pull(call: Call, dispatcher: ServedModels) -> Answer:
+    """Answer that a served model is there, for clients that pull before they ask. Raise ModelNotFound for others."""
+    payload, ignored = take_known(call.json_object(), PullRequest, strict=False)
+    try:
+        served_name(payload.asked, dispatcher)
+    except ModelNotFound as error:
+        raise ModelNotFound(f"{error.message}: this server downloads none, {DIRECTORIES}") from None
+    if payload.stream is False:
+        return Answer(200, JSON, orjson.dumps({"status": "success"}), ignored)
+    lines = [orjson.dumps({"status": status}) + b"\n" for status in ("pulling manifest", "success")]
+    return Answer(200, LINES, b"".join(lines), ignored)
+
+
+def _refusal(status: int, message: str) -> Callable[[Call, ServedModels], Awaitable[Answer]]:
+    async def refuse(call: Call, dispatcher: ServedModels) -> Answer:
+        return Answer(status, JSON, orjson.dumps({"error": message}))
+
+    return refuse
+
+
+def _refused(what: str) -> Callable[[Call, ServedModels], Awaitable[Answer]]:
+    return _refusal(FORBIDDEN, f"this server {what}: {DIRECTORIES}")
+
+
+_no_embeddings = _refusal(INVALID, "this model does not support embeddings")
+
+# None is guarded: none changes anything.
+ROUTES = (
+    Route("/api/pull", "POST", pull, "Succeeds for a model that is served", (PullRequest,), guarded=False),
+    Route("/api/push", "POST", _refused("uploads no models"), "Refused", (NamedModel,), guarded=False),
+    Route("/api/create", "POST", _refused("creates no models"), "Refused", (NamedModel,), guarded=False),
+    Route("/api/copy", "POST", _refused("copies no models"), "Refused", (CopyRequest,), guarded=False),
+    Route("/api/delete", "DELETE", _refused("deletes no models"), "Refused", guarded=False),
+    Route("/api/embed", "POST", _no_embeddings, "Refused", (EmbedRequest,), guarded=False),
+    Route("/api/embeddings", "POST", _no_embeddings, "Refused", (EmbeddingsRequest,), guarded=False),
+)

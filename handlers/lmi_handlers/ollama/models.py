@@ -1,0 +1,164 @@
+"""Ollama's routes that tell which models there are, and what they are."""
+
+import asyncio
+import hashlib
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import orjson
+from pydantic import Field
+
+from lmi_core.calls.served_model import ManagedModel, ServedModels
+from lmi_core.errors import LmiError
+from lmi_core.handler import Answer, Call, Route
+from lmi_core.payloads.tolerant_payload import take_known
+from lmi_handlers.ollama.capabilities import capabilities, chat_template
+from lmi_handlers.ollama.files import ModelFiles, human_number, read_files
+from lmi_handlers.ollama.management import NamedModel
+from lmi_handlers.ollama.names import find_model, with_tag
+from lmi_handlers.ollama.stopwatch import written_time
+
+API_VERSION = "0.12.11"  # of Ollama, whose API this is: clients ask for it to know what they can use
+NEVER = "9999-12-31T23:59:59Z"  # when a model is unloaded
+# Members of config.json, by the names that they have in a GGUF file.
+CONFIGURATION_NAMES: Mapping[str, str] = {
+    "block_count": "num_hidden_layers",
+    "embedding_length": "hidden_size",
+    "feed_forward_length": "intermediate_size",
+    "attention.head_count": "num_attention_heads",
+    "attention.head_count_kv": "num_key_value_heads",
+    "vocab_size": "vocab_size",
+}
+
+
+class ShowRequest(NamedModel):
+    verbose: bool | None = Field(None, description="Changes nothing: tensors are not listed.")
+
+
+async def root(call: Call, dispatcher: ServedModels) -> Answer:
+    """Answer what Ollama's clients ask to see whether a server is there."""
+    return Answer(200, "text/plain; charset=utf-8", b"Ollama is running")
+
+
+async def show_version(call: Call, dispatcher: ServedModels) -> Answer:
+    return _json({"version": API_VERSION})
+
+
+async def tags(call: Call, dispatcher: ServedModels) -> Answer:
+    """Answer with every name of every model, and the adapters that can be named in place of one."""
+    listed = [await _listed(model, name) for model, name in _all(dispatcher)]
+    return _json({"models": listed})
+
+
+async def running(call: Call, dispatcher: ServedModels) -> Answer:
+    """Answer with the models that take requests now, which are loaded for as long as the server runs."""
+    found: list[dict[str, Any]] = []
+    for model, name in _all(dispatcher):
+        if await _is_loaded(model):
+            listed = await _listed(model, name)
+            del listed["modified_at"]
+            length = {"context_length": model.backend.max_length} if model.generates else {}
+            found.append(listed | {"expires_at": NEVER} | length)
+    return _json({"models": found})
+
+
+async def show(call: Call, dispatcher: ServedModels) -> Answer:
+    """Answer with what is known of one model. Raise ModelNotFound where it is not served."""
+    payload, ignored = take_known(call.json_object(), ShowRequest, strict=False)
+    model, name = find_model(payload.asked, dispatcher)
+    await model.health()
+    files = await _files(model)
+    template = chat_template(model) if model.generates else None
+    content: dict[str, Any] = {
+        "modelfile": f"# Served from a model directory\nFROM {with_tag(name)}\n",
+        "template": template or "",
+        "details": _details(model, name, files),
+        "model_info": _information(model, files),
+        "capabilities": capabilities(model) if model.generates else [],
+        "modified_at": written_time(_modified(model, files)),
+    }
+    return Answer(200, "application/json", orjson.dumps(content), ignored)
+
+
+def _all(dispatcher: ServedModels) -> list[tuple[ManagedModel, str]]:
+    models = dispatcher.models.values()
+    return [(model, name) for model in models for name in (*model.names, *model.adapter_names)]
+
+
+async def _is_loaded(model: ManagedModel) -> bool:
+    try:
+        await model.health()
+    except LmiError:
+        return False
+    return True
+
+
+async def _listed(model: ManagedModel, name: str) -> dict[str, Any]:
+    files = await _files(model)
+    own = await _adapter_files(model, name) if name not in model.names else files
+    return {
+        "name": with_tag(name),
+        "model": with_tag(name),
+        "modified_at": written_time(_modified(model, own)),
+        "size": own.size,
+        "digest": own.digest or hashlib.sha256(f"{model.name}\0{model.fingerprint}".encode()).hexdigest(),
+        "details": _details(model, name, files),
+    }
+
+
+async def _files(model: ManagedModel) -> ModelFiles:
+    folder = model.files
+    return await asyncio.to_thread(read_files, folder) if folder is not None else ModelFiles()
+
+
+async def _adapter_files(model: ManagedModel, name: str) -> ModelFiles:
+    folder = model.adapters.folders.get(name)
+    return await asyncio.to_thread(read_files, folder) if isinstance(folder, Path) and folder.is_dir() else ModelFiles()
+
+
+def _modified(model: ManagedModel, files: ModelFiles) -> float:
+    return min(files.modified, time.time()) if files.modified is not None else float(model.created)
+
+
+def _details(model: ManagedModel, name: str, files: ModelFiles) -> dict[str, Any]:
+    family = files.architecture
+    count = files.num_parameters
+    return {
+        "parent_model": "" if name in model.names else with_tag(model.names[0]),
+        "format": files.format,
+        "family": family,
+        "families": [family] if family else [],
+        "parameter_size": human_number(count) if count is not None else "",
+        "quantization_level": files.quantization,
+    }
+
+
+def _information(model: ManagedModel, files: ModelFiles) -> dict[str, Any]:
+    """Return the members of a GGUF file's header that are known here."""
+    family = files.architecture or model.runtime_name
+    information: dict[str, Any] = {"general.architecture": family}
+    if files.num_parameters is not None:
+        information["general.parameter_count"] = files.num_parameters
+    if model.generates:
+        information[f"{family}.context_length"] = model.backend.max_length
+    given = files.text_configuration
+    return information | {
+        f"{family}.{name}": given[ours]
+        for name, ours in CONFIGURATION_NAMES.items()
+        if isinstance(given.get(ours), int)
+    }
+
+
+def _json(content: dict[str, Any]) -> Answer:
+    return Answer(200, "application/json", orjson.dumps(content))
+
+
+ROUTES = (
+    Route("/", "GET", root, "That a server is there, for Ollama's clients"),
+    Route("/api/version", "GET", show_version, "The version of Ollama's API"),
+    Route("/api/tags", "GET", tags, "The models that are served"),
+    Route("/api/ps", "GET", running, "The models that are loaded"),
+    Route("/api/show", "POST", show, "What is known of a model", (ShowRequest,), guarded=False),
+)

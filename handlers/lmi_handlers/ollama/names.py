@@ -1,0 +1,47 @@
+"""Ollama's names of models, in which `hello`, `hello:latest` and `Hello` are one."""
+
+from collections.abc import Iterable
+
+from lmi_core.calls.served_model import ManagedModel, ServedModels
+from lmi_core.errors import ModelNotFound
+
+HOST = "registry.ollama.ai/"  # the host and the namespace that a name without them has
+NAMESPACE = "library/"
+TAG = ":latest"
+
+
+def find_name(given: str, names: Iterable[str]) -> str | None:
+    """Return which of the names is meant, or None."""
+    names = list(names)
+    return given if given in names else next((name for name in names if _whole(name) == _whole(given)), None)
+
+
+def with_tag(name: str) -> str:
+    """Return the name as Ollama's lists show it."""
+    return name if ":" in name else name + TAG
+
+
+def served_name(given: str, models: ServedModels) -> str:
+    """Return the name of a model or an adapter that is meant. Raise ModelNotFound where there is none."""
+    served = models.models.values()
+    own = [name for model in served for name in model.names]
+    adapters = [name for model in served for name in model.adapter_names]
+    found = find_name(given, own) or find_name(given, adapters)
+    if found is None:
+        raise not_found(given)
+    return found
+
+
+def find_model(given: str, models: ServedModels) -> tuple[ManagedModel, str]:
+    """Return the model that is meant and the name meant, its own or an adapter's. Raise ModelNotFound."""
+    name = served_name(given, models)
+    return models.find_with_adapters(name), name
+
+
+def not_found(given: str) -> ModelNotFound:
+    """Return the error in Ollama's words, by which clients know it."""
+    return ModelNotFound(f"model '{given}' not found")
+
+
+def _whole(name: str) -> str:
+    return with_tag(name.removeprefix(HOST).removeprefix(NAMESPACE)).casefold()

@@ -1,0 +1,108 @@
+"""The member `options` of Ollama's requests: parameters of sampling, and what changes nothing here."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from pydantic import Field
+
+from lmi_core.errors import InvalidPayload
+from lmi_core.payloads.tolerant_payload import TolerantPayload
+from lmi_handlers.fields.sampling import SEEDS
+from lmi_handlers.fields.vocabulary import translate
+
+NAMES = MappingProxyType(
+    {
+        "num_predict": "max_new_tokens",
+        "repeat_penalty": "repetition_penalty",
+        "stop": "stop_sequences",
+    }
+)
+# Ollama's own, for requests that do not say otherwise.
+DEFAULTS: Mapping[str, Any] = MappingProxyType({"temperature": 0.8, "top_k": 40, "top_p": 0.9})
+RANDOM_SEED = -1
+
+_LOADING_OPTIONS = (
+    "draft_num_predict",
+    "embedding_only",
+    "f16_kv",
+    "logits_all",
+    "low_vram",
+    "main_gpu",
+    "num_batch",
+    "num_gpu",
+    "num_thread",
+    "numa",
+    "use_mlock",
+    "use_mmap",
+    "vocab_only",
+)
+_LOADING = "the model is loaded when the server starts, by the keys of its serving.properties"
+_CONTEXT = "the context is as long as the model and option.max_model_len let it be, and nothing is cut out of it"
+_MIROSTAT = "no backend has this sampler"
+# Options without an effect: a value with the meaning of "off" is taken silently, any other one is told as ignored.
+WITHOUT_EFFECT: Mapping[str, tuple[str, tuple[object, ...]]] = MappingProxyType(
+    {
+        "num_ctx": (_CONTEXT, ()),
+        "num_keep": (_CONTEXT, (0,)),
+        "repeat_last_n": ("repeat_penalty looks at the whole text", (-1,)),
+        "penalize_newline": ("penalties are for all tokens alike", (True,)),
+        "mirostat": (_MIROSTAT, (0,)),
+        "mirostat_tau": (_MIROSTAT, (5,)),
+        "mirostat_eta": (_MIROSTAT, (0.1,)),
+        "tfs_z": (_MIROSTAT, (1,)),
+        **dict.fromkeys(_LOADING_OPTIONS, (_LOADING, ())),
+    }
+)
+
+
+class OllamaOptions(TolerantPayload):
+    """Ollama's parameters of sampling; the backend checks the bounds that are not declared here."""
+
+    num_predict: int | None = Field(
+        None, ge=-2, description="The most tokens to generate; -1 and -2, as 0: as many as fit. Default: -1."
+    )
+    temperature: float | None = Field(None, description="0 is greedy decoding. Default: 0.8.")
+    top_k: int | None = Field(None, description="Sample from the k likeliest tokens; 0: from all. Default: 40.")
+    top_p: float | None = Field(None, description="Sample from the likeliest tokens of this probability. Default: 0.9.")
+    min_p: float | None = Field(None, description="Leave out tokens less likely than this times the likeliest.")
+    typical_p: float | None = Field(None, description="Sample from the tokens of about the expected surprise.")
+    repeat_penalty: float | None = Field(
+        None, description="Above 1: tokens seen before, in the prompt too, get less likely. Default: 1."
+    )
+    presence_penalty: float | None = Field(None, description="Above 0: tokens get less likely once they have come.")
+    frequency_penalty: float | None = Field(None, description="Above 0: tokens get less likely each time they come.")
+    seed: int | None = Field(None, description="The same seed gives the same text; -1: random. Default: -1.")
+    stop: str | list[str] | None = Field(None, description="A text, or several, that end the generation.")
+
+    def parameters(self) -> tuple[dict[str, Any], dict[str, str]]:
+        """Return LMI's parameters, and the client's name of each."""
+        given = {**DEFAULTS, **self.model_dump(exclude_none=True)}
+        if given.get("num_predict", 0) <= 0:
+            given.pop("num_predict", None)
+        if "stop" in given:
+            texts = [self.stop] if isinstance(self.stop, str) else self.stop or []
+            given["stop"] = [text for text in texts if text] or None
+        if (seed := given.get("seed")) is not None:
+            given["seed"] = None if seed == RANDOM_SEED else seed % SEEDS
+        parameters, spellings = translate(given, NAMES)
+        parameters["do_sample"] = given["temperature"] > 0
+        return parameters, {name: f"options.{spelling}" for name, spelling in spellings.items()}
+
+
+def without_effect(given: Mapping[str, Any], strict: bool) -> tuple[Mapping[str, Any], tuple[str, ...]]:
+    """Return the options without those that have no effect, and the names of the ones to tell the client.
+
+    Raise InvalidPayload for one of these if strict.
+    """
+    kept = {name: value for name, value in given.items() if name not in WITHOUT_EFFECT}
+    told = tuple(name for name in given.keys() - kept.keys() if not _is_off(name, given[name]))
+    for name in sorted(told) if strict else ():
+        reason, _ = WITHOUT_EFFECT[name]
+        raise InvalidPayload(f"`options.{name}` has no effect here: {reason}. option.strict_parameters refuses it")
+    return kept, tuple(sorted(told))
+
+
+def _is_off(name: str, value: object) -> bool:
+    _, off = WITHOUT_EFFECT[name]
+    return value is None or any(value == each and isinstance(value, bool) == isinstance(each, bool) for each in off)

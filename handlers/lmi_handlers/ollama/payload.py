@@ -1,0 +1,161 @@
+"""The requests of Ollama's routes that generate."""
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
+
+from lmi_core.errors import InvalidPayload
+from lmi_core.payloads.tolerant_payload import TolerantPayload, drop_unknown_fields, take_known
+from lmi_handlers.chat.messages import ToolCall
+from lmi_handlers.chat.tool_fields import Tool
+from lmi_handlers.chat.tools import ANY_OBJECT
+from lmi_handlers.ollama.options import OllamaOptions, without_effect
+
+P = TypeVar("P", bound="OllamaRequest")
+
+DURATION = re.compile(r"[-+]?(0|((\d+\.?\d*|\.\d+)(ns|us|µs|ms|s|m|h))+)")  # Go's, as in `1h30m`
+ZERO = re.compile(r"[^1-9]*")
+
+
+def _duration(given: float | str | None) -> float | str | None:
+    if isinstance(given, str) and not DURATION.fullmatch(given):
+        raise ValueError("must be seconds as a number, or a duration such as 5m")
+    return given
+
+
+def _format(given: object) -> object:
+    """Check here, as an error of a union would name each of its members."""
+    if given in (None, "", "json") or isinstance(given, dict):
+        return given
+    raise ValueError('must be "json", or a JSON schema, which is an object')
+
+
+def _template(given: str | None) -> str | None:
+    if given:
+        raise ValueError(
+            "must be empty: it is a program in Go's template language, and the model's own chat template is Jinja "
+            "(option.chat_template); `raw` takes a prompt as it is"
+        )
+    return given
+
+
+def _context(given: list[int] | None) -> list[int] | None:
+    if given:
+        raise ValueError("must be empty: answers here have none, and conversations go to /api/chat")
+    return given
+
+
+class OllamaRequest(TolerantPayload):
+    """The fields that both routes share."""
+
+    model: str | None = Field(None, description="One of `GET /api/tags`; may be left out where there is only one.")
+    stream: bool | None = Field(None, description="Answer token by token, a JSON object in each line. Default: true.")
+    format: Annotated[
+        Literal["", "json"] | dict[str, Any] | None,
+        BeforeValidator(_format, json_schema_input_type=Literal["", "json"] | dict[str, Any] | None),
+    ] = Field(None, description="`json`, or the JSON schema that the answer must follow.")
+    options: OllamaOptions | None = Field(None, description="The parameters of sampling.")
+    keep_alive: Annotated[float | str | None, AfterValidator(_duration)] = Field(
+        None, description="How long the model stays loaded. Changes nothing: it always does."
+    )
+    think: bool | Literal["low", "medium", "high", "max"] | None = Field(
+        None, description="Whether to think before the answer, and how much. Default: true for models that can."
+    )
+    logprobs: bool | None = Field(None, description="Answer with each token's log probability.")
+    top_logprobs: int | None = Field(
+        None, ge=0, le=20, description="With `logprobs`: the number of likeliest tokens to list at each token."
+    )
+    truncate: bool | None = Field(None, description="Only false: a prompt that is too long is an error.")
+    shift: bool | None = Field(None, description="Only false: the generation ends where the context does.")
+
+    @property
+    def streams(self) -> bool:
+        return self.stream is not False
+
+    @property
+    def schema_of_format(self) -> dict[str, Any] | None:
+        """The JSON schema that the answer must follow, if any."""
+        return ANY_OBJECT if self.format == "json" else self.format or None
+
+    @property
+    def unloads(self) -> bool:
+        """Whether a request without a prompt asks to unload the model."""
+        given = self.keep_alive
+        return bool(ZERO.fullmatch(given)) if isinstance(given, str) else given == 0
+
+
+GENERATE_EXAMPLE: dict[str, JsonValue] = {"prompt": "What is Deep Learning?", "options": {"num_predict": 64}}
+CHAT_EXAMPLE: dict[str, JsonValue] = {"messages": [{"role": "user", "content": "What is Deep Learning?"}]}
+
+
+class OllamaGenerate(OllamaRequest):
+    """A request for the answer to a prompt."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [GENERATE_EXAMPLE]})
+
+    prompt: str | None = Field(None, description="Without one the model is loaded, which it is already.")
+    suffix: str | None = Field(
+        None, description="What comes after the text that is generated, for models that fill in the middle of a text."
+    )
+    system: str | None = Field(None, description="The system's message before the prompt.")
+    template: Annotated[str | None, AfterValidator(_template)] = Field(
+        None, description="Only empty: it is a program in Go's template language."
+    )
+    raw: bool | None = Field(None, description="Take the prompt as it is, without the chat template.")
+    context: Annotated[list[int] | None, AfterValidator(_context)] = Field(
+        None, description="Only empty: answers have none. `/api/chat` takes conversations."
+    )
+    images: list[str] | None = Field(None, description="Images in base64, for models that take images.")
+
+
+class OllamaMessage(BaseModel):
+    """A message of a chat; members other than these are passed to the chat template unchanged."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+
+    role: Literal["system", "user", "assistant", "tool"]
+    content: str | None = None
+    thinking: str | None = Field(None, description="The assistant's, before its content.")
+    images: list[str] | None = Field(None, description="Images in base64.")
+    tool_calls: list[ToolCall] | None = Field(None, description="The assistant's calls of tools.")
+    tool_name: str | None = Field(None, description="The function that a message of the role tool is the result of.")
+
+
+class OllamaTool(Tool):
+    type: Literal["function"] = "function"
+
+
+class OllamaChat(OllamaRequest):
+    """A request for the next message of a chat."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [CHAT_EXAMPLE]})
+
+    messages: list[OllamaMessage] | None = Field(
+        None, description="The conversation so far. Without any the model is loaded, which it is already."
+    )
+    tools: list[OllamaTool] | None = Field(None, description="The functions that the model may call.")
+
+
+# True asks for what is not done: told as ignored.
+UNREAD = ("truncate", "shift")
+
+
+def take_payload(body: Mapping[str, Any], payload_type: type[P], strict: bool) -> tuple[P, tuple[str, ...]]:
+    """Return the payload and the names of the ignored fields, those of `options` too.
+
+    Raise InvalidPayload where a field is not valid or, if strict, would be ignored.
+    """
+    told: tuple[str, ...] = ()
+    kept = dict(body)
+    if isinstance(options := body.get("options"), dict):
+        effective, told = without_effect(options, strict)
+        kept["options"], unknown = drop_unknown_fields(effective, OllamaOptions, strict)
+        told += unknown
+    payload, unknown = take_known(kept, payload_type, strict)
+    unread = tuple(name for name in UNREAD if getattr(payload, name))
+    for name in unread if strict else ():
+        raise InvalidPayload(f"`{name}` must be false: prompts are not cut. option.strict_parameters refuses it")
+    alone = ("top_logprobs",) if payload.top_logprobs and not payload.logprobs else ()
+    return payload, (*unread, *alone, *told, *unknown)
