@@ -227,14 +227,69 @@ async def test_inference_component(serve_files: ServeFiles) -> None:
     adapted = await endpoint.invoke(INPUTS, InferenceComponentName="french")
     base = await endpoint.invoke(INPUTS, InferenceComponentName="model")
     assert (adapted[1]["by"], base[1]["by"]) == ("it", "NAME")
+    unknown = await endpoint.invoke(INPUTS, InferenceComponentName="my-base-component")
+    assert unknown[1]["by"] == "NAME"
+
+
+async def test_inference_component_where_parameters_are_strict(serve_files: ServeFiles) -> None:
+    properties = f"{SCRIPTED}option.strict_parameters=true\n"
+    files = {"serving.properties": properties, "adapters/french/model.py": FORMATTER}
+    endpoint = await serve_files(files)
     with pytest.raises(endpoint.client.exceptions.ModelError, match=r"there is no adapter `german`\. Known: french"):
         await endpoint.invoke(INPUTS, InferenceComponentName="german")
 
 
-@pytest.mark.parametrize("name", ["TargetVariant", "TargetContainerHostname", "EnableExplanations", "SessionId"])
+@pytest.mark.parametrize("argument", ["InferenceComponentName", "TargetVariant"])
+async def test_parts_of_an_endpoint_that_are_models(
+    serve: Serve, model_dir: ModelDirectory, endpoint_of: EndpointOf, argument: str
+) -> None:
+    for name in ("one", "two"):
+        properties = f"{SCRIPTED}option.scripted_text={name}\n"
+        files = {"serving.properties": properties, f"adapters/of-{name}/model.py": FORMATTER.replace("NAME", name)}
+        store = model_dir(files, name=f"store/{name}").parent
+    endpoint = endpoint_of(await serve(store))
+    for name in ("one", "two"):
+        assert (await endpoint.invoke(INPUTS, **{argument: name}))[1] == {"generated_text": name}
+    with pytest.raises(ClientError, match="model `three` is not served"):
+        await endpoint.invoke(INPUTS, **{argument: "three"})
+    adapted = await endpoint.invoke(INPUTS, TargetModel="two", InferenceComponentName="of-two")
+    assert adapted[1]["by"] == "two"
+    assert (await endpoint.invoke(INPUTS, InferenceComponentName="of-one"))[1]["by"] == "one"
+
+
+async def test_target_variant(endpoint: Endpoint) -> None:
+    def call() -> list[str]:
+        arguments = {"EndpointName": "mine", "ContentType": "application/json", "TargetVariant": "blue"}
+        whole = endpoint.client.invoke_endpoint(Body=json.dumps(INPUTS), **arguments)
+        stream = endpoint.client.invoke_endpoint_with_response_stream(Body=json.dumps(INPUTS | STREAM), **arguments)
+        whole["Body"].read()
+        list(stream["Body"])
+        return [whole["InvokedProductionVariant"], stream["InvokedProductionVariant"]]
+
+    assert await asyncio.to_thread(call) == ["blue", "blue"]
+
+
+@pytest.mark.parametrize("name", ["TargetContainerHostname", "EnableExplanations"])
 async def test_what_an_endpoint_would_do_and_this_server_cannot(endpoint: Endpoint, name: str) -> None:
     with pytest.raises(endpoint.client.exceptions.ModelError, match=f"`{name}` has no meaning for this server"):
         await endpoint.invoke(INPUTS, **{name: "blue"})
+
+
+async def test_asynchronous_calls_are_refused(endpoint: Endpoint) -> None:
+    def call() -> None:
+        endpoint.client.invoke_endpoint_async(EndpointName="mine", InputLocation="s3://bucket/request.json")
+
+    with pytest.raises(ClientError, match="asynchronous calls need SageMaker") as raised:
+        await asyncio.to_thread(call)
+    assert raised.value.response["Error"].get("Code") == "ValidationError"
+
+
+async def test_plain_text(endpoint: Endpoint) -> None:
+    def call() -> Any:
+        answer = endpoint.client.invoke_endpoint(EndpointName="mine", Body=b"What is it?", ContentType="text/plain")
+        return json.loads(answer["Body"].read())
+
+    assert await asyncio.to_thread(call) == {"generated_text": TEXT}
 
 
 async def test_formatter_of_the_model_s_own(serve_files: ServeFiles) -> None:

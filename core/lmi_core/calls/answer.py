@@ -1,6 +1,7 @@
 """Answers without a formatter."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
@@ -11,3 +12,4 @@ class Answer:
     content_type: str
     body: bytes
     ignored: tuple[str, ...] = ()  # unknown fields of the request, which were dropped
+    headers: Mapping[str, str] = field(default_factory=dict)  # further ones

@@ -1,6 +1,7 @@
 """A parsed call for text."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from lmi_core.formatter import OutputFormatter
 from lmi_core.request import GenerationRequest
@@ -15,4 +16,5 @@ class Generation:
     timeout: float | None = None  # seconds allowed for the answer
     ignored: tuple[str, ...] = ()  # names of the unknown fields that `parse` dropped, also in objects
     request_id: str | None = None  # the call's from here on, where its body names it; None: as before
+    headers: Mapping[str, str] = field(default_factory=dict)  # of the answer, whoever writes it
     strict: bool = False  # an unknown parameter is an error, whatever option.strict_parameters says

@@ -13,6 +13,7 @@ from lmi_core.formatter import OutputFormatter
 from lmi_core.payloads.tolerance import IgnoredParameters
 from lmi_core.serving.model_adapters import ModelAdapters
 from lmi_core.serving.running import RunningCalls
+from lmi_core.serving.sessions import Sessions
 
 
 class ServedModel(Protocol):
@@ -57,6 +58,10 @@ class ServedModel(Protocol):
 
     @property
     def adapters(self) -> ModelAdapters: ...
+
+    @property
+    def sessions(self) -> Sessions | None:
+        """The open sessions of clients; None where option.enable_stateful_sessions turns them off."""
 
     @property
     def adapter_names(self) -> tuple[str, ...]:

@@ -84,11 +84,7 @@ _OPTIONS: Mapping[str, tuple[str, ...]] = {
         "use_stable_diffusion",
         "width",
     ),
-    "sessions are for models with a model function": (
-        "enable_stateful_sessions",
-        "sessions_expiration",
-        "sessions_path",
-    ),
+    "only a model function keeps something in its sessions": ("sessions_path",),
     "the engine decides in each step which requests wait": ("waiting_steps",),
     "vLLM has taken LongLoRA out; other adapters do not need it": ("long_lora_scaling_factors",),
     "the engine does not put off tokens; option.max_stream_delay bounds how long one may wait": ("output_interval",),

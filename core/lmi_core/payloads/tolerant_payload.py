@@ -14,7 +14,7 @@ from lmi_core.errors import InvalidPayload
 from lmi_core.payloads.payload import explain, read_object
 
 _NAME_IT = "name an adapter in the body's `adapters`, or outside of the body (docs/adapters.md)"
-_NO_SESSIONS = "there are no sessions of generating requests"
+_NAME_SESSIONS = "a header names a session, and SageMaker's clients set it by `SessionId` (docs/sagemaker.md)"
 
 _ADAPTER = re.compile(r"[Aa]dapt[eo]r|ADAPT[EO]R|(?:^|[^A-Za-z])lora|L(?:ora|ORA|oRA)")  # but not `exploration`
 # Names by which clients ask other servers for a session; no dialect here has them.
@@ -80,7 +80,7 @@ def never_dropped(name: str) -> str | None:
         return _NAME_IT
     if name == "output_formatter":
         return "the model's option.output_formatter says how answers are written"
-    return _NO_SESSIONS if name.lower() in _SESSION else None
+    return _NAME_SESSIONS if name.lower() in _SESSION else None
 
 
 def seems_to_name_an_adapter(name: str) -> bool:

@@ -32,6 +32,7 @@ from lmi_core.serving.model_adapters import ModelAdapters
 from lmi_core.serving.model_plan import ModelPlan
 from lmi_core.serving.request_metrics import logged
 from lmi_core.serving.running import RunningCall, RunningCalls
+from lmi_core.serving.sessions import Sessions
 from lmi_core.serving.validation import validate, with_images
 from lmi_core.serving_runtime import RuntimeSetup, ServingRuntime
 from lmi_core.tensors import Tensor, TensorBackend
@@ -56,6 +57,8 @@ class Model:
         self.running = RunningCalls()
         self.ignored = IgnoredParameters(self.name)
         self.max_in_flight = plan.server.job_queue_size + plan.setup.properties.max_rolling_batch_size
+        options = plan.options
+        self.sessions = Sessions(options.sessions_expiration) if options.enable_stateful_sessions else None
         self.dynamic_batch: DynamicBatch | None = None
         if plan.options.dynamic_batching:
             self.dynamic_batch = DynamicBatch(plan.server.batch_size, plan.server.max_batch_delay / 1000)

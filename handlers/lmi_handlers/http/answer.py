@@ -76,6 +76,7 @@ async def _generation_response(
 ) -> web.StreamResponse:
     if generation.request_id is not None:
         exchange.request_id = generation.request_id
+    exchange.answer_headers = generation.headers
     formatter = exchange.formatter = customization.formatter(generation.formatter)
     requests = await _valid_requests(exchange, model, generation, customization)  # 4
     check_sequences(generation.formatter, requests)

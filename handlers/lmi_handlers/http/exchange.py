@@ -23,6 +23,7 @@ from lmi_handlers.http.stream import Stream
 logger = logging.getLogger(__name__)
 
 REQUEST_ID_HEADER = "x-request-id"
+INFERENCE_ID_HEADER = "X-Amzn-SageMaker-Inference-Id"  # the client's name of a request, or of SageMaker's own making
 IGNORED_HEADER = "X-Lmi-Ignored-Parameters"
 LONGEST_REQUEST_ID = 128
 RETRY_AFTER_SECONDS = "1"
@@ -43,6 +44,7 @@ class Exchange:
         self.request_id = _request_id(request)
         self.model: Model | None = None
         self.formatter: Writer | None = None
+        self.answer_headers: Mapping[str, str] = {}  # those that the parsed call asks for
         self._ignored: dict[str, str] = {}  # the header that lists ignored parameters
         self._call: Call | None = None
         self._response: web.Response | Stream | None = None
@@ -117,7 +119,7 @@ class Exchange:
         response = web.Response(
             status=answer.status,
             body=answer.body,
-            headers=self._headers(answer.content_type, headers),
+            headers=self._headers(answer.content_type, {**answer.headers, **(headers or {})}),
         )
         if self.compresses and answer.status < FAILED:
             response.enable_compression()
@@ -167,7 +169,8 @@ class Exchange:
         return await self.send(replace(answer, body=self.framing.frame(answer.body)), framed)
 
     def _headers(self, content_type: str, headers: Mapping[str, str] | None) -> dict[str, str]:
-        return {REQUEST_ID_HEADER: self.request_id, "Content-Type": content_type, **self._ignored, **(headers or {})}
+        own = {REQUEST_ID_HEADER: self.request_id, "Content-Type": content_type, **self._ignored}
+        return {**own, **self.answer_headers, **(headers or {})}
 
     async def _body(self, limit: int) -> bytes:
         too_large = PayloadTooLarge(f"the body must be at most {limit} bytes (max_request_size)")
@@ -204,5 +207,6 @@ class Exchange:
 
 def _request_id(request: web.Request) -> str:
     """Return the client's request id if it is printable ASCII, cut to its maximal length; otherwise a new one."""
-    given = request.headers.get(REQUEST_ID_HEADER, "")[:LONGEST_REQUEST_ID]
+    given = request.headers.get(REQUEST_ID_HEADER) or request.headers.get(INFERENCE_ID_HEADER) or ""
+    given = given[:LONGEST_REQUEST_ID]
     return given if given and given.isascii() and given.isprintable() else secrets.token_hex(16)

@@ -22,6 +22,7 @@ from lmi_handlers.chat.generation import ChatForm, chat_generation, read_chat
 from lmi_handlers.chat.request import ChatRequest
 from lmi_handlers.fields.vocabulary import sample_as_tgi, translate
 from lmi_handlers.http.statuses import STATUSES
+from lmi_handlers.lmi.sessions import asks_for_session, session_answer, session_headers
 from lmi_handlers.tgi.adapters import with_adapters
 from lmi_handlers.tgi.grammar import TgiGrammar, use_grammar
 
@@ -87,6 +88,8 @@ class LmiHandler(Handler):
         return path_parameters.get("model") or headers.get(TARGET_MODEL_HEADER)
 
     def model_name_in_body(self, call: Call) -> str | None:
+        if is_plain_text(call.headers):
+            return None
         name = call.json_object().get("model")
         return name if isinstance(name, str) else None
 
@@ -100,14 +103,13 @@ class LmiHandler(Handler):
     def name_adapters(self, call: Call, model: ServedModel) -> Call:
         return with_adapters(call)
 
-    def parse(self, call: Call, model: ServedModel) -> Generation:
+    def parse(self, call: Call, model: ServedModel) -> Generation | Answer:
         payload = _payload(call)
-        if "messages" in payload:  # LMI's schema allows any `model` there
-            return _chat(payload, call, model)
-        if payload.get("model") not in (None, *model.names):
-            known = " or ".join(model.names)
-            raise ModelNotFound(f"`model` must be {known} or left out. Given: {shown(payload['model'])}")
-        return _dynamic(payload, model) if model.options.dynamic_batching else _rolling(payload, model)
+        if asks_for_session(payload):
+            return session_answer(payload, call, model)
+        generation = _generation(payload, call, model)
+        headers = session_headers(call, model)
+        return replace(generation, headers=headers) if headers else generation
 
     def error(self, error: LmiError, model: ServedModel | None, formatter: OutputFormatter | None) -> Answer:
         status = LMI_STATUSES.get(error.kind, VALIDATION_STATUS)
@@ -130,6 +132,15 @@ def _payload(call: Call) -> dict[str, Any]:
     if is_plain_text(call.headers):
         return {"inputs": read_plain_text(call.body, call.headers)}
     return call.json_object()
+
+
+def _generation(payload: Mapping[str, Any], call: Call, model: ServedModel) -> Generation:
+    if "messages" in payload:  # LMI's schema allows any `model` there
+        return _chat(payload, call, model)
+    if payload.get("model") not in (None, *model.names):
+        known = " or ".join(model.names)
+        raise ModelNotFound(f"`model` must be {known} or left out. Given: {shown(payload['model'])}")
+    return _dynamic(payload, model) if model.options.dynamic_batching else _rolling(payload, model)
 
 
 def _chat(body: Mapping[str, Any], call: Call, model: ServedModel) -> Generation:

@@ -7,24 +7,28 @@ from typing import ClassVar
 import orjson
 from multidict import CIMultiDict
 
-from lmi_core.calls.served_model import ServedModel
+from lmi_core.calls.served_model import ServedModel, ServedModels
 from lmi_core.errors import InvalidPayload, LmiError
 from lmi_core.formatter import OutputFormatter
-from lmi_core.handler import Answer, Call, Handler, Route
+from lmi_core.handler import Answer, Call, Generation, Handler, Route
 from lmi_core.hookspecs import hookimpl
+from lmi_core.payloads.plain_text import is_plain_text
+from lmi_core.serving.model_adapters import no_such_adapter
 from lmi_handlers.http.adapter_names import ADAPTER_HEADER
 from lmi_handlers.lmi.handler import PAYLOADS, TARGET_MODEL_HEADER, LmiHandler
+from lmi_handlers.lmi.sessions import NEW, SESSION_HEADER, asks_for_session
 from lmi_handlers.sagemaker.events import EventStream
 
 ACCEPT_HEADER = "X-Amzn-SageMaker-Accept"  # stands for `Accept` in calls for a stream
 INFERENCE_COMPONENT_HEADER = "X-Amzn-SageMaker-Inference-Component"
+VARIANT_HEADER = "X-Amzn-SageMaker-Target-Variant"
+INVOKED_VARIANT_HEADER = "x-Amzn-Invoked-Production-Variant"
 # Headers for features of endpoints that this server lacks, and boto3's names of them.
 REFUSED_HEADERS = {
-    "X-Amzn-SageMaker-Target-Variant": "TargetVariant",
     "X-Amzn-SageMaker-Target-Container-Hostname": "TargetContainerHostname",
     "X-Amzn-SageMaker-Enable-Explanations": "EnableExplanations",
-    "X-Amzn-SageMaker-Session-Id": "SessionId",
 }
+STREAM = "/endpoints/{endpoint}/invocations-response-stream"
 
 # SageMaker reports failures before the model as the endpoint's error, all others as the model's.
 ENDPOINT_ERRORS = {
@@ -36,7 +40,14 @@ ENDPOINT_ERRORS = {
     "internal": ("InternalFailure", 500),
 }
 MODEL_ERROR = ("ModelError", 424)
+INVALID_STATUS = 400
 FAILED = 400
+
+
+async def refuse_asynchronous(call: Call, dispatcher: ServedModels) -> Answer:
+    """Answer in the form of boto3's errors: SageMaker itself reads and writes S3, and calls `/invocations`."""
+    message = "asynchronous calls need SageMaker, which calls this server for each; invoke_endpoint answers at once"
+    return _error("ValidationError", INVALID_STATUS, {"Message": message})
 
 
 class SageMakerHandler(LmiHandler):
@@ -51,29 +62,53 @@ class SageMakerHandler(LmiHandler):
             plain_text=True,
         ),
         Route(
-            "/endpoints/{endpoint}/invocations-response-stream",
+            STREAM,
             summary="The same, as an event stream",
             payloads=PAYLOADS,
             plain_text=True,
             framing=EventStream(),
+        ),
+        Route(
+            "/endpoints/{endpoint}/async-invocations",
+            answer=refuse_asynchronous,
+            summary="Refused: nothing here keeps answers for later",
+            payloads=PAYLOADS,
+            guarded=False,
         ),
     )
 
     def model_name(self, path_parameters: Mapping[str, str], headers: Mapping[str, str]) -> str | None:
         return headers.get(TARGET_MODEL_HEADER)
 
+    def model_name_in_body(self, call: Call) -> str | None:
+        """Return the body's model or, where it names none, the inference component's or the variant's."""
+        named = super().model_name_in_body(call)
+        return named or call.headers.get(INFERENCE_COMPONENT_HEADER) or call.headers.get(VARIANT_HEADER)
+
+    def served_name(self, name: str, models: ServedModels) -> str:
+        return models.find_with_adapters(name).name
+
     def receive(self, call: Call, model: ServedModel) -> Call:
         """Return the call with a container's headers. Raise InvalidPayload where a header is one that is refused."""
         for header, name in REFUSED_HEADERS.items():
             if header in call.headers:
-                raise InvalidPayload(f"`{name}` has no meaning for this server, which has one variant of each model")
+                raise InvalidPayload(f"`{name}` has no meaning for this server, which is one container of its own")
         headers = CIMultiDict(call.headers)
         if ACCEPT_HEADER in headers:
             headers["Accept"] = headers[ACCEPT_HEADER]
-        component = headers.pop(INFERENCE_COMPONENT_HEADER, model.name)
-        if component not in model.names:
+        component = headers.get(INFERENCE_COMPONENT_HEADER, model.name)
+        if component in model.adapters.folders and component not in model.names:
             headers.add(ADAPTER_HEADER, component)  # must agree with one that the client sent
         return super().receive(replace(call, headers=headers), model)
+
+    def parse(self, call: Call, model: ServedModel) -> Generation | Answer:
+        _check_stream(call)
+        parsed = super().parse(call, model)
+        variant = call.headers.get(VARIANT_HEADER)
+        if variant is not None:
+            parsed = replace(parsed, headers={**parsed.headers, INVOKED_VARIANT_HEADER: variant})
+        unknown = _unknown_component(call, model)
+        return replace(parsed, ignored=(*parsed.ignored, *unknown)) if unknown else parsed
 
     def error(self, error: LmiError, model: ServedModel | None, formatter: OutputFormatter | None) -> Answer:
         if error.kind in ENDPOINT_ERRORS:
@@ -84,6 +119,28 @@ class SageMakerHandler(LmiHandler):
         if answer.status < FAILED:
             return answer
         return _model_error(answer, f"the model answered with status {answer.status}")
+
+
+def _check_stream(call: Call) -> None:
+    """Raise InvalidPayload where a call for a stream is to begin or to end a session, which AWS does not have."""
+    if not call.path.endswith(STREAM.rpartition("/")[2]):
+        return
+    in_body = not is_plain_text(call.headers) and asks_for_session(call.json_object())
+    if in_body or call.headers.get(SESSION_HEADER) == NEW:
+        raise InvalidPayload("a session begins and ends with InvokeEndpoint, not with a call for a stream")
+
+
+def _unknown_component(call: Call, model: ServedModel) -> tuple[str, ...]:
+    """Return boto3's name of a component that is neither the model nor an adapter of it, of which the model has some.
+
+    The component is then the model's own, whose name here is another. Raise AdapterNotFound if parameters are strict.
+    """
+    component, adapters = call.headers.get(INFERENCE_COMPONENT_HEADER), model.adapters.folders
+    if component is None or not adapters or component in model.names or component in adapters:
+        return ()
+    if model.options.strict_parameters:
+        raise no_such_adapter(component, adapters)
+    return ("InferenceComponentName",)
 
 
 def _model_error(answer: Answer, message: str) -> Answer:

@@ -34,7 +34,8 @@ def test_unknown_fields_are_dropped_and_named() -> None:
         (
             {"inputs": "a", "session_id": "1"},
             True,
-            "`session_id` is no field of this request: there are no sessions of generating requests",
+            "`session_id` is no field of this request: a header names a session, and SageMaker's clients set it by"
+            " `SessionId` (docs/sagemaker.md)",
         ),
     ],
 )

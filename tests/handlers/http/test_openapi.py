@@ -21,7 +21,7 @@ REFUSED = {
     "/models/model/adapters": 400,
     "/models/model/adapters/1/update": 404,
     **dict.fromkeys(("/api/push", "/api/create", "/api/copy"), 403),
-    **dict.fromkeys(("/api/embed", "/api/embeddings"), 400),
+    **dict.fromkeys(("/api/embed", "/api/embeddings", "/endpoints/mine/async-invocations"), 400),
 }
 
 

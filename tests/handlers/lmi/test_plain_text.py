@@ -63,3 +63,14 @@ async def test_input_formatter_gets_it_as_lmi_decodes_it(serve: Serve, model_dir
     answer = await server.post("/invocations", data=b"Hey", headers=PLAIN)
     assert answer.status == 200, answer.body
     assert prompt(server) == "read: Hey"
+
+
+async def test_several_models(serve: Serve, model_dir: ModelDirectory) -> None:
+    for name in ("one", "two"):
+        store = model_dir({"serving.properties": SCRIPTED}, name=f"store/{name}").parent
+    server = await serve(store)
+    unnamed = await server.post("/invocations", data=b"Hey", headers=PLAIN)
+    message = "several models are served, so name one of: one, two"
+    assert (unnamed.status, unnamed.json()["error"]) == (404, message)
+    named = await server.post("/invocations", data=b"Hey", headers={**PLAIN, "X-Amzn-SageMaker-Target-Model": "two"})
+    assert named.json() == {"generated_text": TEXT}

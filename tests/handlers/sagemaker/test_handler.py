@@ -48,6 +48,58 @@ async def test_answers_in_the_server_s_own_words_have_its_error_type(server: Run
     }
 
 
+ADAPTED = """\
+from djl_python.output_formatter import output_formatter
+
+
+@output_formatter
+def change(response_data: dict) -> dict:
+    return response_data | {"by": "french"}
+"""
+
+
+async def test_component_of_another_name_is_the_model_s_own(serve: Serve, model_dir: ModelDirectory) -> None:
+    server = await serve(model_dir({"serving.properties": SCRIPTED, "adapters/french/model.py": ADAPTED}))
+    for component, by, told in (
+        ("french", "french", None),
+        ("base", None, "InferenceComponentName"),
+        ("model", None, None),
+    ):
+        headers = {"X-Amzn-SageMaker-Inference-Component": component}
+        answer = await server.post(WHOLE, {"inputs": PROMPT}, headers=headers)
+        assert (answer.status, answer.json().get("by")) == (200, by)
+        assert answer.headers.get("X-Lmi-Ignored-Parameters") == told
+
+
+async def test_component_of_a_model_without_adapters_is_not_told(server: RunningServer) -> None:
+    headers = {"X-Amzn-SageMaker-Inference-Component": "base"}
+    answer = await server.post(WHOLE, {"inputs": PROMPT}, headers=headers)
+    assert (answer.status, "X-Lmi-Ignored-Parameters" in answer.headers) == (200, False)
+
+
+async def test_variant_is_told_by_answers_only_where_it_was_asked_for(server: RunningServer) -> None:
+    header = "x-Amzn-Invoked-Production-Variant"
+    asked = await server.post(WHOLE, {"inputs": PROMPT}, headers={"X-Amzn-SageMaker-Target-Variant": "blue"})
+    assert asked.headers[header] == "blue"
+    assert header not in (await server.post(WHOLE, {"inputs": PROMPT})).headers
+
+
+@pytest.mark.parametrize("path", ["/invocations", WHOLE])
+async def test_headers_of_asynchronous_endpoints(server: RunningServer, path: str) -> None:
+    """Each names the request, and such endpoints take only answers of a known length."""
+    headers = {
+        "X-Amzn-SageMaker-Inference-Id": "of-mine",
+        "X-Amzn-SageMaker-InputLocation": "s3://bucket/request.json",
+        "X-Amzn-SageMaker-RequestTTLSeconds": "60",
+    }
+    answer = await server.post(path, {"inputs": PROMPT}, headers=headers)
+    assert (answer.status, answer.headers["x-request-id"]) == (200, "of-mine")
+    assert int(answer.headers["Content-Length"]) == len(answer.body)
+    assert "Transfer-Encoding" not in answer.headers
+    named = await server.post(path, {"inputs": PROMPT}, headers=headers | {"x-request-id": "a"})
+    assert named.headers["x-request-id"] == "a"
+
+
 def dialect(prompt: str, parameters: dict[str, Any], form: str) -> tuple[str, object]:
     parameters = {"details": True, "max_new_tokens": 6, **parameters}
     return (

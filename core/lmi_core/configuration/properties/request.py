@@ -138,6 +138,10 @@ class RequestProperties(Properties):
     )
     mpi_mode: Annotated[bool, NoEffect(NO_MPI)] = False
     parallel_loading: Annotated[bool, NoEffect("workers are always started side by side")] = False
+    enable_stateful_sessions: bool = Field(
+        default=True, description="Let clients of SageMaker begin sessions, which bind them to this server."
+    )
+    sessions_expiration: PositiveInt = Field(default=1200, description="Seconds that a session lasts.")
     max_output_size: PositiveInt = Field(
         default=64 * 1024 * 1024, description="Most bytes that the model function answers with."
     )

@@ -1,0 +1,74 @@
+"""Requests that begin and end sessions, and those within one, as LMI has SageMaker's stateful sessions.
+
+https://docs.aws.amazon.com/sagemaker/latest/dg/stateful-sessions.html
+"""
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from lmi_core.calls.served_model import ServedModel
+from lmi_core.errors import InvalidPayload
+from lmi_core.handler import Answer, Call
+from lmi_core.payloads.payload import shown
+from lmi_core.serving.sessions import Session, Sessions
+
+SESSION_HEADER = "X-Amzn-SageMaker-Session-Id"
+NEW_SESSION_HEADER = "X-Amzn-SageMaker-New-Session-Id"
+CLOSED_SESSION_HEADER = "X-Amzn-SageMaker-Closed-Session-Id"
+FIELD = "requestType"
+NEW, CLOSE = "NEW_SESSION", "CLOSE"
+
+
+def asks_for_session(body: Mapping[str, Any]) -> bool:
+    """Return whether the body asks to begin or to end a session, rather than for an answer of the model."""
+    return FIELD in body
+
+
+def session_answer(body: Mapping[str, Any], call: Call, model: ServedModel) -> Answer:
+    """Begin or end a session. Raise InvalidPayload where the request does not say which, or there is none."""
+    if others := sorted(body.keys() - {FIELD, "model"}):
+        raise InvalidPayload(f"`{FIELD}` must come alone: a session's requests follow. Given also: {others[0]}")
+    sessions = _sessions(model, f"`{FIELD}`")
+    if body[FIELD] == NEW:
+        session = sessions.begin()
+        return _answer(f"Session {session.session_id} created", _begun(session))
+    if body[FIELD] != CLOSE:
+        raise InvalidPayload(f"`{FIELD}` must be {NEW} or {CLOSE}. Given: {shown(body[FIELD])}")
+    session_id = call.headers.get(SESSION_HEADER)
+    if session_id is None:
+        raise InvalidPayload(f"`{FIELD}` {CLOSE} needs the header {SESSION_HEADER}, which says which session to end")
+    sessions.end(session_id)
+    return _answer(f"Session {session_id} closed", {CLOSED_SESSION_HEADER: session_id})
+
+
+def session_headers(call: Call, model: ServedModel) -> Mapping[str, str]:
+    """Return the headers of an answer within a session, which the call's header may have asked to begin.
+
+    Raise InvalidPayload where there is no such session.
+    """
+    session_id = call.headers.get(SESSION_HEADER)
+    if session_id is None:
+        return {}
+    sessions = _sessions(model, f"the header {SESSION_HEADER}")
+    if session_id == NEW:
+        return _begun(sessions.begin())
+    sessions.check(session_id)
+    return {}
+
+
+def _sessions(model: ServedModel, what: str) -> Sessions:
+    if model.sessions is None:
+        raise InvalidPayload(f"{what} is for sessions, which option.enable_stateful_sessions=false turns off")
+    return model.sessions
+
+
+def _begun(session: Session) -> dict[str, str]:
+    expires = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(session.expires))
+    return {NEW_SESSION_HEADER: f"{session.session_id}; Expires={expires}"}
+
+
+def _answer(result: str, headers: Mapping[str, str]) -> Answer:
+    return Answer(200, "application/json", orjson.dumps({"result": result}), headers=headers)
