@@ -1,6 +1,6 @@
 """The generation of `/api/chat`, and of prompts that the chat template is applied to."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -32,11 +32,11 @@ def next_message(payload: OllamaChat, asked: Asked) -> Generation:
             "the model writes calls (option.tool_call_parser)"
         )
     tools = [tool.model_dump(exclude_none=True) for tool in payload.tools or ()]
-    return templated(payload.messages or (), asked, OllamaChatRequest, tools)
+    return templated(payload.messages or [], asked, OllamaChatRequest, tools)
 
 
 def templated(
-    messages: Iterable[OllamaMessage],
+    messages: Sequence[OllamaMessage],
     asked: Asked,
     form: type[OllamaChatRequest],
     tools: Sequence[Mapping[str, Any]] = (),
@@ -53,6 +53,7 @@ def templated(
         "logprobs": bool(asked.payload.logprobs),
         "guided_json": asked.payload.schema_of_format,
         "include_reasoning": asked.payload.think is not False,
+        "continue_final_message": _is_begun_answer(messages[-1]),
         **_thinking(asked),
     }
     if tools:
@@ -67,6 +68,11 @@ def templated(
         fits_context=True,
     )
     return replace(generation, requests=(request,))
+
+
+def _is_begun_answer(last: OllamaMessage) -> bool:
+    """Return whether the model is to go on within the last message, as in Ollama."""
+    return last.role == "assistant" and bool(last.content) and not last.tool_calls
 
 
 def _thinking(asked: Asked) -> dict[str, Any]:

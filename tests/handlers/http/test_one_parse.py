@@ -53,6 +53,8 @@ def write_model(directory: Path) -> None:
         ("/v1/chat/completions", {"model": "two", "messages": CHAT, "adapters": "french"}, True),
         ("/v1/completions", {"model": "two", "prompt": PROMPT, "adapters": "french"}, True),
         ("/v1/generate", {"model": "two", "prompt": PROMPT, "adapters": "french"}, True),
+        ("/api/generate", {"model": "two:latest", "prompt": PROMPT}, False),
+        ("/api/chat", {"model": "two", "messages": CHAT, "adapters": "french"}, True),
         ("/v2/models/one/generate", {"text_input": PROMPT, "adapters": "french"}, True),
         ("/v2/models/one/infer", {"inputs": [TENSOR], "adapters": "french"}, None),
     ],

@@ -113,6 +113,13 @@ async def test_past_calls_and_their_results(server: RunningServer) -> None:
     assert tool == '{"content": "sunny", "name": "weather", "role": "tool", "tool_call_id": "call00000"}'
 
 
+async def test_answer_that_is_begun(plain: RunningServer) -> None:
+    await chat(plain, messages=[*MESSAGES, {"role": "assistant", "content": "Deep"}])
+    assert plain.scripted.history[-1].prompt == "user: What is Deep Learning?\nassistant: Deep"
+    await chat(plain, messages=[*MESSAGES, {"role": "assistant", "content": ""}])
+    assert plain.scripted.history[-1].prompt == "user: What is Deep Learning?\nassistant: \nassistant:"
+
+
 @pytest.mark.parametrize(
     ("think", "told"),
     [(None, "True "), (True, "True "), (False, "False "), ("low", "True low"), ("high", "True high")],
