@@ -26,17 +26,20 @@ Members = Callable[[JsonObject], JsonObject]  # a delta, or a whole message, as 
 
 def chat_members(delta: JsonObject) -> JsonObject:
     """Return the members of `/api/chat` for what is generated."""
-    message = {"role": "assistant", "content": delta.get("content", ""), **_thinking(delta)}
-    return {"message": message | ({"tool_calls": delta["tool_calls"]} if "tool_calls" in delta else {})}
+    message = {"role": "assistant", "content": delta.get("content", "")}
+    if "reasoning" in delta:
+        message["thinking"] = delta["reasoning"]
+    if "tool_calls" in delta:
+        message["tool_calls"] = delta["tool_calls"]
+    return {"message": message}
 
 
 def generate_members(delta: JsonObject) -> JsonObject:
     """Return the members of `/api/generate` for what is generated."""
-    return {"response": delta.get("content", ""), **_thinking(delta)}
-
-
-def _thinking(delta: JsonObject) -> JsonObject:
-    return {"thinking": delta["reasoning"]} if "reasoning" in delta else {}
+    members = {"response": delta.get("content", "")}
+    if "reasoning" in delta:
+        members["thinking"] = delta["reasoning"]
+    return members
 
 
 class OllamaFormatter(ChatSchemaFormatter):
@@ -46,12 +49,14 @@ class OllamaFormatter(ChatSchemaFormatter):
         super().__init__(answer)
         self.stopwatch = stopwatch
         self.members = members
+        self._before = orjson.dumps({"model": answer.model})[:-1] + b',"created_at":"'  # the same in every line
 
     def error(self, error: LmiError) -> bytes:
         return error_line(error)
 
-    def line_head(self) -> JsonObject:
-        return {"model": self.chat.model, "created_at": written_time()}
+    def line(self, members: JsonObject) -> bytes:
+        """Return the object of these members, behind those that each has, and the end of its line."""
+        return self._before + written_time().encode() + b'",' + _line(members)[1:]
 
     def end(self, output: GenerationOutput) -> JsonObject:
         """Return the members that say that and how the answer ended."""
@@ -78,9 +83,8 @@ class OllamaWholeFormatter(OllamaFormatter, WholeChatFormatter):
     def whole(self, output: GenerationOutput) -> bytes:
         (sequence,) = answers(output)
         message = message_with_calls(self.message(sequence))
-        return orjson.dumps(
-            self.line_head() | self.members(message) | self.end(output) | self.log_probs(sequence.tokens),
-        )
+        members = self.members(message) | self.end(output) | self.log_probs(sequence.tokens)
+        return self.line(members).removesuffix(b"\n")
 
 
 class OllamaStreamFormatter(OllamaFormatter):
@@ -103,17 +107,21 @@ class OllamaStreamFormatter(OllamaFormatter):
         lines: list[bytes] = []
         for place, token in enumerate(tokens, start=1):
             lines += self._lines(token, self._stream.deltas(token, ended and place == len(tokens)))
-        return [*lines, _line(self.line_head() | self.members({}) | self.end(output))] if ended else lines
+        return [*lines, self.line(self.members({}) | self.end(output))] if ended else lines
 
     def _lines(self, token: Token, deltas: list[JsonObject]) -> list[bytes]:
         """Return the lines of a token, of which the first has its log probability."""
         details = {} if token is NO_TOKEN else self.log_probs([token])
         if details and not deltas:
             deltas = [{}]
-        return [
-            _line(self.line_head() | self.members(delta) | {"done": False} | ({} if place else details))
-            for place, delta in enumerate(deltas)
-        ]
+        lines: list[bytes] = []
+        for delta in deltas:
+            members = self.members(delta)
+            members["done"] = False
+            if details and not lines:
+                members |= details
+            lines.append(self.line(members))
+        return lines
 
 
 def error_line(error: LmiError) -> bytes:

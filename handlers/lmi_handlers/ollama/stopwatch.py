@@ -33,4 +33,4 @@ class Stopwatch:
 def written_time(seconds: float | None = None) -> str:
     """Return a time since 1970, by default now, as RFC 3339 has it."""
     moment = datetime.now(UTC) if seconds is None else datetime.fromtimestamp(seconds, UTC)
-    return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return moment.isoformat(timespec="microseconds").removesuffix("+00:00") + "Z"
