@@ -8,12 +8,11 @@ import orjson
 from multidict import CIMultiDict
 
 from lmi_core.calls.served_model import ServedModel, ServedModels
-from lmi_core.errors import InvalidPayload, LmiError
+from lmi_core.errors import AdapterNotFound, InvalidPayload, LmiError
 from lmi_core.formatter import OutputFormatter
 from lmi_core.handler import Answer, Call, Generation, Handler, Route
 from lmi_core.hookspecs import hookimpl
 from lmi_core.payloads.plain_text import is_plain_text
-from lmi_core.serving.model_adapters import no_such_adapter
 from lmi_handlers.http.adapter_names import ADAPTER_HEADER
 from lmi_handlers.lmi.handler import PAYLOADS, TARGET_MODEL_HEADER, LmiHandler
 from lmi_handlers.lmi.sessions import NEW, SESSION_HEADER, asks_for_session
@@ -139,7 +138,7 @@ def _unknown_component(call: Call, model: ServedModel) -> tuple[str, ...]:
     if component is None or not adapters or component in model.names or component in adapters:
         return ()
     if model.options.strict_parameters:
-        raise no_such_adapter(component, adapters)
+        raise AdapterNotFound.of(component, adapters)
     return ("InferenceComponentName",)
 
 
