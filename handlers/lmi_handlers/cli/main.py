@@ -260,6 +260,63 @@ def try_(
             raise typer.Exit(1)
 
 
+Target = Annotated[
+    str,
+    typer.Argument(
+        metavar="DIR|ORG/NAME|URL",
+        help="A model directory, a model of the Hugging Face hub, or the address of a server of OpenAI's API.",
+        show_default=False,
+    ),
+]
+MaxTokens = Annotated[int | None, typer.Option(min=1, help="The most tokens of an answer.", show_default=False)]
+Temperature = Annotated[float | None, typer.Option(min=0, help="0 takes the likeliest token.", show_default=False)]
+ModelName = Annotated[
+    str | None, typer.Option("--model", help="The model or adapter, where there are several.", show_default=False)
+]
+
+
+@app.command()
+def generate(
+    target: Target,
+    prompt: Annotated[str, typer.Argument(help="The text to continue; - reads it from standard input.")],
+    as_chat: Annotated[bool, typer.Option("--chat", help="Answer the text as a message of a chat.")] = False,
+    max_tokens: MaxTokens = None,
+    temperature: Temperature = None,
+    model: ModelName = None,
+    options: Options = None,
+    plugins_directory: PluginsDirectory = None,
+) -> None:
+    """Print the text that a model generates from a prompt, as it comes; tokens per second go to stderr."""
+    from lmi_handlers.cli.generate_command import Prompt, run_generate
+
+    parameters = _given(max_tokens=max_tokens, temperature=temperature, model=model)
+    with _one_line_errors():
+        if not run_generate(Prompt(target, prompt, parameters, tuple(options or ()), plugins_directory, as_chat)):
+            raise typer.Exit(1)
+
+
+@app.command()
+def chat(
+    target: Target,
+    system: Annotated[str, typer.Option(help="What the model is told first.", show_default=False)] = "",
+    max_tokens: MaxTokens = None,
+    temperature: Temperature = None,
+    model: ModelName = None,
+    options: Options = None,
+    plugins_directory: PluginsDirectory = None,
+) -> None:
+    """Chat with a model in the terminal. /help there lists what one can do."""
+    from lmi_handlers.cli.chat_command import Conversation, run_chat
+
+    fields = _given(max_tokens=max_tokens, temperature=temperature, model=model)
+    with _one_line_errors():
+        run_chat(target, Conversation(system, fields=fields), tuple(options or ()), plugins_directory)
+
+
+def _given(**values: object) -> dict[str, object]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
 @app.command()
 def new(
     kind: Annotated[NewKind, typer.Argument(help="The kind of plugin to write.")],

@@ -3,26 +3,21 @@
 import asyncio
 import os
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import aiohttp
 import orjson
-from aiohttp import web
 
 from lmi_core.backend import BackendSetup
 from lmi_core.engines.logs import LOG_LEVEL_VARIABLE, configure_logging
 from lmi_core.errors import ConfigurationError
 from lmi_core.plugins.loading import Plugins, load_plugins
-from lmi_core.serving.dispatcher import Dispatcher
-from lmi_core.serving.model import Model
 from lmi_core.serving.model_plan import ModelPlan
+from lmi_handlers.cli.connection import own_server
 from lmi_handlers.cli.serving import read_plans
-from lmi_handlers.http.application import create_application
 
 SCRIPTED = "scripted"
 DEFAULT_PROMPT = "What is Deep Learning?"
@@ -101,24 +96,14 @@ def _scripted(plan: ModelPlan, plugins: Plugins, say: str | None) -> ModelPlan:
 
 
 async def _ask(plan: ModelPlan, plugins: Plugins, trial: Trial) -> bool:
-    dispatcher = Dispatcher({plan.name: Model(plan, plugins.formatters)})
-    async with AsyncExitStack() as stack:
-        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="lmi-try-"))
-        socket = str(Path(folder) / "socket")
-        runner = web.AppRunner(create_application(dispatcher, plugins.handlers), access_log=None)
-        await runner.setup()
-        stack.push_async_callback(runner.cleanup)
-        stack.push_async_callback(dispatcher.stop)
-        await web.UnixSite(runner, socket).start()
-        await dispatcher.start()
-        client = await stack.enter_async_context(aiohttp.ClientSession(connector=aiohttp.UnixConnector(socket)))
+    async with own_server(plan, plugins) as client:
         return await _print_answer(client, trial)
 
 
 async def _print_answer(client: aiohttp.ClientSession, trial: Trial) -> bool:
     begun = time.perf_counter()
     headers = {"Content-Type": "application/json"}
-    async with client.post(f"http://lmi{trial.route}", data=_body(trial), headers=headers) as response:
+    async with client.post(trial.route, data=_body(trial), headers=headers) as response:
         print(f"{response.status} {response.headers.get('Content-Type', '')}")
         async for chunk in response.content.iter_any():
             milliseconds = (time.perf_counter() - begun) * 1000

@@ -1,0 +1,74 @@
+"""A streamed answer of OpenAI's API, as a person in a terminal follows it."""
+
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import aiohttp
+import orjson
+
+DATA = b"data: "
+DONE = b"[DONE]"
+FAILED = 400
+
+JsonObject = dict[str, Any]
+
+
+class AnswerFailed(Exception):
+    """There is no server, it refused the request, or its answer broke off."""
+
+
+@dataclass(slots=True)
+class Statistics:
+    """How many tokens an answer has, and how fast they came."""
+
+    begun: float = field(default_factory=time.perf_counter)
+    first: float | None = None  # seconds until the first text
+    tokens: int | None = None  # None where the server does not tell
+
+    @property
+    def line(self) -> str:
+        """The statistics in words."""
+        seconds = time.perf_counter() - self.begun
+        if self.first is None or self.tokens is None:
+            return f"{seconds:.2f} s"
+        decoding = seconds - self.first
+        speed = f", {(self.tokens - 1) / decoding:.1f} tokens/s" if self.tokens > 1 and decoding > 0 else ""
+        return f"{self.tokens} tokens{speed}, the first after {self.first:.2f} s"
+
+
+async def ask(
+    client: aiohttp.ClientSession, path: str, payload: JsonObject, statistics: Statistics
+) -> AsyncIterator[JsonObject]:
+    """Yield the choice of each chunk of a stream. Raise AnswerFailed."""
+    body = {**payload, "stream": True, "stream_options": {"include_usage": True}}
+    try:
+        async with client.post(path, json=body) as response:
+            if response.status >= FAILED:
+                raise AnswerFailed(_message(await response.read()) or f"status {response.status}")
+            async for line in response.content:
+                if not line.startswith(DATA) or (data := line.removeprefix(DATA).strip()) == DONE:
+                    continue
+                chunk = orjson.loads(data)
+                if "error" in chunk:
+                    raise AnswerFailed(_message(data))
+                if usage := chunk.get("usage"):
+                    statistics.tokens = usage["completion_tokens"]
+                for choice in chunk.get("choices", ()):
+                    if statistics.first is None:
+                        statistics.first = time.perf_counter() - statistics.begun
+                    yield choice
+    except aiohttp.ClientConnectionError as error:
+        raise AnswerFailed(f"the server does not answer: {error}") from None
+    except (aiohttp.ClientPayloadError, orjson.JSONDecodeError) as error:
+        raise AnswerFailed(f"the answer broke off: {error}") from None
+
+
+def _message(body: bytes) -> str:
+    """Return the message of an error in OpenAI's form, or the start of another body."""
+    try:
+        error = orjson.loads(body)["error"]
+        return str(error["message"] if isinstance(error, dict) else error)
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        return body.decode(errors="backslashreplace")[:200].strip()

@@ -1,0 +1,158 @@
+"""`lmi chat`: a conversation in the terminal."""
+
+import asyncio
+import contextlib
+import json
+import sys
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+from rich.console import Console
+
+from lmi_core.errors import ConfigurationError
+from lmi_handlers.cli.answer_stream import AnswerFailed, Statistics, ask
+from lmi_handlers.cli.connection import connect
+
+PATH = "v1/chat/completions"
+HELP = """\
+/system TEXT       what the model is told first; without TEXT, nothing
+/set NAME VALUE    a field of the requests, such as temperature 0.7 or model french; without VALUE, its default
+/retry             answer the last message again
+/clear             forget the conversation
+/save FILE         write the conversation to a file, as JSON
+/help              this list
+/exit              end; so does Ctrl-D. Ctrl-C ends an answer"""
+
+
+@dataclass
+class Conversation:
+    """The messages so far, and the fields of the next request."""
+
+    system: str = ""
+    messages: list[dict[str, str]] = field(default_factory=list)
+    fields: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def payload(self) -> dict[str, Any]:
+        system = [{"role": "system", "content": self.system}] if self.system else []
+        return {"messages": [*system, *self.messages], **self.fields}
+
+
+class ChatSession:
+    """A conversation with one server, typed by a person."""
+
+    def __init__(self, client: aiohttp.ClientSession, runner: asyncio.Runner, conversation: Conversation) -> None:
+        self._client = client
+        self._runner = runner
+        self._conversation = conversation
+        self._console = Console(highlight=False, markup=False, soft_wrap=True)
+        self._commands: dict[str, Callable[[str], None]] = {
+            "system": self._system,
+            "set": self._set,
+            "retry": self._retry,
+            "clear": self._clear,
+            "save": self._save,
+            "help": lambda _: self._console.print(HELP),
+        }
+
+    def run(self) -> None:
+        """Read and answer lines until their end, or /exit."""
+        while True:
+            try:
+                line = input("> " if sys.stdin.isatty() else "").strip()
+            except (EOFError, KeyboardInterrupt):
+                return
+            if line in ("/exit", "/quit"):
+                return
+            if line.startswith("/"):
+                self._command(line)
+            elif line:
+                self._conversation.messages.append({"role": "user", "content": line})
+                self._answer()
+
+    def _command(self, line: str) -> None:
+        name, _, argument = line.removeprefix("/").partition(" ")
+        command = self._commands.get(name)
+        if command is None:
+            self._console.print(f"there is no /{name}; /help lists what there is")
+        else:
+            command(argument.strip())
+
+    def _answer(self) -> None:
+        """Print the answer to the conversation as it comes, and add it; Ctrl-C ends it where it is."""
+        said: list[str] = []
+        statistics = Statistics()
+        try:
+            self._runner.run(self._print_answer(said, statistics))
+        except KeyboardInterrupt:
+            self._console.print(" ...", style="dim")
+        except AnswerFailed as error:
+            self._console.print(f"error: {error}", style="red")
+        if said:
+            self._conversation.messages.append({"role": "assistant", "content": "".join(said)})
+            self._console.print(statistics.line, style="dim")
+        else:
+            self._conversation.messages.pop()
+
+    async def _print_answer(self, said: list[str], statistics: Statistics) -> None:
+        async for choice in ask(self._client, PATH, self._conversation.payload, statistics):
+            delta = choice.get("delta", {})
+            if reasoning := delta.get("reasoning") or delta.get("reasoning_content"):
+                self._console.print(reasoning, end="", style="dim italic")
+            if content := delta.get("content"):
+                said.append(content)
+                self._console.print(content, end="")
+        self._console.print()
+
+    def _system(self, text: str) -> None:
+        self._conversation.system = text
+
+    def _set(self, argument: str) -> None:
+        name, _, value = argument.partition(" ")
+        if not value:
+            self._conversation.fields.pop(name, None)
+            return
+        self._conversation.fields[name] = value
+        with contextlib.suppress(json.JSONDecodeError):  # a text needs no quotation marks
+            self._conversation.fields[name] = json.loads(value)
+
+    def _retry(self, _: str) -> None:
+        messages = self._conversation.messages
+        if messages and messages[-1]["role"] == "assistant":
+            messages.pop()
+        if messages:
+            self._answer()
+        else:
+            self._console.print("there is nothing to answer yet")
+
+    def _clear(self, _: str) -> None:
+        self._conversation.messages.clear()
+
+    def _save(self, file: str) -> None:
+        try:
+            Path(file).write_text(json.dumps(self._conversation.payload, indent=2, ensure_ascii=False))
+        except OSError as error:
+            self._console.print(f"{file or 'a file'} cannot be written: {error.strerror}", style="red")
+
+
+def run_chat(
+    target: str, conversation: Conversation, options: tuple[str, ...] = (), plugins_directory: Path | None = None
+) -> None:
+    """Chat until the person ends it. Raise ConfigurationError where there is no model or server."""
+    with contextlib.suppress(ImportError):  # Windows has none
+        import readline  # noqa: F401  # lines can be edited, and come back with the arrow keys
+    with asyncio.Runner() as runner:
+        stack = AsyncExitStack()
+        try:
+            client = runner.run(stack.enter_async_context(connect(target, options, plugins_directory)))
+            if sys.stdin.isatty():
+                print(f"{target}: /help lists the commands", file=sys.stderr)
+            ChatSession(client, runner, conversation).run()
+        except KeyboardInterrupt:  # while the model was loaded
+            raise ConfigurationError("interrupted") from None
+        finally:
+            runner.run(stack.aclose())
