@@ -52,26 +52,26 @@ class GivenImage(ImageSource):
         return data
 
 
-def image_sources(chat: ChatRequest, model: ServedModel) -> tuple[ImageSource, ...]:
+def image_sources(payload: ChatRequest, model: ServedModel) -> tuple[ImageSource, ...]:
     """Return all images in order. Raise InvalidPayload where there are more than model and option.max_images allow."""
-    parts = image_parts(chat)
+    parts = image_parts(payload)
     if not parts:
         return ()
     options, backend = model.options, model.backend
     most = min(backend.max_images, options.max_images)
     if most < len(parts):
-        raise InvalidPayload(_too_many(list(parts)[most], most, backend))
-    return tuple(_source(place + chat.image_field, part, options) for place, part in parts.items())
+        raise InvalidPayload(_too_many(parts[most][0], most, backend))
+    return tuple(_source(place + payload.image_member, part, options) for place, part in parts)
 
 
-def image_parts(chat: ChatRequest) -> dict[str, ContentPart]:
-    """Return the image parts by their path in the request, such as `messages.0.content.1`."""
-    return {
-        chat.image_place(i, j): part
-        for i, message in enumerate(chat.messages)
+def image_parts(payload: ChatRequest) -> list[tuple[str, ContentPart]]:
+    """Return the image parts, each after its path in the request, such as `messages.0.content.1`."""
+    return [
+        (payload.part_path(i, j), part)
+        for i, message in enumerate(payload.messages)
         for j, part in enumerate(message.content or ())
         if part.image_url is not None
-    }
+    ]
 
 
 def _too_many(place: str, most: int, backend: Backend[Any]) -> str:

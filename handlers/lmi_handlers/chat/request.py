@@ -29,7 +29,7 @@ class ChatRequest(PassedFields):
     model_config = ConfigDict(json_schema_extra={"examples": [EXAMPLE]})
 
     only_vllm: ClassVar[tuple[str, ...]] = (*PassedFields.only_vllm, "mm_processor_kwargs", "media_io_kwargs")
-    image_field: ClassVar[str] = ".image_url.url"  # of an image's place, the member that holds the image
+    image_member: ClassVar[str] = ".image_url.url"  # the path of an image's URL in its part
 
     messages: list[Message] = Field(min_length=1, description="The conversation so far.")
     max_completion_tokens: int | None = Field(None, ge=1, description="The newer name of `max_tokens`.")
@@ -97,8 +97,8 @@ class ChatRequest(PassedFields):
                 raise ValueError(f"`chat_template_kwargs` must hold names for the template. Given: {name}")
         return self
 
-    def image_place(self, message: int, part: int) -> str:
-        """Return where the client wrote an image, given the indices of its message and of its part in there."""
+    def part_path(self, message: int, part: int) -> str:
+        """Return where the request has a part of a message's content, for errors about it."""
         return f"messages.{message}.content.{part}"
 
     @property

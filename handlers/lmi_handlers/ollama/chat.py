@@ -18,9 +18,9 @@ from lmi_handlers.ollama.payload import OllamaChat, OllamaMessage
 class OllamaChatRequest(ChatRequest):
     """A chat in which each message has its images in a list of their own, before its text."""
 
-    image_field: ClassVar[str] = ""
+    image_member: ClassVar[str] = ""
 
-    def image_place(self, message: int, part: int) -> str:
+    def part_path(self, message: int, part: int) -> str:
         return f"messages.{message}.images.{part}"
 
 

@@ -21,7 +21,7 @@ from lmi_handlers.ollama.payload import OllamaGenerate, OllamaMessage
 class OllamaPromptRequest(OllamaChatRequest):
     """The chat of one prompt, whose images are in the request."""
 
-    def image_place(self, message: int, part: int) -> str:
+    def part_path(self, message: int, part: int) -> str:
         return f"images.{part}"
 
 

@@ -68,7 +68,7 @@ def _tokens_of_text(text: TokenizeText, model: ManagedModel) -> dict[str, Any]:
 
 
 def _tokens_of_chat(chat: TokenizeChat, model: ManagedModel) -> dict[str, Any]:
-    for place in image_parts(chat):
+    for place, _ in image_parts(chat):
         raise InvalidPayload(f"`{place}` is an image, and only text is split into tokens here")
     ids = model.backend.tokenizer.encode(chat_prompt(chat, model), bool(chat.add_special_tokens))
     return _tokens(ids, model, bool(chat.return_token_strs))
