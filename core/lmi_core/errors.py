@@ -45,6 +45,12 @@ class ContextLengthExceeded(InvalidParameter):
 
     kind = "context_length_exceeded"
 
+    def __init__(self, message: str, prompt_tokens: int | None = None, max_prompt_tokens: int | None = None) -> None:
+        """Set both numbers where it is the prompt alone that is too long."""
+        super().__init__(message)
+        self.prompt_tokens = prompt_tokens
+        self.max_prompt_tokens = max_prompt_tokens
+
 
 class PayloadTooLarge(LmiError):
     """The request body is larger than `max_request_size`."""

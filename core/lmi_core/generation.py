@@ -41,6 +41,7 @@ class GenerationStep(msgspec.Struct, array_like=True, gc=False):
     # names, `kv_transfer_params` and `ec_transfer_params`.
     transfer: dict[str, Any] | None = None
     prompt_index: int = 0  # the prompt's index in its call; backends, which see one prompt, leave it 0
+    stop_sequence: str | None = None  # the request's stop text that ended the sequence
 
 
 class Usage(NamedTuple):
@@ -57,11 +58,12 @@ class Usage(NamedTuple):
 class GeneratedSequence:
     """The tokens generated so far for one sequence."""
 
-    __slots__ = ("_log_prob", "_read", "_text", "finish_reason", "tokens")
+    __slots__ = ("_log_prob", "_read", "_text", "finish_reason", "stop_sequence", "tokens")
 
     def __init__(self) -> None:
         self.tokens: list[Token] = []
         self.finish_reason: FinishReason | None = None
+        self.stop_sequence: str | None = None  # the stop text that ended it; None for any other end
         self._read = 0  # number of tokens that the two below include
         self._text = ""
         self._log_prob = 0.0
@@ -79,6 +81,7 @@ class GeneratedSequence:
     def extend(self, step: GenerationStep) -> None:
         self.tokens += step.tokens
         self.finish_reason = step.finish_reason
+        self.stop_sequence = step.stop_sequence
 
     def _read_on(self) -> None:
         """Add the unread tokens; done on demand, as most formatters need the text only at the end."""

@@ -68,6 +68,10 @@ class Handler(ABC):
         `model` and `formatter` are None until they are known.
         """
 
+    def identified(self, answer: Answer, request_id: str) -> Answer:
+        """Return an error with the request's id where this dialect has it, beside the header x-request-id."""
+        return answer
+
     def relayed(self, answer: Answer) -> Answer:
         """Return what the client gets of a whole answer of the model function."""
         return answer

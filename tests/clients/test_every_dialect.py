@@ -38,6 +38,10 @@ def events(answer: Answer) -> list[Any]:
     return [json.loads(line) for line in lines if line != b"[DONE]"]
 
 
+def named_events(answer: Answer) -> list[Any]:
+    return [json.loads(event.split(b"data: ")[1]) for event in answer.body.split(b"\n\n") if event]
+
+
 def lmi(prompt: str) -> dict[str, Any]:
     return {"inputs": prompt, "parameters": {"max_new_tokens": TOKENS}}
 
@@ -99,6 +103,13 @@ DIALECTS = {
         "/v1/completions",
         lambda prompt: vllm(prompt) | STREAM,
         lambda a: "".join(choice["text"] for event in events(a) for choice in event["choices"]),
+    ),
+    "anthropic": Dialect("/v1/messages", chat, lambda a: str(a.json()["content"][0]["text"]), chat=True),
+    "anthropic stream": Dialect(
+        "/v1/messages",
+        lambda prompt: chat(prompt) | STREAM,
+        lambda a: "".join(event.get("delta", {}).get("text", "") for event in named_events(a)),
+        chat=True,
     ),
     "happy_vllm": Dialect("/v1/generate", vllm, lambda a: str(a.json()["responses"][0])),
     "happy_vllm stream": Dialect("/v1/generate_stream", vllm, lambda a: str(a.json_lines()[-1]["responses"][0])),
@@ -174,6 +185,7 @@ STREAMS: list[tuple[str, dict[str, Any]]] = [
     ("/invocations", chat(STORY) | ENDLESS),
     ("/v1/chat/completions", chat(STORY) | ENDLESS),
     ("/v1/completions", {"prompt": STORY, **ENDLESS}),
+    ("/v1/messages", chat(STORY) | ENDLESS),
     ("/v1/generate_stream", {"prompt": STORY, **ENDLESS}),
     ("/v2/models/hello/generate_stream", {"text_input": STORY, "return_finish_reason": True, **ENDLESS}),
     (

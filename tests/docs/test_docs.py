@@ -15,6 +15,8 @@ from lmi_core.engines.extended_parameters import ExtendedParameters
 from lmi_core.plugins.loading import Plugins, load_plugins
 from lmi_core.script.djl_names.modules import PRESENT_MODULES
 from lmi_core.texts import fill_in_the_middle
+from lmi_handlers.anthropic import tolerance as anthropic_tolerance
+from lmi_handlers.anthropic.payload import MessagesRequest
 from lmi_handlers.chat.request import ChatRequest
 from lmi_handlers.cli.report import option_types
 from lmi_handlers.djl.document import document
@@ -76,6 +78,12 @@ def test_names_of_parameters_in_other_dialects_are_documented() -> None:
             *openai_tolerance.IGNORED,
             *openai_tolerance.REFUSED,
             *FORMATS,
+        },
+        "anthropic.md": {
+            *MessagesRequest.model_fields,
+            *anthropic_tolerance.HINTS,
+            *anthropic_tolerance.IGNORED,
+            *anthropic_tolerance.REFUSED,
         },
         "triton.md": {*triton_payload.NAMES, *(f"return_{output}" for output in triton_payload.OUTPUTS)},
         "happy_vllm.md": HappyVllmPayload.model_fields.keys(),

@@ -43,7 +43,9 @@ def validate(request: GenerationRequest, backend: Backend[Any], request_id: str)
         raise InvalidParameter(f"`{_name(request, PROMPT)}` must hold at least one token. Given: 0")
     if len(prompt_ids) > max_length:
         raise ContextLengthExceeded(
-            f"`{_name(request, PROMPT)}` must be at most {max_length} tokens long. Given: {len(prompt_ids)}"
+            f"`{_name(request, PROMPT)}` must be at most {max_length} tokens long. Given: {len(prompt_ids)}",
+            prompt_tokens=len(prompt_ids),
+            max_prompt_tokens=max_length,
         )
     _check_prompt_log_probs(request, parameters, len(prompt_ids), backend.tokenizer.vocabulary_size)
     room = backend.max_length - len(prompt_ids)

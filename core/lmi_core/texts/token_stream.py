@@ -22,6 +22,7 @@ class TokenStream:
     ) -> None:
         """Keep a stop sequence in the text if `include_stop`; without `special_text`, special tokens have no text."""
         self.stopped = False  # ended by a stop sequence
+        self.stop_sequence: str | None = None  # the one that ended it; None also for one of ids
         self._detokenizer = detokenizer
         self._stop_sequences = stop_sequences
         self._stop_ids = [list(ids) for ids in stop_token_sequences]
@@ -66,9 +67,9 @@ class TokenStream:
 
     def _stops_by_text(self, text: str) -> bool:
         """Return whether a stop sequence of text is complete, truncating the text there."""
-        found = [(place, len(stop)) for stop in self._stop_sequences if (place := text.find(stop)) >= 0]
+        found = [(place, len(stop), stop) for stop in self._stop_sequences if (place := text.find(stop)) >= 0]
         if found:
-            place, length = min(found)
+            place, length, self.stop_sequence = min(found)
             self._cut(place + length if self._include_stop else place)
         return bool(found)
 

@@ -37,6 +37,14 @@ def reasoning_limit(budget: int | None, model: ServedModel, context: AnswerConte
     return {"reasoning_budget": limit}
 
 
+def takes_limit(model: ServedModel) -> bool:
+    """Return whether the model's reasoning can be limited: a marker ends it, and the backend can force that."""
+    reasoning_format = model.options.reasoning_format
+    if reasoning_format is None or reasoning_format.markers_of(AnswerContext("")) is None:
+        return False
+    return "reasoning_budget" in model.backend.parameters_type.model_fields
+
+
 def completion_context(prompt: str | list[int], tokenizer: Tokenizer) -> AnswerContext:
     """Return the context of a prompt without a chat, in which reasoning counts only if the prompt itself opens it."""
     if not isinstance(prompt, str):

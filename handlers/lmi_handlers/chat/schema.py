@@ -4,14 +4,13 @@ import time
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Any
-from uuid import uuid4
 
 from lmi_core.chats.chat_formatter import ChatAnswer, ChatFormatter
-from lmi_core.chats.reasoning.parser import SplitText
 from lmi_core.chats.reasoning.reader import ReasoningReader
-from lmi_core.chats.tool_calls import CallArguments, CallBegun, Content, Piece, ToolCallParser
-from lmi_core.generation import NO_TOKEN, GeneratedSequence, GenerationOutput, Token
+from lmi_core.chats.tool_calls import CallArguments, CallBegun, Content, Piece
+from lmi_core.generation import GeneratedSequence, GenerationOutput, Token
 from lmi_core.parameters import GenerationParameters
+from lmi_handlers.chat.pieces import AnswerPiece, AnswerReader, ReasoningText, call_id
 from lmi_handlers.fields.vllm_schema import finite
 
 JsonObject = dict[str, Any]
@@ -51,9 +50,13 @@ class ChatSchemaFormatter(ChatFormatter):
 
     def new_stream(self) -> "ChatStream":
         """Return the state of one sequence's stream."""
+        return ChatStream(self.new_answer_reader(), self.chat.older_calls)
+
+    def new_answer_reader(self) -> AnswerReader:
+        """Return a reader of one sequence's reasoning, content and tool calls."""
         parser = self.chat.tool_calls() if self.chat.tool_calls else None
         reader = self.new_reader() if self.chat.reasoning else None
-        return ChatStream(parser, reader, self.chat.include_reasoning, self.chat.older_calls)
+        return AnswerReader(parser, reader, self.chat.include_reasoning)
 
     def new_reader(self) -> ReasoningReader:
         """Return a reader for one sequence, whose reasoning tokens `usage` then counts."""
@@ -112,36 +115,18 @@ class WholeChatFormatter(ChatSchemaFormatter):
 class ChatStream:
     """The state of one streamed sequence, which turns its tokens into deltas of the message."""
 
-    def __init__(
-        self,
-        parser: ToolCallParser | None,
-        reader: ReasoningReader | None,
-        include_reasoning: bool,
-        older_calls: bool = False,
-    ) -> None:
+    def __init__(self, reader: AnswerReader, older_calls: bool = False) -> None:
         self.called = False  # whether the sequence has a tool call so far
         self._older_calls = older_calls
-        self._parser = parser
         self._reader = reader
-        self._include_reasoning = include_reasoning
 
     def deltas(self, token: Token, last: bool) -> list[JsonObject]:
-        if self._reader is None:
-            return self._content_deltas(token.text, last)
-        part = SplitText() if token is NO_TOKEN else self._reader.read(token)
-        end = self._reader.finish() if last else SplitText()
-        reasoning = part.reasoning + end.reasoning
-        deltas = [reasoning_members(reasoning)] if reasoning and self._include_reasoning else []
-        return deltas + self._content_deltas(part.content + end.content, last)
+        return [self._delta(piece) for piece in self._reader.read(token, last)]
 
-    def _content_deltas(self, text: str, last: bool) -> list[JsonObject]:
-        if self._parser is None:
-            return [{"content": text}] if text else []
-        pieces = self._parser.push(text) + (self._parser.finish() if last else [])
-        return [self._delta(piece) for piece in pieces]
-
-    def _delta(self, piece: Piece) -> JsonObject:
+    def _delta(self, piece: AnswerPiece) -> JsonObject:
         match piece:
+            case ReasoningText(text):
+                return reasoning_members(text)
             case Content(text):
                 return {"content": text}
             case CallBegun(index):
@@ -194,4 +179,4 @@ def _whole_call(begun: CallBegun, pieces: Sequence[Piece]) -> JsonObject:
 
 def _call(begun: CallBegun, arguments: str) -> JsonObject:
     function = {"name": begun.name, "arguments": arguments}
-    return {"id": begun.id or f"call_{uuid4().hex[:24]}", "type": "function", "function": function}
+    return {"id": call_id(begun), "type": "function", "function": function}

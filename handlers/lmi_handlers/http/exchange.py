@@ -41,7 +41,7 @@ class Exchange:
         self.framing = route.framing
         self.compresses = route.compresses
         self.request = request
-        self.request_id = _request_id(request)
+        self.request_id = request_id(request)
         self.model: Model | None = None
         self.formatter: Writer | None = None
         self.answer_headers: Mapping[str, str] = {}  # those that the parsed call asks for
@@ -131,7 +131,8 @@ class Exchange:
         message = " ".join(error.message.splitlines())
         logger.info("request %s failed: %s: %s", self.request_id, error.kind, message)
         if self._response is None:
-            return await self.send(self._error_answer(error), self._retry_after(error))
+            answer = self.handler.identified(self._error_answer(error), self.request_id)
+            return await self.send(answer, self._retry_after(error))
         if isinstance(self._response, Stream):
             words = [] if self.formatter is None else self._frames(self._last_words(self.formatter, error))
             await self._response.end([*words, self.framing.failure(error)])
@@ -205,7 +206,7 @@ class Exchange:
         return {"Retry-After": RETRY_AFTER_SECONDS} if isinstance(error, Overloaded) else {}
 
 
-def _request_id(request: web.Request) -> str:
+def request_id(request: web.Request) -> str:
     """Return the client's request id if it is printable ASCII, cut to its maximal length; otherwise a new one."""
     given = request.headers.get(REQUEST_ID_HEADER) or request.headers.get(INFERENCE_ID_HEADER) or ""
     given = given[:LONGEST_REQUEST_ID]

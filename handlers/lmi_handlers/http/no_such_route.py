@@ -6,8 +6,13 @@ import orjson
 from aiohttp import web
 
 from lmi_core.did_you_mean import did_you_mean
+from lmi_core.handler import Answer
+from lmi_handlers.anthropic.errors import REQUEST_ID_HEADER as ANTHROPIC_HEADER
+from lmi_handlers.anthropic.errors import error_content, type_of_status
+from lmi_handlers.http.exchange import REQUEST_ID_HEADER, request_id
 
 OPENAI_PATHS = "/v1/"  # whose clients read errors in OpenAI's form
+ANTHROPIC_PATHS = "/v1/messages/"  # and those of these in Anthropic's
 OPENAI_CODES = {404: "unknown_url", 405: "method_not_supported"}
 
 
@@ -23,9 +28,9 @@ async def no_such_route(request: web.Request) -> web.Response:
         paths = _shown_paths(request.app)
         message = f"there is no route {request.method} {request.path}.{did_you_mean(request.path, paths)}"
     status = 405 if methods else 404
-    content = _error(request.path, f"{message} GET /docs shows all", status)
-    headers = {"Allow": allowed} if methods else {}
-    return web.Response(status=status, body=orjson.dumps(content), content_type="application/json", headers=headers)
+    answer = _error(request.path, f"{message} GET /docs shows all", status, request_id(request))
+    headers = {**answer.headers, **({"Allow": allowed} if methods else {})}
+    return web.Response(status=status, body=answer.body, content_type=answer.content_type, headers=headers)
 
 
 def _shown_paths(application: web.Application) -> Iterable[str]:
@@ -34,8 +39,14 @@ def _shown_paths(application: web.Application) -> Iterable[str]:
     return [path for path in paths if path == "/" or not path.endswith("/")]
 
 
-def _error(path: str, message: str, status: int) -> dict[str, object]:
-    if not f"{path}/".startswith(OPENAI_PATHS):
-        return {"error": message, "code": status}
-    error = {"message": message, "type": "invalid_request_error", "param": None, "code": OPENAI_CODES[status]}
-    return {"error": error}
+def _error(path: str, message: str, status: int, name: str) -> Answer:
+    """Return the error in the form of the path's dialect, with the name of the request."""
+    content: dict[str, object] = {"error": message, "code": status}
+    headers = {REQUEST_ID_HEADER: name}
+    if f"{path}/".startswith(ANTHROPIC_PATHS):
+        content = error_content(type_of_status(status), message, name)
+        headers[ANTHROPIC_HEADER] = name
+    elif f"{path}/".startswith(OPENAI_PATHS):
+        code = OPENAI_CODES[status]
+        content = {"error": {"message": message, "type": "invalid_request_error", "param": None, "code": code}}
+    return Answer(status, "application/json", orjson.dumps(content), headers=headers)

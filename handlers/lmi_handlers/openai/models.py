@@ -1,4 +1,7 @@
-"""OpenAI's list of models: those that are served here, and their adapters, as vLLM's server has it."""
+"""The list of models that are served here, and of their adapters, in OpenAI's form as vLLM's server has it.
+
+Anthropic's clients get theirs.
+"""
 
 from collections import Counter
 from pathlib import PurePath
@@ -7,23 +10,34 @@ from typing import Any
 import orjson
 
 from lmi_core.calls.served_model import ManagedModel, ServedModels
+from lmi_core.errors import ModelNotFound
 from lmi_core.handler import Answer, Call
+from lmi_handlers.anthropic import models as anthropic
 
 
 async def list_models(call: Call, dispatcher: ServedModels) -> Answer:
     models = dispatcher.models.values()
-    own = [_described(model, name) for model in models for name in model.names]
+    own = [(model, name) for model in models for name in model.names]
     taken = Counter(name for model in models for name in (*model.names, *model.adapter_names))
     adapters = [
-        _described(model, name) for model in models for name in model.adapter_names if taken[name] == 1
+        (model, name) for model in models for name in model.adapter_names if taken[name] == 1
     ]  # those that mean one thing
-    return _answer({"object": "list", "data": own + adapters})
+    served = own + adapters
+    if anthropic.is_anthropic(call):
+        return anthropic.page_of_models(call, served, {name: _longest(model) for model, name in served})
+    return _answer({"object": "list", "data": [_described(model, name) for model, name in served]})
 
 
 async def show_model(call: Call, dispatcher: ServedModels) -> Answer:
     """Answer with the model that the path names. Raise ModelNotFound where it is not served."""
     name = call.path_parameters["model"]
-    return _answer(_described(dispatcher.find_with_adapters(name), name))
+    if not anthropic.is_anthropic(call):
+        return _answer(_described(dispatcher.find_with_adapters(name), name))
+    try:
+        model = dispatcher.find_with_adapters(name)
+    except ModelNotFound as error:
+        return anthropic.failed(call, error)
+    return anthropic.one_model(call, model, name, _longest(model))
 
 
 def _described(model: ManagedModel, name: str) -> dict[str, Any]:

@@ -1,11 +1,12 @@
 """The tokenizer of a model, on the routes of vLLM's server."""
 
 import asyncio
+from collections.abc import Mapping
 from importlib.metadata import version
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Protocol, TypeVar
 
 import orjson
-from pydantic import ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from lmi_core.calls.served_model import ManagedModel, ServedModels
 from lmi_core.errors import InvalidPayload
@@ -47,7 +48,7 @@ class DetokenizeRequest(TolerantPayload):
     tokens: list[Annotated[int, Field(ge=0)]] = Field(description="The token ids.")
 
 
-P = TypeVar("P", TokenizeText, TokenizeChat, DetokenizeRequest)
+P = TypeVar("P", bound=BaseModel)
 
 
 async def tokenize(call: Call, dispatcher: ServedModels) -> Answer:
@@ -56,9 +57,9 @@ async def tokenize(call: Call, dispatcher: ServedModels) -> Answer:
     if (given.get("prompt") is None) == (given.get("messages") is None):
         raise InvalidPayload("one of `prompt` and `messages` is required")
     if given.get("messages") is None:
-        text, model, ignored = await _asked(call, dispatcher, TokenizeText)
+        text, model, ignored = await asked(call, dispatcher, TokenizeText)
         return _json(await asyncio.to_thread(_tokens_of_text, text, model), ignored)
-    chat, model, ignored = await _asked(call, dispatcher, TokenizeChat)
+    chat, model, ignored = await asked(call, dispatcher, TokenizeChat)
     return _json(await asyncio.to_thread(_tokens_of_chat, chat, model), ignored)
 
 
@@ -86,7 +87,7 @@ async def detokenize(call: Call, dispatcher: ServedModels) -> Answer:
 
 async def decoded(call: Call, dispatcher: ServedModels, *, skip_special_tokens: bool) -> Answer:
     """Answer with the text of a call's token ids. Raises InvalidPayload, and ModelNotFound."""
-    payload, model, ignored = await _asked(call, dispatcher, DetokenizeRequest)
+    payload, model, ignored = await asked(call, dispatcher, DetokenizeRequest)
     tokenizer = model.backend.tokenizer
     last = tokenizer.vocabulary_size - 1
     for token_id in payload.tokens:
@@ -100,19 +101,25 @@ async def show_version(call: Call, dispatcher: ServedModels) -> Answer:
     return _json({"version": version("lmi-handlers")})
 
 
-async def _asked(
-    call: Call, dispatcher: ServedModels, payload_type: type[P]
+class TakeFields(Protocol):
+    """What reads a body as a dialect does: `take_fields`, or another dialect's."""
+
+    def __call__(self, given: Mapping[str, Any], payload_type: type[P], strict: bool) -> tuple[P, tuple[str, ...]]: ...
+
+
+async def asked(
+    call: Call, dispatcher: ServedModels, payload_type: type[P], take: TakeFields = take_fields
 ) -> tuple[P, ManagedModel, tuple[str, ...]]:
     """Return a call's payload, the model that it is for, which has a tokenizer, and the names that were dropped.
 
     It takes no place in the model's queue. Raises InvalidPayload, ModelNotFound, ModelNotReady and BackendUnhealthy.
     """
-    payload, ignored = take_fields(call.json_object(), payload_type, strict=False)
-    model = asked_model(call, dispatcher, payload.model)
+    payload, ignored = take(call.json_object(), payload_type, strict=False)
+    model = asked_model(call, dispatcher, getattr(payload, "model", None))
     await model.health()
     check_tokenizer(model)
     if ignored and model.options.strict_parameters:
-        take_fields(call.json_object(), payload_type, strict=True)
+        take(call.json_object(), payload_type, strict=True)
     model.ignored.report(ignored, lambda: names_of([payload_type]))
     return payload, model, ignored
 

@@ -70,8 +70,10 @@ def take_fields(given: Mapping[str, Any], payload_type: type[M], strict: bool) -
     """
     kept: dict[str, Any] = {}
     for name, value in given.items():
-        if name in REFUSED and name not in payload_type.model_fields:
-            _refuse(name, value)
+        if name in payload_type.model_fields:
+            kept[name] = value
+        elif name in REFUSED:
+            refuse(name, value, REFUSED[name])
         elif name not in HINTS:
             kept[name] = value
     for name in IGNORED.keys() & kept.keys() if strict else ():
@@ -79,8 +81,9 @@ def take_fields(given: Mapping[str, Any], payload_type: type[M], strict: bool) -
     return take_known(kept, payload_type, strict)
 
 
-def _refuse(name: str, value: object) -> None:
-    reason, neutral = REFUSED[name]
+def refuse(name: str, value: object, refused: Refused) -> None:
+    """Raise InvalidPayload unless the value is null or a neutral one."""
+    reason, neutral = refused
     if value is not None and not any(value == each and type(value) is type(each) for each in neutral):
         needed = " or ".join(["null", *map(shown, neutral)])
         raise InvalidPayload(f"`{name}` must be {needed}: {reason}. Given: {shown(value)}")

@@ -175,7 +175,7 @@ class ScriptedBackend(Backend[ScriptedProperties]):
             if reason is not None:
                 tokens += stream.finish()
             self._add_likeliest(tokens, request.parameters.num_top_tokens)
-            yield GenerationStep(tokens, reason, sequence_index, prefill)
+            yield GenerationStep(tokens, reason, sequence_index, prefill, stop_sequence=stream.stop_sequence)
             if reason is not None:
                 return
             prefill = None

@@ -79,7 +79,10 @@ class OutputProcessor:
         except Exception as error:
             logger.exception("Request %s failed", sequence.request_id)
             return self._requests.fail(sequence.request_id, str(error))
-        return None if step is None else (sequence.request_id, step)
+        if step is None:
+            return None
+        step.stop_sequence = sequence.stream.stop_sequence
+        return (sequence.request_id, step)
 
     def _extend(self, chunk: Chunk, token_id: int, outcome: Outcome) -> GenerationStep | None:
         """Return the step that a sequence's next token makes; None where no text is final with it."""

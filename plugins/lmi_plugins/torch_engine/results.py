@@ -24,6 +24,6 @@ def merge_steps(results: Iterable[tuple[str, Result]]) -> Results:
 def extend_step(step: GenerationStep, later: GenerationStep) -> None:
     """Add a later step of the same sequence. What belongs to the prompt is in a sequence's first step alone."""
     step.tokens += later.tokens
-    step.finish_reason = later.finish_reason
+    step.finish_reason, step.stop_sequence = later.finish_reason, later.stop_sequence
     if later.generation_logits is not None:
         step.generation_logits = (step.generation_logits or b"") + later.generation_logits

@@ -112,6 +112,7 @@ def test_a_stop_sequence_can_be_kept() -> None:
 def test_of_stop_sequences_that_begin_together_the_shortest_counts() -> None:
     stream = TokenStream(Words("a ENDE"), ["ENDE", "END"], include_stop=True)
     assert [token.text for token in stream.push(0, None)] == ["a END"]
+    assert stream.stop_sequence == "END"
 
 
 def test_a_stop_sequence_of_ids_is_held_back() -> None:
@@ -121,6 +122,7 @@ def test_a_stop_sequence_of_ids_is_held_back() -> None:
     assert not stream.stopped
     assert [token.text for token in stream.push(3, None)] == ["", "", ""]
     assert stream.stopped
+    assert stream.stop_sequence is None
 
 
 def test_a_stop_sequence_of_ids_that_is_kept_is_not_held_back() -> None:

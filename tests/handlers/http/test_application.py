@@ -58,6 +58,7 @@ async def test_openai_clients_read_what_is_wrong_with_a_path(
     async with server.client.request(method, path) as response:
         assert (response.status, response.content_type) == (status, "application/json")
         error = (await response.json())["error"]
+        assert response.headers["x-request-id"]
     assert error.pop("message").startswith(message)
     assert error == {"type": "invalid_request_error", "param": None, "code": code}
 

@@ -52,6 +52,7 @@ def write_model(directory: Path) -> None:
         ("/v1/chat/completions", {"model": "two", "messages": CHAT}, False),
         ("/v1/chat/completions", {"model": "two", "messages": CHAT, "adapters": "french"}, True),
         ("/v1/completions", {"model": "two", "prompt": PROMPT, "adapters": "french"}, True),
+        ("/v1/messages", {"model": "two", "messages": CHAT, "max_tokens": 2, "adapters": "french"}, True),
         ("/v1/generate", {"model": "two", "prompt": PROMPT, "adapters": "french"}, True),
         ("/api/generate", {"model": "two:latest", "prompt": PROMPT}, False),
         ("/api/chat", {"model": "two", "messages": CHAT, "adapters": "french"}, True),

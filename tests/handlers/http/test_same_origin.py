@@ -19,6 +19,7 @@ ADAPTERS = "/models/model/adapters"
 ROUTES = [route for handler in load_plugins().handlers for route in handler.routes]
 # Everybody's, also a page's: what they answer is in the request, or says no more than the routes that generate.
 OPEN = {"/tokenize", "/detokenize", "/v2/tokenizer", "/v2/decode", "/v1/split_text", "/v1/metadata_text"}
+OPEN |= {"/v1/messages/count_tokens"}
 OPEN |= {"/endpoints/{endpoint}/async-invocations"}  # which refuses everybody
 OPEN |= {route.path for route in ROUTES if route.path.startswith("/api/")}  # Ollama's, which change nothing here
 

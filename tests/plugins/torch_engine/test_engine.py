@@ -102,6 +102,7 @@ def test_ends_at_a_stop_sequence_that_straddles_tokens(engine: Engine) -> None:
     joined = "".join(texts)
     assert text(results) == joined[: joined.index(stop)]
     assert finish_reasons(results)[-1] == "stop_sequence"
+    assert [each.stop_sequence for each in results if isinstance(each, GenerationStep)][-2:] == [None, stop]
     assert ids(results) == ids(whole)[: len(ids(results))]
     assert all(token.log_prob is not None for token in tokens(results))
 

@@ -116,6 +116,14 @@ async def test_finish_reasons(server: RunningServer, reason: str) -> None:
     assert backend_of(server.dispatcher).manager.in_flight == 0
 
 
+async def test_the_stop_text_that_ended_an_answer(server: RunningServer) -> None:
+    body = {"max_tokens": 40, "temperature": 0, "messages": [{"role": "user", "content": QUESTION}]}
+    whole = (await server.post("/v1/messages", body)).json()["content"][0]["text"]
+    stop = whole[4:9]
+    ended = (await server.post("/v1/messages", body | {"stop_sequences": ["zzz", stop]})).json()
+    assert (ended["content"][0]["text"], ended["stop_sequence"]) == (whole[: whole.index(stop)], stop)
+
+
 async def test_a_stream(server: RunningServer) -> None:
     lines = (await ask(server, stream=True, details=True)).json_lines()
     assert "".join(line["token"]["text"] for line in lines) == ANSWER

@@ -122,17 +122,26 @@ def _shown(output: GenerationOutput, texts: list[str], request_id: str, model: s
 
 
 def texts_in(data: JsonObject, path: Sequence[str]) -> list[str]:
-    """Return the text, or the texts, to which the path leads in an answer; none where it ends before."""
+    """Return the texts to which the path leads in an answer, also through lists; none where it ends before."""
+    return [str(text) for holder in _holders(data, path) for text in _listed(holder[path[-1]])]
+
+
+def _write_texts(data: JsonObject, path: Sequence[str], texts: Sequence[str]) -> None:
+    left = iter(texts)
+    for holder in _holders(data, path):
+        found = holder[path[-1]]
+        holder[path[-1]] = [next(left) for _ in found] if isinstance(found, list) else next(left)
+
+
+def _holders(data: JsonObject, path: Sequence[str]) -> list[JsonObject]:
+    """Return the objects that have the path's last member, a text or a list of texts."""
     if not path:
         return []
-    found: Any = data
-    for name in path:
-        found = found.get(name) if isinstance(found, dict) else None
-    return [str(text) for text in found] if isinstance(found, list) else [found] if isinstance(found, str) else []
+    objects = [data]
+    for name in path[:-1]:
+        objects = [inner for each in objects for inner in _listed(each.get(name)) if isinstance(inner, dict)]
+    return [each for each in objects if isinstance(each.get(path[-1]), str | list)]
 
 
-def _write_texts(data: JsonObject, path: Sequence[str], texts: list[str]) -> None:
-    *outer, last = path
-    for name in outer:
-        data = data[name]
-    data[last] = texts if isinstance(data[last], list) else texts[0]
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]

@@ -84,6 +84,7 @@ class BeamSearch(SequenceGroup):
         for token_id, log_prob, top_logprobs in hypothesis.choices:
             tokens += stream.push(token_id, log_prob, self._texts.top_tokens(top_logprobs))
         step = GenerationStep(tokens + stream.finish(), hypothesis.reason, index, generation_logits=hypothesis.logits)
+        step.stop_sequence = stream.stop_sequence
         if index == 0:
             step.prefill, step.prompt_logits = self._prefill, self._prompt_logits
         return step

@@ -58,7 +58,8 @@ class WrittenSequence:
 
     def _end(self, tokens: list[Token], reason: FinishReason) -> GenerationStep:
         self.finished = True
-        return GenerationStep(tokens + self._stream.finish(), reason, self._index)
+        stop = self._stream.stop_sequence
+        return GenerationStep(tokens + self._stream.finish(), reason, self._index, stop_sequence=stop)
 
 
 async def generation_steps(

@@ -143,7 +143,9 @@ class BeamSearch:
         tokens: list[Token] = []
         for token_id, place in zip(beam.token_ids, beam.places, strict=True):
             tokens += stream.push(token_id, *read(token_id, place, self._parameters.num_top_tokens, self._writer))
-        return GenerationStep(tokens + stream.finish(), beam.reason, index, prompt)
+        step = GenerationStep(tokens + stream.finish(), beam.reason, index, prompt)
+        step.stop_sequence = stream.stop_sequence
+        return step
 
 
 def _place(output: RequestOutput) -> LogProbs:

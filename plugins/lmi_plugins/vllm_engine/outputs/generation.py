@@ -55,7 +55,14 @@ async def steps(
             if reason is not None:
                 tokens += sequence.finish()
             prompt = prefill(output, prompt_ids, parameters, writer) if output.prompt_logprobs else None
-            yield GenerationStep(tokens, reason, sequence_index, prompt, transfer=transfer(output))
+            yield GenerationStep(
+                tokens,
+                reason,
+                sequence_index,
+                prompt,
+                transfer=transfer(output),
+                stop_sequence=sequence.stop_sequence,
+            )
             if reason is not None:
                 return
 

@@ -33,6 +33,7 @@ def test_the_kind_of_a_choice_is_told_by_what_it_has() -> None:
         (("token", "text"), {"token": {"text": ""}}, [""]),
         (("token", "text"), {"token": None, "error": "x"}, []),
         (("token", "text"), {}, []),
+        (("blocks", "text"), {"blocks": [{"text": "Deep"}, {"call": {}}, {"text": ""}]}, ["Deep", ""]),
         (("text",), {"text": None}, []),
         ((), {"text": "Deep"}, []),
     ],

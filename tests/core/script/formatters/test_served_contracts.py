@@ -122,6 +122,17 @@ async def test_engine_object_of_tgis_streams(serve_script: ServeScript) -> None:
         assert events[-1]["generated_text"] == TEXT.upper()
 
 
+async def test_engine_object_of_anthropics_messages(serve_script: ServeScript) -> None:
+    server = await serve_script("engine_object")
+    body = CHAT | {"max_tokens": 64}
+    whole = (await server.post("/v1/messages", body)).json()
+    assert whole["content"] == [{"type": "text", "text": TEXT.upper()}]
+    assert (whole["checked"], "choices" in whole) == (True, False)
+    stream = (await server.post("/v1/messages", body | {"stream": True})).body
+    events = [orjson.loads(event.split(b"data: ")[1]) for event in stream.split(b"\n\n") if event]
+    assert "".join(event.get("delta", {}).get("text", "") for event in events) == TEXT.upper()
+
+
 async def test_engine_object_of_a_dynamic_batch(serve_script: ServeScript, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ScriptedBackend, "auto_priority", 1000)
     server = await serve_script("engine_object", "option.rolling_batch=disable\n")

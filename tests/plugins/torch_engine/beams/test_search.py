@@ -152,6 +152,9 @@ def test_a_stop_sequence_ends_a_beam(
             assert each.token_ids == whole[: len(each.token_ids)]
             assert set(whole[len(each.token_ids) :]) <= {-1}  # which pads
         assert ("stop_sequence" in [each.reason for each in found(results)]) is (stop != "[")
+        for step in results:
+            assert isinstance(step, GenerationStep)
+            assert step.stop_sequence == (stop if step.finish_reason == "stop_sequence" else None)
 
 
 def test_log_probs_are_those_of_one_full_pass(ending: Path) -> None:

@@ -121,6 +121,7 @@ def test_a_stop_sequence_ends_a_beam(model: OneByOne, writer: TokenWriter, endin
         assert set(whole[len(generated) :]) <= {END_IDS[0]}  # which pads
         assert stop not in "".join(token.text for token in step.tokens)
     assert "stop_sequence" in {step.finish_reason for step in steps}
+    assert {step.stop_sequence for step in steps if step.finish_reason == "stop_sequence"} == {stop}
 
 
 def test_a_stop_token_ends_a_beam(model: OneByOne, writer: TokenWriter) -> None:
@@ -128,6 +129,7 @@ def test_a_stop_token_ends_a_beam(model: OneByOne, writer: TokenWriter) -> None:
     steps = model.search(PROMPT, writer, [], max_new_tokens=8, num_beams=2, stop_token_ids=[first], length_penalty=0.0)
     assert [first] in sequences(steps)
     assert {step.finish_reason for step in steps if step.tokens[-1].id == first} == {"stop_sequence"}
+    assert {step.stop_sequence for step in steps} == {None}
 
 
 def test_tokens_come_with_their_log_probs_and_the_likeliest(model: OneByOne, writer: TokenWriter) -> None:

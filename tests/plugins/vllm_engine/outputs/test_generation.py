@@ -1,5 +1,6 @@
 """vLLM's outputs as steps."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -43,6 +44,16 @@ async def test_each_of_several_tokens_has_its_own_line(vllm: VllmServer, several
     assert all(token["log_prob"] <= 0 for token in tokens)
     assert len({token["log_prob"] for token in tokens}) == len(tokens) == 23
     assert lines[-1]["generated_text"] == whole["generated_text"]
+
+
+async def test_the_stop_text_that_ended_an_answer(vllm: VllmServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    template = "{% for message in messages %}{{ message.content }}{% endfor %}"
+    monkeypatch.setattr(vllm.server.model, "plan", replace(vllm.server.model.plan, chat_template=template))
+    body = {"max_tokens": 40, "temperature": 0, "messages": [{"role": "user", "content": STORY}]}
+    whole = (await vllm.server.post("/v1/messages", body)).json()["content"][0]["text"]
+    stop = whole[4:9]
+    ended = (await vllm.server.post("/v1/messages", body | {"stop_sequences": ["zzz", stop]})).json()
+    assert (ended["content"][0]["text"], ended["stop_sequence"]) == (whole[: whole.index(stop)], stop)
 
 
 async def test_a_stop_sequence_among_several_tokens(vllm: VllmServer, several_at_once: list[Any]) -> None:

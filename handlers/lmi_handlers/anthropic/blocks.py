@@ -1,0 +1,119 @@
+"""Content blocks of messages: texts, images, documents, uses of tools and their results, and past thinking."""
+
+from collections.abc import Callable, Iterable
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from lmi_handlers.chat.images import LINKS
+
+IMAGE_TYPES = ("image/jpeg", "image/png", "image/gif", "image/webp")
+# The members that a block of each type must have.
+NEEDED = {
+    "text": ("text",),
+    "image": ("source",),
+    "document": ("source",),
+    "tool_use": ("id", "name", "input"),
+    "tool_result": ("tool_use_id",),
+    "thinking": ("thinking",),
+    "redacted_thinking": (),
+}
+BLOCKS_OF_ROLES = {
+    "user": ("text", "image", "document", "tool_result"),
+    "assistant": ("text", "thinking", "redacted_thinking", "tool_use"),
+    "system": ("text",),
+}
+BLOCKS_OF_RESULTS = ("text", "image", "document")
+BLOCKS_OF_DOCUMENTS = ("text", "image")
+
+
+def as_blocks(content: object) -> object:
+    return [{"type": "text", "text": content}] if isinstance(content, str) else content
+
+
+def as_no_blocks(content: object) -> object:
+    return [] if content is None else as_blocks(content)
+
+
+class Source(BaseModel):
+    """Where an image or a document is; which members it has depends on its type."""
+
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    type: Literal["base64", "url", "text", "content", "file"]
+    media_type: str | None = None
+    data: str | None = None
+    url: str | None = None
+    content: Annotated[
+        "list[ContentBlock] | None",
+        BeforeValidator(as_blocks, json_schema_input_type="str | list[ContentBlock] | None"),
+    ] = None
+
+
+class Citations(BaseModel):
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    enabled: bool | None = None
+
+
+class ContentBlock(BaseModel):
+    """A block; members that change nothing here, such as `cache_control`, are ignored."""
+
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    type: Literal["text", "image", "document", "tool_use", "tool_result", "thinking", "redacted_thinking"]
+    text: str | None = None
+    source: Source | None = Field(None, description="Of an image or a document.")
+    title: str | None = Field(None, description="Of a document.")
+    context: str | None = Field(None, description="Of a document.")
+    citations: Citations | list[Any] | None = None
+    id: str | None = Field(None, min_length=1, description="Of a use of a tool.")
+    name: str | None = Field(None, min_length=1, description="Of the tool that is used.")
+    input: dict[str, Any] | None = Field(None, description="Of the tool that is used.")
+    tool_use_id: str | None = Field(None, min_length=1, description="The use of a tool that this is the result of.")
+    content: Annotated[
+        "list[ContentBlock]",
+        BeforeValidator(as_no_blocks, json_schema_input_type="str | list[ContentBlock] | None"),
+    ] = Field(default_factory=list, description="Of a tool's result: a text, or blocks.")
+    is_error: bool | None = Field(None, description="Whether the tool has failed.")
+    thinking: str | None = None
+
+    @model_validator(mode="after")
+    def _has_what_its_type_says(self) -> "ContentBlock":
+        for name in NEEDED[self.type]:
+            if getattr(self, name) is None:
+                raise ValueError(f"must have `{name}`, as its type is {self.type}")
+        if self.source is not None and self.type in SOURCE_CHECKS:
+            SOURCE_CHECKS[self.type](self.source)
+        check_blocks(self.content, BLOCKS_OF_RESULTS, "a tool's result")
+        if isinstance(self.citations, Citations) and self.citations.enabled:
+            raise ValueError("must have no `citations`: nothing here cites documents")
+        return self
+
+
+def check_blocks(blocks: Iterable[ContentBlock], types: Iterable[str], owner: str) -> None:
+    """Raise ValueError for the first block whose type has no place in its owner."""
+    for index, block in enumerate(blocks):
+        if block.type not in types:
+            raise ValueError(f"must hold blocks of the types {', '.join(types)} in {owner}, not {block.type} ({index})")
+
+
+def _check_image(source: Source) -> None:
+    if source.type == "base64":
+        if source.media_type not in IMAGE_TYPES or source.data is None:
+            raise ValueError(f"must have `source.data`, and as `source.media_type` one of {', '.join(IMAGE_TYPES)}")
+    elif source.type != "url":
+        raise ValueError(f"must have a `source` of the type base64 or url, not {source.type}: no files are kept here")
+    elif source.url is None or not source.url.lower().startswith(LINKS):
+        raise ValueError("must have an http or https URL as `source.url`")
+
+
+def _check_document(source: Source) -> None:
+    if source.type not in ("text", "content"):
+        raise ValueError(f"must have a `source` of the type text or content, not {source.type}: no PDF is read here")
+    if (source.data if source.type == "text" else source.content) is None:
+        raise ValueError(f"must have `source.{'data' if source.type == 'text' else 'content'}`")
+    check_blocks(source.content or (), BLOCKS_OF_DOCUMENTS, "a document")
+
+
+SOURCE_CHECKS: dict[str, Callable[[Source], None]] = {"image": _check_image, "document": _check_document}

@@ -1,0 +1,43 @@
+"""The number of tokens of a message's prompt."""
+
+import asyncio
+from contextlib import nullcontext
+from functools import partial
+
+import orjson
+
+from lmi_core.calls.served_model import ManagedModel, ServedModels
+from lmi_core.handler import Answer, Call
+from lmi_core.request import GenerationRequest
+from lmi_core.serving.validation import with_images
+from lmi_handlers.anthropic.chat import message_generation
+from lmi_handlers.anthropic.errors import REQUEST_ID_HEADER
+from lmi_handlers.anthropic.formatters import AnthropicFormatter, MessageAnswer
+from lmi_handlers.anthropic.payload import CountTokensRequest
+from lmi_handlers.anthropic.tolerance import take_fields
+from lmi_handlers.chat.generation import ChatForm
+from lmi_handlers.openai.tokenizing import asked
+
+
+async def count_tokens(call: Call, dispatcher: ServedModels) -> Answer:
+    """Answer with the tokens of the prompt that `/v1/messages` would make of the body, images included.
+
+    Only images, which may have to be fetched, take a place in the model's queue. Raises InvalidPayload, ModelNotFound,
+    and Overloaded.
+    """
+    payload, model, ignored = await asked(call, dispatcher, CountTokensRequest, take_fields)
+    form = ChatForm(partial(AnthropicFormatter, MessageAnswer(call.request_id, 1, model.backend.max_length)), True)
+    (request,) = message_generation(payload, call, model, form).requests
+    with dispatcher.admit(model) if request.images else nullcontext():
+        count = await _count(request, model)
+    counts = {"input_tokens": count, "context_management": {"original_input_tokens": count}}
+    return Answer(200, "application/json", orjson.dumps(counts), ignored, {REQUEST_ID_HEADER: call.request_id})
+
+
+async def _count(request: GenerationRequest, model: ManagedModel) -> int:
+    if request.images:
+        placed = (await with_images(request, model.backend)).image_prompt
+        assert placed is not None
+        return len(placed.prompt_ids)
+    assert isinstance(request.prompt, str)
+    return len(await asyncio.to_thread(model.backend.tokenizer.encode, request.prompt, request.add_special_tokens))

@@ -1,0 +1,80 @@
+"""Errors in Anthropic's form, and their statuses."""
+
+from typing import Any, ClassVar
+
+import orjson
+
+from lmi_core.calls.served_model import ServedModel
+from lmi_core.errors import ContextLengthExceeded, InvalidPayload, LmiError, Overloaded
+from lmi_core.handler import Answer
+from lmi_handlers.http.statuses import STATUSES
+
+INVALID_STATUS = 400
+OVERLOADED_STATUS = 529  # Anthropic's own
+THROTTLE = "throttle_error_http_code"
+REQUEST_ID_HEADER = "request-id"  # which Anthropic's clients show with an error
+TYPES = {
+    INVALID_STATUS: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    405: "invalid_request_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    504: "timeout_error",
+    OVERLOADED_STATUS: "overloaded_error",
+}
+
+
+class ThreadRefused(InvalidPayload):
+    """A request for a conversation that the server keeps, after which Anthropic's client sends all of it itself."""
+
+    details: ClassVar[dict[str, str]] = {"error_code": "thread_unsupported_request"}
+
+
+def error_answer(error: LmiError, model: ServedModel | None) -> Answer:
+    status = _status(error, model)
+    content = error_content(_type(error, status), _message(error))
+    if isinstance(error, ThreadRefused):
+        content["error"]["details"] = error.details
+    return Answer(status, "application/json", orjson.dumps(content))
+
+
+def stream_error(error: LmiError, request_id: str) -> dict[str, Any]:
+    """Return the content of an error event."""
+    return error_content(_type(error, STATUSES.get(error.kind, INVALID_STATUS)), error.message, request_id)
+
+
+def error_content(kind: str, message: str, request_id: str | None = None) -> dict[str, Any]:
+    return {"type": "error", "error": {"type": kind, "message": message}, "request_id": request_id}
+
+
+def identified(answer: Answer, request_id: str) -> Answer:
+    """Return the error with the request's id in its body and in Anthropic's header."""
+    body = orjson.dumps({**orjson.loads(answer.body), "request_id": request_id})
+    return Answer(answer.status, answer.content_type, body, answer.ignored, {REQUEST_ID_HEADER: request_id})
+
+
+def type_of_status(status: int) -> str:
+    return TYPES.get(status, "api_error")
+
+
+def _type(error: LmiError, status: int) -> str:
+    if isinstance(error, Overloaded):
+        return "rate_limit_error" if status == 429 else "overloaded_error"
+    return type_of_status(status)
+
+
+def _status(error: LmiError, model: ServedModel | None) -> int:
+    if not isinstance(error, Overloaded):
+        return STATUSES.get(error.kind, INVALID_STATUS)
+    if model is not None and THROTTLE in model.server.model_fields_set:
+        return model.server.throttle_error_http_code
+    return OVERLOADED_STATUS
+
+
+def _message(error: LmiError) -> str:
+    """Return the message; of too long a prompt in the words that Claude Code and LiteLLM look for."""
+    if not isinstance(error, ContextLengthExceeded) or error.prompt_tokens is None:
+        return error.message
+    return f"prompt is too long: {error.prompt_tokens} tokens > {error.max_prompt_tokens} maximum. {error.message}"

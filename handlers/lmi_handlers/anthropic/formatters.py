@@ -1,0 +1,192 @@
+"""The output formatter `anthropic`, for whole messages, and what it shares with the one of streams."""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+from uuid import uuid4
+
+import orjson
+from pydantic_core import from_json
+
+from lmi_core.chats.chat_formatter import ChatAnswer
+from lmi_core.chats.tool_calls import CallArguments, CallBegun, Content
+from lmi_core.errors import GenerationFailed, LmiError, RequestAborted
+from lmi_core.generation import GeneratedSequence, GenerationOutput
+from lmi_handlers.anthropic.errors import REQUEST_ID_HEADER, stream_error
+from lmi_handlers.chat.pieces import AnswerPiece, ReasoningText
+from lmi_handlers.chat.schema import ChatSchemaFormatter, JsonObject, answers
+
+INVALID_JSON = "INVALID_JSON"  # the member that Anthropic's documentation has for input that is not JSON
+
+
+@dataclass(frozen=True, slots=True)
+class MessageAnswer:
+    """What the formatters of messages need to know of a request, beside what those of all chats do."""
+
+    request_id: str
+    max_tokens: int  # that the client asked for
+    max_length: int  # of the model's context
+    shows_thinking: bool = True  # otherwise the answer tells only that there was some
+
+
+class MessageFormatter(ChatSchemaFormatter):
+    """The base of both formatters: the message without its content, token counts, and why it ended."""
+
+    def __init__(self, asked: MessageAnswer, answer: ChatAnswer) -> None:
+        super().__init__(answer)
+        self.asked = asked
+        self.headers = {REQUEST_ID_HEADER: asked.request_id}
+
+    def message(self, content: list[JsonObject], usage: JsonObject) -> JsonObject:
+        return {
+            "id": self.chat.response_id,
+            "type": "message",
+            "role": "assistant",
+            "model": self.chat.model,
+            "content": content,
+            **_stop(None),
+            "usage": usage,
+        }
+
+    def usage(self, output: GenerationOutput) -> JsonObject:
+        """Return the token counts; those that the prefix cache held are not among the `input_tokens`."""
+        counts = super().usage(output)
+        cached = counts.get("prompt_tokens_details", {}).get("cached_tokens", 0)
+        usage = {
+            "input_tokens": counts["prompt_tokens"] - cached,
+            "cache_creation_input_tokens": 0,  # nothing is written to a cache at a price of its own
+            "cache_read_input_tokens": cached,
+            "output_tokens": counts["completion_tokens"],
+        }
+        if details := counts.get("completion_tokens_details"):
+            usage["output_tokens_details"] = {"thinking_tokens": details["reasoning_tokens"]}
+        return usage
+
+    def stop(self, output: GenerationOutput, sequence: GeneratedSequence, arguments: str | None) -> JsonObject:
+        """Return why the message ends; `arguments` are those of its last tool use, None where it has none.
+
+        Raise RequestAborted or GenerationFailed, as a message has no place for either.
+        """
+        reason: str
+        match sequence.finish_reason:
+            case "abort":
+                raise RequestAborted("the request was aborted")
+            case "error":
+                raise GenerationFailed("the engine ended the generation with an error")
+            case "length":
+                reason = "model_context_window_exceeded" if self._fills_context(output, sequence) else "max_tokens"
+            case "stop_sequence" if sequence.stop_sequence is not None and not _is_whole(arguments):
+                return _stop("stop_sequence", sequence.stop_sequence)
+            case _:
+                reason = "end_turn" if arguments is None else "tool_use"
+        return _stop(reason)
+
+    def _fills_context(self, output: GenerationOutput, sequence: GeneratedSequence) -> bool:
+        """Return whether the context, and not the request, bounded the length."""
+        num_generated = len(sequence.tokens)
+        return (
+            num_generated < self.asked.max_tokens
+            and len(output.request.prompt_ids) + num_generated >= self.asked.max_length
+        )
+
+
+class AnthropicFormatter(MessageFormatter):
+    name: ClassVar[str] = "anthropic"
+    content_type = "application/json"
+    text_path: ClassVar[tuple[str, ...]] = ("content", "text")
+
+    def format(self, output: GenerationOutput) -> bytes:
+        if not output.finished:
+            return b""
+        (sequence,) = answers(output)
+        blocks = self._blocks(self.new_answer_reader().read_all(sequence.tokens))
+        calls = [block.text for block in blocks if block.type == "tool_use"]
+        stop = self.stop(output, sequence, calls[-1] if calls else None)
+        content = [block.content for block in blocks]
+        return orjson.dumps(self.message(content, self.usage(output)) | stop | output.transfer)
+
+    def error(self, error: LmiError) -> bytes:
+        return orjson.dumps(stream_error(error, self.asked.request_id))
+
+    def _blocks(self, pieces: Iterable[AnswerPiece]) -> list["WholeBlock"]:
+        blocks: list[WholeBlock] = []
+        for piece in pieces:
+            match piece:
+                case ReasoningText(text):
+                    shown = text if self.asked.shows_thinking else ""
+                    self._extend(blocks, thinking_block("", self.chat.response_id), shown)
+                case Content(text):
+                    self._extend(blocks, text_block(""), text)
+                case CallBegun():
+                    blocks.append(WholeBlock(tool_use_block(piece)))
+                case CallArguments(_, text):
+                    blocks[-1].text += text
+        return blocks or [WholeBlock(text_block(""))]
+
+    @staticmethod
+    def _extend(blocks: list["WholeBlock"], block: JsonObject, text: str) -> None:
+        """Add the text to the last block, or to a new one where that is of another type."""
+        if not blocks or blocks[-1].type != block["type"]:
+            blocks.append(WholeBlock(block))
+        blocks[-1].text += text
+
+
+@dataclass(slots=True)
+class WholeBlock:
+    """A content block of a whole message, and the text that it gets."""
+
+    block: JsonObject
+    text: str = ""  # of a use of a tool, its input as JSON
+
+    @property
+    def type(self) -> str:
+        return str(self.block["type"])
+
+    @property
+    def content(self) -> JsonObject:
+        if self.type == "tool_use":
+            return {**self.block, "input": tool_input(self.text)}
+        return {**self.block, self.type: self.text}  # both other types have a member of their own name
+
+
+def text_block(text: str) -> JsonObject:
+    return {"type": "text", "text": text}
+
+
+def thinking_block(thinking: str, signature: str) -> JsonObject:
+    """Return the block; clients keep only thinking with a signature, which nothing here checks."""
+    return {"type": "thinking", "thinking": thinking, "signature": signature}
+
+
+def tool_use_block(begun: CallBegun) -> JsonObject:
+    return {"type": "tool_use", "id": begun.id or f"toolu_{uuid4().hex[:24]}", "name": begun.name, "input": {}}
+
+
+def tool_input(arguments: str) -> orjson.Fragment:
+    """Return the input of a tool use; of one that was cut what is there, as Anthropic's client reads a stream."""
+    if isinstance(_read(arguments), dict):
+        return orjson.Fragment(
+            arguments
+        )  # as the model wrote it: its numbers may be larger than those that Python writes
+    try:
+        given: Any = from_json(arguments, allow_partial=True, allow_inf_nan=False) if arguments.strip() else {}
+    except ValueError:
+        given = None
+    return orjson.Fragment(json.dumps(given if isinstance(given, dict) else {INVALID_JSON: arguments}))
+
+
+def _is_whole(arguments: str | None) -> bool:
+    """Return whether there is a tool use, with all of its input."""
+    return arguments is not None and (not arguments or _read(arguments) is not None)
+
+
+def _read(arguments: str) -> Any:
+    try:
+        return orjson.loads(arguments)
+    except orjson.JSONDecodeError:
+        return None
+
+
+def _stop(reason: str | None, sequence: str | None = None) -> JsonObject:
+    return {"stop_reason": reason, "stop_sequence": sequence, "stop_details": None}

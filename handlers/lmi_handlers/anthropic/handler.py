@@ -1,0 +1,73 @@
+"""Anthropic's Messages API."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import ClassVar
+
+from lmi_core.calls.served_model import ServedModel
+from lmi_core.chats.chat_formatter import ChatAnswer
+from lmi_core.errors import LmiError
+from lmi_core.formatter import OutputFormatter
+from lmi_core.handler import Answer, Call, Generation, Handler, Route
+from lmi_core.hookspecs import hookimpl
+from lmi_handlers.anthropic import errors
+from lmi_handlers.anthropic.chat import message_generation
+from lmi_handlers.anthropic.counting import count_tokens
+from lmi_handlers.anthropic.formatters import AnthropicFormatter, MessageAnswer
+from lmi_handlers.anthropic.payload import CountTokensRequest, MessagesRequest
+from lmi_handlers.anthropic.stream_formatter import AnthropicStreamFormatter
+from lmi_handlers.anthropic.tolerance import budget_without_effect, take_fields
+from lmi_handlers.chat.generation import ChatForm
+from lmi_handlers.openai.handler import OpenAiHandler, check_model
+
+
+class AnthropicHandler(OpenAiHandler):
+    """Names models and adapters as OpenAI's handlers do, in `model`."""
+
+    name: ClassVar[str] = "anthropic"
+    routes: ClassVar[tuple[Route, ...]] = (
+        Route("/v1/messages", summary="Answer a conversation with Anthropic's messages", payloads=(MessagesRequest,)),
+        Route(
+            "/v1/messages/count_tokens",
+            "POST",
+            count_tokens,
+            "How many tokens the prompt of a message has",
+            (CountTokensRequest,),
+            guarded=False,
+        ),
+    )
+
+    def parse(self, call: Call, model: ServedModel) -> Generation:
+        payload, ignored = take_fields(call.json_object(), MessagesRequest, model.options.strict_parameters)
+        check_model(payload.model, call, model)
+        payload.refuse_unshown("prompt_logprobs", "return_token_ids", "return_tokens_as_token_ids")
+        ignored += budget_without_effect(payload, model)
+        call = payload.named(call)
+        generation = message_generation(payload, call, model, _form(payload, call, model))
+        return replace(generation, ignored=ignored, request_id=call.request_id)
+
+    def error(self, error: LmiError, model: ServedModel | None, formatter: OutputFormatter | None) -> Answer:
+        return errors.error_answer(error, model)
+
+    def identified(self, answer: Answer, request_id: str) -> Answer:
+        return errors.identified(answer, request_id)
+
+
+def _form(payload: MessagesRequest, call: Call, model: ServedModel) -> ChatForm:
+    assert payload.max_tokens is not None
+    omitted = payload.thinking is not None and payload.thinking.display == "omitted"
+    asked = MessageAnswer(call.request_id, payload.max_tokens, model.backend.max_length, not omitted)
+    formatter = AnthropicStreamFormatter if payload.stream else AnthropicFormatter
+    return ChatForm(partial(_new_formatter, formatter, asked), details=True)
+
+
+def _new_formatter(
+    kind: type[AnthropicFormatter] | type[AnthropicStreamFormatter], asked: MessageAnswer, answer: ChatAnswer
+) -> OutputFormatter:
+    return kind(asked, replace(answer, response_id=f"msg_{asked.request_id}"))
+
+
+@hookimpl
+def lmi_register_handlers(register: Callable[[type[Handler]], None]) -> None:
+    register(AnthropicHandler)

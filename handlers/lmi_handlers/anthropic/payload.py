@@ -1,0 +1,154 @@
+"""The bodies of `/v1/messages` and `/v1/messages/count_tokens`."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, field_validator, model_validator
+
+from lmi_handlers.anthropic.blocks import BLOCKS_OF_ROLES, ContentBlock, as_blocks, check_blocks
+from lmi_handlers.anthropic.tool_fields import Tool, ToolChoice
+from lmi_handlers.chat.request import TEMPLATE_CALL
+from lmi_handlers.fields.passed import PassedFields
+
+EXAMPLE: dict[str, JsonValue] = {
+    "model": "model",
+    "max_tokens": 256,
+    "system": "You are a helpful assistant.",
+    "messages": [{"role": "user", "content": "What is deep learning?"}],
+}
+LEAST_BUDGET = 1024
+
+Blocks = Annotated[list[ContentBlock], BeforeValidator(as_blocks, json_schema_input_type=str | list[ContentBlock])]
+
+
+class Message(BaseModel):
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    role: Literal["user", "assistant", "system"]
+    content: Blocks = Field(description="A text, or a list of blocks.")
+
+    @model_validator(mode="after")
+    def _blocks_of_its_role(self) -> "Message":
+        check_blocks(self.content, BLOCKS_OF_ROLES[self.role], f"a message of the role {self.role}")
+        return self
+
+
+class Thinking(BaseModel):
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    type: Literal["enabled", "adaptive", "disabled"]
+    budget_tokens: int | None = Field(None, ge=LEAST_BUDGET, description="Where it is enabled: the most tokens of it.")
+    display: Literal["summarized", "omitted", "updates"] | None = Field(
+        None, description="omitted: the answer tells that there was thinking, but not what."
+    )
+
+    @model_validator(mode="after")
+    def _budget_where_enabled(self) -> "Thinking":
+        if (self.type == "enabled") != (self.budget_tokens is not None):
+            raise ValueError("must have `budget_tokens` where its `type` is enabled, and only there")
+        return self
+
+
+class OutputFormat(BaseModel):
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    type: Literal["json_schema"]
+    schema_: dict[str, Any] = Field(alias="schema", description="The JSON schema that the answer follows.")
+
+
+class OutputConfig(BaseModel):
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    effort: Literal["low", "medium", "high", "xhigh", "max"] | None = Field(
+        None, description="For the chat template, as `reasoning_effort`."
+    )
+    format: OutputFormat | None = None
+
+
+class Metadata(BaseModel):
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    user_id: str | None = Field(None, description="Who asks: goes to the server's log, beside the request's id.")
+
+
+class CountTokensRequest(PassedFields):
+    """What makes the prompt of a message: any body of `/v1/messages` will do."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"messages": EXAMPLE["messages"]}]})
+
+    messages: list[Message] = Field(min_length=1, description="The conversation so far.")
+    system: Blocks | None = Field(None, description="The system prompt: a text, or blocks of text.")
+    max_tokens: int | None = Field(None, ge=1, description="The most tokens to generate.")
+    stop_sequences: list[str] | None = Field(None, description="Texts that end the generation.")
+    tools: list[Tool] | None = Field(None, description="The tools that the model may use.")
+    tool_choice: ToolChoice | None = Field(None, description="auto, any, none, or the tool to use.")
+    thinking: Thinking | None = Field(None, description="Whether the model thinks first, and how long.")
+    output_config: OutputConfig | None = Field(None, description="The effort and the form of the answer.")
+    output_format: OutputFormat | None = Field(None, description="The older name of `output_config.format`.")
+    metadata: Metadata | None = Field(None, description="Who asks.")
+    chat_template_kwargs: dict[str, Any] | None = Field(None, description="Further names for the chat template.")
+
+    @field_validator("system")
+    @classmethod
+    def _texts(cls, system: list[ContentBlock] | None) -> list[ContentBlock] | None:
+        check_blocks(system or (), BLOCKS_OF_ROLES["system"], "the system prompt")
+        return system
+
+    @model_validator(mode="after")
+    def _choice_among_tools(self) -> "CountTokensRequest":
+        if self.tool_choice is not None and self.tool_choice.type in ("any", "tool") and not self.tools:
+            raise ValueError(f"`tool_choice` must come with `tools`. Given: {self.tool_choice.type}")
+        return self
+
+    @model_validator(mode="after")
+    def _one_name_of_a_field(self) -> "CountTokensRequest":
+        if self.stop is not None and self.stop_sequences is not None:
+            raise ValueError("`stop_sequences` and `stop` are the same parameter; give one of them")
+        if self.output_format is not None and self.output_config is not None and self.output_config.format is not None:
+            raise ValueError("`output_config.format` and `output_format` mean the same; give one of them")
+        if self.thinking_token_budget is not None and self.thinking is not None:
+            raise ValueError("`thinking` and `thinking_token_budget` exclude each other")
+        return self
+
+    @model_validator(mode="after")
+    def _names_for_the_template(self) -> "CountTokensRequest":
+        for name in TEMPLATE_CALL:
+            if name in (self.chat_template_kwargs or {}):
+                raise ValueError(f"`chat_template_kwargs` must hold names for the template. Given: {name}")
+        return self
+
+
+class MessagesRequest(CountTokensRequest):
+    """A request of Anthropic's Messages API, with the parameters that vLLM adds."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [EXAMPLE]})
+
+    max_tokens: int | None = Field(ge=1, description="The most tokens to generate; fewer where the context is full.")
+
+    @field_validator("max_tokens")
+    @classmethod
+    def _given(cls, max_tokens: int | None) -> int | None:
+        if max_tokens is None:
+            raise ValueError("is required")
+        return max_tokens
+
+    @model_validator(mode="after")
+    def _one_message(self) -> "MessagesRequest":
+        if (self.n or 1) > 1:
+            raise ValueError(f"`n` must be 1, as an answer is one message. Given: {self.n}")
+        return self
+
+    @model_validator(mode="after")
+    def _thinks_less_than_it_writes(self) -> "MessagesRequest":
+        budget = self.thinking.budget_tokens if self.thinking else None
+        if budget is None or self._only_prefills:
+            return self
+        if self.max_tokens is not None and budget >= self.max_tokens:
+            raise ValueError(
+                f"`thinking.budget_tokens` must be less than `max_tokens`, {self.max_tokens}. Given: {budget}"
+            )
+        return self
+
+    @property
+    def _only_prefills(self) -> bool:
+        """Whether another engine goes on after the prompt; such requests have a `max_tokens` of 1, as with vLLM."""
+        return bool((self.kv_transfer_params or {}).get("do_remote_decode"))

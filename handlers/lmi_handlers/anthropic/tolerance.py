@@ -1,0 +1,89 @@
+"""Fields of Anthropic's and vLLM's requests that have no effect here: which are accepted, and which refused and why."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+from pydantic import BaseModel
+
+from lmi_core.calls.served_model import ServedModel
+from lmi_core.errors import InvalidPayload
+from lmi_core.payloads.tolerant_payload import take_known
+from lmi_handlers.anthropic.errors import ThreadRefused
+from lmi_handlers.anthropic.payload import CountTokensRequest
+from lmi_handlers.chat.reasoning_limit import takes_limit
+from lmi_handlers.openai.tolerance import Refused, refuse
+
+BUDGET = "thinking.budget_tokens"
+NO_BUDGET = "this model's reasoning has no end that could be forced (option.reasoning_parser)"
+
+# About the hosted service, or about caches, which hold here whatever fits: any value is accepted.
+HINTS = frozenset(
+    {
+        "billing_policy",
+        "cache_control",
+        "diagnostics",
+        "fallback_credit_token",
+        "fallbacks",
+        "inference_geo",
+        "mm_payload",
+        "return_mm_kwargs",
+        "service_tier",
+        "speed",
+        "stream_interval",
+    }
+)
+# Ignored like an unknown field, so that the client is told.
+IGNORED = MappingProxyType(
+    {
+        "compaction": "the conversation is taken as it is",
+        "context_management": "the conversation is taken as it is",
+    }
+)
+REFUSED = MappingProxyType(
+    {
+        "container": Refused("no code is run here"),
+        "logits_processors": Refused("requests bring no code", ([],)),
+        "mcp_servers": Refused("this server calls no other servers", ([],)),
+        "thread": Refused("no conversations are kept here"),
+        "watermarking": Refused("no backend marks its answers", (False,)),
+    }
+)
+
+M = TypeVar("M", bound=BaseModel)
+
+
+def take_fields(given: Mapping[str, Any], payload_type: type[M], strict: bool) -> tuple[M, tuple[str, ...]]:
+    """Return the payload and the names of the ignored fields.
+
+    Raise InvalidPayload where a field is refused or not valid or, if `strict`, would be ignored.
+    """
+    for name in REFUSED.keys() & given.keys():
+        _refuse(name, given[name])
+    kept = {name: value for name, value in given.items() if name not in HINTS and name not in REFUSED}
+    for name in IGNORED.keys() & kept.keys() if strict else ():
+        raise _without_effect(name, IGNORED[name])
+    return take_known(kept, payload_type, strict)
+
+
+def budget_without_effect(payload: CountTokensRequest, model: ServedModel) -> tuple[str, ...]:
+    """Return the name of the budget of thinking where the model cannot keep to one.
+
+    Coding agents send one to every model. Raise InvalidPayload if option.strict_parameters refuses that.
+    """
+    if payload.thinking is None or payload.thinking.budget_tokens is None or takes_limit(model):
+        return ()
+    if model.options.strict_parameters:
+        raise _without_effect(BUDGET, NO_BUDGET)
+    return (BUDGET,)
+
+
+def _refuse(name: str, value: object) -> None:
+    try:
+        refuse(name, value, REFUSED[name])
+    except InvalidPayload as error:
+        raise (ThreadRefused(error.message) if name == "thread" else error) from None
+
+
+def _without_effect(name: str, reason: str) -> InvalidPayload:
+    return InvalidPayload(f"`{name}` has no effect here: {reason}. option.strict_parameters refuses it")

@@ -1,0 +1,76 @@
+"""The fields of a request that are about tools: those that are offered, and the choice among them."""
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from lmi_handlers.chat import tool_fields as chat
+from lmi_handlers.chat.tool_schemas import check_tool_schema
+
+CUSTOM = "custom"
+
+
+class Tool(BaseModel):
+    """A tool that the client runs."""
+
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    type: str | None = Field(None, description="`custom`, or nothing.")
+    name: str = Field(min_length=1)
+    description: str | None = None
+    input_schema: dict[str, Any] | None = Field(None, description="The JSON schema of the input.")
+    strict: bool | None = Field(None, description="Holds where `tool_choice` asks for a call, whatever is given.")
+
+    @field_validator("type")
+    @classmethod
+    def _run_by_the_client(cls, kind: str | None) -> str | None:
+        if kind not in (None, CUSTOM):
+            raise ValueError(f"must be {CUSTOM}, of a tool with an `input_schema`: this server has no tools of its own")
+        return kind
+
+    @field_validator("input_schema")
+    @classmethod
+    def _a_json_schema(cls, schema: dict[str, Any] | None) -> dict[str, Any] | None:
+        check_tool_schema(schema or {})
+        return schema
+
+    @model_validator(mode="after")
+    def _has_a_schema(self) -> "Tool":
+        if self.input_schema is None:
+            raise ValueError("must have an `input_schema`")
+        return self
+
+    @property
+    def for_chat(self) -> chat.Tool:
+        # Not validated a second time: the messages of a coding agent come with dozens of large schemas.
+        function = chat.FunctionDefinition.model_construct(
+            name=self.name,
+            description=self.description,
+            parameters={"type": "object", **(self.input_schema or {})},
+            strict=self.strict,
+        )
+        return chat.Tool.model_construct(type="function", function=function)
+
+
+class ToolChoice(BaseModel):
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    type: Literal["auto", "any", "tool", "none"]
+    name: str | None = Field(None, min_length=1, description="Of the tool to use, where the type is tool.")
+    disable_parallel_tool_use: bool | None = Field(None, description="Whether to use one tool at most.")
+
+    @model_validator(mode="after")
+    def _names_a_tool(self) -> "ToolChoice":
+        if (self.type == "tool") != (self.name is not None):
+            raise ValueError("must have the `name` of a tool where its `type` is tool, and only there")
+        return self
+
+    @property
+    def for_chat(self) -> chat.ToolChoice:
+        match self.type:
+            case "any":
+                return chat.ToolChoice(type="required")
+            case "tool":
+                return chat.ToolChoice(type="function", function=chat.FunctionName(name=str(self.name)))
+            case "auto" | "none" as kind:
+                return chat.ToolChoice(type=kind)

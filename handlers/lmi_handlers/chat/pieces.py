@@ -1,0 +1,81 @@
+"""The pieces of a sequence that is generated: its reasoning, its content and its tool calls."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
+from uuid import uuid4
+
+from lmi_core.chats.reasoning.parser import SplitText
+from lmi_core.chats.reasoning.reader import ReasoningReader
+from lmi_core.chats.tool_calls import CallBegun, Content, Piece, ToolCallParser
+from lmi_core.generation import NO_TOKEN, Token
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningText:
+    """Text of the reasoning."""
+
+    text: str
+
+
+AnswerPiece = ReasoningText | Piece
+
+
+class AnswerReader:
+    """A splitter of one sequence's tokens into pieces; what it returned is final."""
+
+    def __init__(
+        self, parser: ToolCallParser | None, reasoning: ReasoningReader | None, include_reasoning: bool = True
+    ) -> None:
+        self._parser = parser
+        self._reasoning = reasoning
+        self._include_reasoning = include_reasoning
+
+    @property
+    def num_reasoning_tokens(self) -> int:
+        """The number of tokens read so far that belong to the reasoning, including its markers."""
+        return self._reasoning.num_tokens if self._reasoning else 0
+
+    def read(self, token: Token, last: bool) -> list[AnswerPiece]:
+        """Return the pieces that a token completes; `last` tells whether the sequence ends with it."""
+        if self._reasoning is None:
+            return self._content(token.text, last)
+        part = SplitText() if token is NO_TOKEN else self._reasoning.read(token)
+        end = self._reasoning.finish() if last else SplitText()
+        reasoning = part.reasoning + end.reasoning
+        pieces: list[AnswerPiece] = [ReasoningText(reasoning)] if reasoning and self._include_reasoning else []
+        return pieces + self._content(part.content + end.content, last)
+
+    def read_all(self, tokens: Iterable[Token]) -> list[AnswerPiece]:
+        """Return the pieces of a whole sequence: those of `read`, but longer ones, for less work."""
+        if self._reasoning is None:
+            return self._content("".join([token.text for token in tokens]), last=True)
+        parts = [*(self._reasoning.read(token) for token in tokens if token is not NO_TOKEN), self._reasoning.finish()]
+        pieces: list[AnswerPiece] = []
+        for is_reasoning, run in groupby(_texts(parts), key=itemgetter(0)):
+            text = "".join([text for _, text in run])
+            if not is_reasoning:
+                pieces += self._content(text, last=False)
+            elif self._include_reasoning:
+                pieces.append(ReasoningText(text))
+        return [*pieces, *self._content("", last=True)]
+
+    def _content(self, text: str, last: bool) -> list[AnswerPiece]:
+        if self._parser is None:
+            return [Content(text)] if text else []
+        return [*self._parser.push(text), *(self._parser.finish() if last else [])]
+
+
+def _texts(parts: Iterable[SplitText]) -> Iterator[tuple[bool, str]]:
+    """Yield the texts in order, each after whether it belongs to the reasoning."""
+    for part in parts:
+        if part.reasoning:
+            yield True, part.reasoning
+        if part.content:
+            yield False, part.content
+
+
+def call_id(begun: CallBegun) -> str:
+    """Return the id of a tool call, a new one where the model's format has none."""
+    return begun.id or f"call_{uuid4().hex[:24]}"
