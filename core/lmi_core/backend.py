@@ -49,11 +49,11 @@ class Backend(ServingRuntime[P]):
 
         Raise InvalidAdapter where it cannot be read or does not fit the model.
         """
-        raise InvalidAdapter(f"the {self.name} backend takes no LoRA adapters")
+        raise InvalidAdapter(f"the {self.name} backend does not support LoRA adapters")
 
     async def unload_adapter(self, name: str) -> None:
         """Unload an adapter, which running requests keep. Raise AdapterNotFound for an unknown name."""
-        raise AdapterNotFound(f"the {self.name} backend takes no LoRA adapters")
+        raise AdapterNotFound(f"the {self.name} backend does not support LoRA adapters")
 
     @classmethod
     def unavailable(cls) -> str | None:
@@ -86,7 +86,7 @@ class Backend(ServingRuntime[P]):
 
         `parameters` are the request's, as its dialect read them: nothing of them is checked yet.
         """
-        raise InvalidParameter(f"the {self.name} backend takes no images")
+        raise InvalidParameter(f"the {self.name} backend does not support images")
 
     @abstractmethod
     def generate(self, request: ValidRequest) -> AsyncGenerator[GenerationStep, None]:

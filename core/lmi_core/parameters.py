@@ -30,25 +30,34 @@ class GenerationParameters(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     do_sample: bool = Field(
-        False, description="Sample; false is greedy decoding, whatever the sampling parameters say."
+        False, description="Sample; false means greedy decoding, whatever the other sampling parameters are."
     )
     seed: int | None = Field(
-        None, ge=RANDOM_SEED, lt=2**63, description="The same seed gives the same text. Default, and -1: random."
+        None,
+        ge=RANDOM_SEED,
+        lt=2**63,
+        description="Seed of the random choices: the same seed gives the same text. Default, and -1: a random seed.",
     )
-    temperature: float = Field(1.0, ge=0, le=100, description="Divides the logits before sampling; 0 is greedy.")
-    repetition_penalty: float = Field(1.0, gt=0, le=100, description="Above 1 makes tokens seen before less likely.")
-    top_k: int = Field(0, ge=-1, description="Sample from the k most likely tokens; 0 and -1 mean all.")
+    temperature: float = Field(
+        1.0, ge=0, le=100, description="Sampling temperature, which divides the logits; 0 means greedy decoding."
+    )
+    repetition_penalty: float = Field(
+        1.0, gt=0, le=100, description="Above 1 makes tokens that occurred before less likely."
+    )
+    top_k: int = Field(
+        0, ge=-1, description="Top-k sampling: the number of most likely tokens to keep; 0 and -1 mean all."
+    )
     top_p: float = Field(
-        1.0, gt=0, le=1, description="Sample from the most likely tokens that make up this probability."
+        1.0, gt=0, le=1, description="Top-p sampling: the probability mass of the most likely tokens to keep."
     )
-    max_new_tokens: int = Field(30, ge=1, description="The most tokens to generate.")
-    details: bool = Field(False, description="Answer with `details`: finish reason, token count, tokens.")
-    return_full_text: bool = Field(False, description="Put the prompt before the generated text.")
+    max_new_tokens: int = Field(30, ge=1, description="The maximum number of tokens to generate.")
+    details: bool = Field(False, description="Return `details`: the finish reason, the token count and the tokens.")
+    return_full_text: bool = Field(False, description="Return the prompt followed by the generated text.")
     stop_sequences: StopSequences = Field(
-        None, description="A text that ends the generation, or several; they are not part of the answer."
+        None, description="A string, or several, that end generation; they are not part of the answer."
     )
     decoder_input_details: bool = Field(
-        False, description="With `details`: give `details.prefill`, the prompt's tokens."
+        False, description="With `details`: return `details.prefill`, the prompt's tokens."
     )
 
     @field_validator("seed")

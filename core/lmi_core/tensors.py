@@ -87,7 +87,7 @@ class Tensor:
         if dtype is not None:
             little_endian = array.astype(f"<{array.dtype.str[1:]}", copy=False)
             return cls(dtype, array.shape, little_endian.tobytes())
-        raise ValueError(f"arrays of type {array.dtype} are no tensors of KServe's")
+        raise ValueError(f"arrays of type {array.dtype} cannot be KServe tensors")
 
     @classmethod
     def of(cls, dtype: TensorType, shape: tuple[int, ...], numbers: Sequence[float]) -> Self:
@@ -133,7 +133,7 @@ def _elements(data: bytes) -> Iterator[bytes]:
         start = place + LENGTH_SIZE
         place = start + int.from_bytes(data[place:start], "little")
         if start > len(data) or place > len(data):
-            raise ValueError("the data of a BYTES tensor end within an element")
+            raise ValueError("the data of a BYTES tensor ends within an element")
         yield data[start:place]
 
 

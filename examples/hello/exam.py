@@ -1,4 +1,4 @@
-"""What the trained model must be able to do, asked through transformers' own generate."""
+"""Tasks that the trained model must solve, run with transformers' own generate."""
 
 import random
 from collections.abc import Iterator

@@ -90,7 +90,7 @@ class RunningServer:
     def scripted(self) -> Scripted:
         """The backend of the only model, which must have `option.rolling_batch=scripted`."""
         backend = self.model.backend
-        assert hasattr(backend, "enqueue"), f"the backend {backend.name} says no scripts"
+        assert hasattr(backend, "enqueue"), f"the {backend.name} backend has no scripts"
         return cast(Scripted, backend)
 
     async def post(

@@ -1,4 +1,4 @@
-"""What the server's benchmark measures and measures with: servers, an engine and clients in processes of their own."""
+"""Contenders of the server benchmark: servers, an engine and clients in processes of their own."""
 
 import json
 import os

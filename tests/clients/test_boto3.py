@@ -271,7 +271,9 @@ async def test_target_variant(endpoint: Endpoint) -> None:
 
 @pytest.mark.parametrize("name", ["TargetContainerHostname", "EnableExplanations"])
 async def test_what_an_endpoint_would_do_and_this_server_cannot(endpoint: Endpoint, name: str) -> None:
-    with pytest.raises(endpoint.client.exceptions.ModelError, match=f"`{name}` has no meaning for this server"):
+    with pytest.raises(
+        endpoint.client.exceptions.ModelError, match=f"`{name}` is not supported: this server is a single container"
+    ):
         await endpoint.invoke(INPUTS, **{name: "blue"})
 
 

@@ -1,4 +1,4 @@
-"""What lm-eval asks of a server, and what it makes of the answers: the log likelihoods of texts, against transformers.
+"""Requests and results of lm-eval: the log likelihoods of texts, compared with transformers.
 
 The requests are those of `local-completions`, and so is the way in which answers are read (lm-eval 0.4).
 """

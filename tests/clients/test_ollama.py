@@ -33,7 +33,7 @@ async def client(server: RunningServer) -> AsyncIterator[AsyncClient]:
 
 @pytest.fixture
 def blocking(server: RunningServer) -> Iterator[Client]:
-    """To be used in a thread: the server runs in this one."""
+    """Return a client for use in a thread: the server runs in this one."""
     with Client(server.server.url) as client:
         yield client
 

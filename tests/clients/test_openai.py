@@ -40,7 +40,7 @@ async def client(server: RunningServer) -> AsyncIterator[AsyncOpenAI]:
 
 @pytest.fixture
 def blocking(server: RunningServer) -> Iterator[OpenAI]:
-    """To be used in a thread: the server runs in this one."""
+    """Yield a blocking client for use in another thread, as the server runs in this one."""
     with OpenAI(base_url=f"{server.server.url}/v1", api_key="any", max_retries=0) as client:
         yield client
 

@@ -54,7 +54,7 @@ def encode(directory: Path, text: str) -> list[int]:
 
 
 def reference_log_probs(directory: Path, token_ids: list[int]) -> list[list[float]]:
-    """What transformers has for the place of each token but the first."""
+    """Return the log probabilities that transformers computes for each token except the first."""
     with torch.inference_mode():
         logits = reference_model(directory)(torch.tensor([token_ids])).logits[0, :-1]
     found: list[list[float]] = logits.float().log_softmax(-1).tolist()
@@ -62,7 +62,7 @@ def reference_log_probs(directory: Path, token_ids: list[int]) -> list[list[floa
 
 
 def check_prompt(found: Any, token_ids: list[int], log_probs: list[list[float]], count: int) -> None:
-    """Against the model in transformers' hands."""
+    """Compare the details of a prompt with those of the model in transformers."""
     first, *others = found
     assert (first, len(others)) == (None, len(token_ids) - 1)
     for place, token_id, expected in zip(others, token_ids[1:], log_probs, strict=True):

@@ -139,16 +139,16 @@ async def refusal(server: RunningServer, *further: InferInput, ids: tuple[int, .
 
 async def test_errors(server: RunningServer) -> None:
     streaming = await refusal(server, tensor("streaming", [True], "BOOL"))
-    assert streaming == "400: `streaming` must be false here: generate_stream is the route of streams. Given: True"
+    assert streaming == "400: `streaming` must be false on this route: use generate_stream for streams. Given: True"
     assert await refusal(server, ids=(FAILING_TOKEN,)) == "500: the engine fell over"
     compressed = await refusal(server, ids=(FAILING_TOKEN,), response_compression_algorithm="gzip")
     assert compressed == "500: the engine fell over"
     timeout = await refusal(server, tensor("hold", [True], "BOOL"), timeout=50_000)
-    assert timeout == "504: the answer took longer than the request's `timeout` of 0.05 seconds"
+    assert timeout == "504: the answer was not complete within the request's `timeout` of 0.05 seconds"
     sequence = await refusal(server, sequence_id=1, sequence_start=True)
-    assert sequence == "400: `sequence_id` cannot be given: the model keeps no state"
+    assert sequence == "400: `sequence_id` is not supported: the model keeps no state"
     classification = await refusal(server, outputs=[InferRequestedOutput("output_ids", class_count=2)])
-    assert classification.startswith("400: `outputs.0.parameters.classification` is no field of this request.")
+    assert classification.startswith("400: `outputs.0.parameters.classification` is not a field of this request.")
 
 
 async def test_texts_on_any_backend(serve: Serve, model_dir: ModelDirectory) -> None:

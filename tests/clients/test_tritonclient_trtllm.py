@@ -61,7 +61,7 @@ class Trtllm:
         return f"{raised.value.status()}: {raised.value.message()}"
 
     async def text(self, question: str) -> str:
-        """By LMI's schema."""
+        """Return the text of an answer in LMI's schema."""
         body = {"inputs": question, "parameters": {"max_new_tokens": 40}}
         async with self.http.post("/invocations", json=body) as response:
             return str((await response.json())["generated_text"])
@@ -201,8 +201,8 @@ async def test_a_stream_has_the_same_tokens(trtllm: Trtllm) -> None:
         ),
         ({"beam_width": [[[1]]]}, "400: `beam_width` must be INT32 of shape [1]. Given: INT32 of shape [1, 1, 1]"),
         ({"temperature": [-1]}, "400: `temperature` must be at least 0 and at most 100. Given: -1"),
-        ({"lora_task_id": [7]}, "400: `lora_task_id` must be one that is cached, or come with `lora_weights`"),
-        ({"streaming": [True]}, "400: `streaming` must be false here: generate_stream is the route of streams."),
+        ({"lora_task_id": [7]}, "400: `lora_task_id` must be cached, or be given with `lora_weights`"),
+        ({"streaming": [True]}, "400: `streaming` must be false on this route: use generate_stream for streams."),
     ],
 )
 async def test_errors(trtllm: Trtllm, tensors: dict[str, Any], message: str) -> None:

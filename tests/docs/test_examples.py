@@ -69,7 +69,7 @@ async def test_handler(serve: Serve, model_dir: ModelDirectory, example: dict[st
     answer = await server.post("/plain/model", data=b"hello")
     assert answer.body == b"Deep Learning is a really cool field."
     failed = await server.post("/plain/model", data=b"")
-    assert (failed.status, failed.json()) == (400, {"problem": "the body must hold the prompt"})
+    assert (failed.status, failed.json()) == (400, {"problem": "the body must contain the prompt"})
 
 
 async def test_handler_with_formatters(serve: Serve, model_dir: ModelDirectory, example: dict[str, object]) -> None:

@@ -1,4 +1,4 @@
-"""What docs/openai.md shows, run as it stands but for the address."""
+"""Examples of docs/openai.md, run unchanged except for the address."""
 
 import asyncio
 import re

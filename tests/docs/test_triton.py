@@ -1,4 +1,4 @@
-"""What docs/triton.md shows, run as it stands but for the address."""
+"""Examples of docs/triton.md, run unchanged except for the address."""
 
 import asyncio
 import json

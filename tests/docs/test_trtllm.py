@@ -1,4 +1,4 @@
-"""What docs/trtllm.md shows, run as it stands but for addresses and paths, on the example that it names."""
+"""Examples of docs/trtllm.md, run unchanged except for addresses and paths."""
 
 import asyncio
 import json

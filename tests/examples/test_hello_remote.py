@@ -138,7 +138,7 @@ async def test_model_directory_in_s3(s3: S3Server) -> None:
     url = s3.put("directories/shouting", {"serving.properties": SCRIPTED.encode(), "model.py": FORMATTER.encode()})
     unknown = subprocess.run([LMI, "check", url], capture_output=True, text=True, check=False, timeout=60)
     assert unknown.returncode == 2
-    assert unknown.stderr.startswith(f"lmi: {url} is not downloaded yet: `lmi serve {url}` would do so, to ")
+    assert unknown.stderr.startswith(f"lmi: {url} is not downloaded yet: `lmi serve {url}` downloads it to ")
     async with lmi_serve(url, "--port", 0) as server:
         line = await server.line_with("Ready")
         assert "Ready: shouting on http://" in line
@@ -150,7 +150,7 @@ async def test_model_directory_in_s3(s3: S3Server) -> None:
 def test_check_downloads_nothing(s3: S3Server, model_dir: ModelDirectory, tmp_path: Path) -> None:
     directory = model_dir({"serving.properties": "option.rolling_batch=torch\noption.model_id=s3://models/hello\n"})
     checked = subprocess.run([LMI, "check", directory], capture_output=True, text=True, check=True, timeout=60)
-    expected = f"  option.model_id: s3://models/hello will be downloaded, to {tmp_path}/cache/s3/hello-"
+    expected = f"  option.model_id: s3://models/hello will be downloaded to {tmp_path}/cache/s3/hello-"
     assert expected in checked.stdout
     assert not (tmp_path / "cache").exists()
 
@@ -172,7 +172,7 @@ async def test_adapter_in_s3(s3: S3Server, model_dir: ModelDirectory, serve: Ser
     refused = await server.post(path, {"name": "other", "src": "s3://models/nothing"})
     assert refused.status == 400
     assert refused.json()["error"] == (
-        "`src` cannot be downloaded: s3://models/nothing: there are no objects below it: check the folder's name"
+        "`src` cannot be downloaded: s3://models/nothing: the folder contains no objects: check its name"
     )
 
 

@@ -43,5 +43,5 @@ class Call:
         try:
             body = orjson.dumps(value)
         except orjson.JSONEncodeError as error:  # orjson reads deeper nesting than it writes
-            raise InvalidPayload(f"the body cannot be taken: {error}") from None
+            raise InvalidPayload(f"the body cannot be written as JSON: {error}") from None
         return replace(self, body=body, parsed=JsonBody(body, value))

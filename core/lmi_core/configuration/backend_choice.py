@@ -19,14 +19,14 @@ def choose_backend(rolling_batch: str, backends: Registry[Backend[Any]]) -> tupl
         return backends.get(rolling_batch), f"option.rolling_batch={rolling_batch}"
     passed_over: list[str] = []
     ranked = _by_priority(backends)
-    alone = ", the only backend that it can take" if len(ranked) == 1 else ""
+    alone = ", the only backend that it can select" if len(ranked) == 1 else ""
     for backend in ranked:
         obstacle = backend.unavailable()
         if obstacle is None:
-            taken = f"option.rolling_batch={rolling_batch} takes {backend.name}{alone}"
+            taken = f"option.rolling_batch={rolling_batch} selects {backend.name}{alone}"
             return backend, "; ".join([taken, *passed_over])
         passed_over.append(f"not {backend.name}: {obstacle}")
-    raise PluginError(f"option.rolling_batch={rolling_batch} finds no backend: {'; '.join(passed_over)}")
+    raise PluginError(f"option.rolling_batch={rolling_batch}: no backend is available: {'; '.join(passed_over)}")
 
 
 def foreign_keys(runtime: type[ServingRuntime[Any]], backends: Registry[Backend[Any]]) -> dict[str, str]:
@@ -38,7 +38,7 @@ def foreign_keys(runtime: type[ServingRuntime[Any]], backends: Registry[Backend[
         for key in declared_keys | arguments:
             readers.setdefault(key, []).append(other.name)
     reasons = {
-        key: f"it is for option.rolling_batch={' or '.join(sorted(names))}, and {runtime.name} has nothing like it"
+        key: f"it is for option.rolling_batch={' or '.join(sorted(names))}, and {runtime.name} has no equivalent"
         for key, names in readers.items()
     }
     return {**reasons, **KEYS_WITHOUT_EFFECT}

@@ -179,7 +179,7 @@ class Configuration:
         if given is None or name in self._keys:
             return []
         self._keys[name] = key.key
-        self.warnings.append(f"{given.source}: {name} is read as {key.key}, which is its name")
+        self.warnings.append(f"{given.source}: {name} is read as {key.key}, the name of that key")
         return [given]
 
     def _validated(self, properties_type: type[P], keys: Sequence[DeclaredKey], given: Mapping[str, Given]) -> P:
@@ -196,7 +196,7 @@ class Configuration:
 
     def _warn_unless_same(self, key: str, used: Given, unused: Given) -> None:
         if used.value != unused.value:
-            self.warnings.append(f"{key}: the value of {unused.source} gives way to that of {used.source}")
+            self.warnings.append(f"{key}: the value from {unused.source} is overridden by the one from {used.source}")
 
     def _know(self, key: str, aliases: Iterable[str], variables: Iterable[str]) -> None:
         self._keys |= dict.fromkeys((key, *aliases), key)
@@ -211,9 +211,9 @@ class Configuration:
         likely = self._likely_key(given.name)
         if given.source.startswith("environment"):
             hint = f"; did you mean {environment_variable(likely)}?" if likely else ""
-            return f"{given.source} sets no known key, and is ignored{hint}"
+            return f"{given.source} is not a known variable and is ignored{hint}"
         hint = f"; did you mean {likely}?" if likely else ""
-        return f"{given.source}: {given.name} is not a known key, and is ignored{hint}"
+        return f"{given.source}: {given.name} is not a known key and is ignored{hint}"
 
     def _likely_key(self, name: str) -> str | None:
         spellings = self._variables | {key: key for key in self._further} | self._keys
@@ -279,6 +279,6 @@ def _complaint(details: ErrorDetails, key: DeclaredKey | None, given: Given | No
     if key is None:
         return f"{FILE_NAME}: {own_words}"
     if given is None:
-        return f"{FILE_NAME}: {key.key} must be given"
+        return f"{FILE_NAME}: {key.key} is required"
     demand = own_words if details["type"] == "value_error" else f"must be {key.type}"
     return f"{given.source}: {key.key} {demand}. Given: {_on_one_line(given.value)}"

@@ -65,7 +65,7 @@ def _unescape(text: str) -> str:
         # Two escapes may form one character's surrogate pair, as Java's strings are UTF-16.
         return unescaped.encode("utf-16-le", "surrogatepass").decode("utf-16-le")
     except UnicodeDecodeError:
-        raise ValueError(f"Half of a surrogate pair stands alone. Given: {text}") from None
+        raise ValueError(f"a surrogate must be part of a pair. Given: {text}") from None
 
 
 def _character(escape: re.Match[str]) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from lmi_core.configuration.properties import OPTION_PREFIX
 
 _OPTIONS: Mapping[str, tuple[str, ...]] = {
-    "it is for AWS Neuron's compiler, and models run on GPU or CPU here": (
+    "it is for AWS Neuron's compiler; this server runs models on GPUs and CPUs": (
         "all_reduce_dtype",
         "amp",
         "attention_layout",
@@ -32,7 +32,7 @@ _OPTIONS: Mapping[str, tuple[str, ...]] = {
         "unroll",
         "weight_tiling",
     ),
-    "it is for DeepSpeed, which is not used here": (
+    "it is for DeepSpeed, which this server does not use": (
         "checkpoint",
         "ds_config",
         "enable_cuda_graph",
@@ -42,29 +42,29 @@ _OPTIONS: Mapping[str, tuple[str, ...]] = {
         "training_mp_size",
         "triangular_masking",
     ),
-    "it says where DJLServing's partitioning writes a model, and nothing is partitioned here": (
+    "it is the output folder of DJLServing's partitioning; this server does not partition models": (
         "save_mp_checkpoint_path",
         "sharded_model_dir",
     ),
-    "transformers' quantization by bitsandbytes is not used here; a model that is quantized says so itself": (
+    "quantization with bitsandbytes while loading is not supported; a quantized model's own configuration is used": (
         "load_in_4bit",
         "load_in_8bit",
     ),
-    "weights are read from their files straight to where they are needed": ("low_cpu_mem_usage",),
-    "requests say how many tokens to generate (max_new_tokens), and DJLServing ignores this key too": (
+    "weights are always loaded directly to their device": ("low_cpu_mem_usage",),
+    "the number of tokens is set per request (max_new_tokens); DJLServing ignores this key too": (
         "max_new_tokens",
         "max_tokens_default",
     ),
-    "a formatter in model.py is found by itself": ("add_output_formatter",),
-    "the model is read where option.model_id says, whatever its files are called": (
+    "a formatter in model.py is found automatically": ("add_output_formatter",),
+    "the model is loaded from option.model_id, whatever its files are called": (
         "modelName",
         "modeName",
         "model_name",
     ),
-    "the server's own Python runs the model's code; option.enable_venv gives it packages of its own": (
+    "the model's code runs in the server's Python; option.enable_venv gives it an environment of its own": (
         "pythonExecutable",
     ),
-    "it is for DJLServing's engines of other kinds of models": (
+    "it is for DJLServing's engines for other kinds of models": (
         "cpuArenaAllocator",
         "customOpLibrary",
         "disablePerSessionThreads",
@@ -78,29 +78,31 @@ _OPTIONS: Mapping[str, tuple[str, ...]] = {
         "ortDevice",
         "translatorFactory",
     ),
-    "it is for models that make images": (
+    "it is for image generation": (
         "height",
         "num_images_per_prompt",
         "use_stable_diffusion",
         "width",
     ),
     "only a model function keeps something in its sessions": ("sessions_path",),
-    "the engine decides in each step which requests wait": ("waiting_steps",),
-    "vLLM has taken LongLoRA out; other adapters do not need it": ("long_lora_scaling_factors",),
-    "the engine does not put off tokens; option.max_stream_delay bounds how long one may wait": ("output_interval",),
+    "the engine schedules waiting requests in every step": ("waiting_steps",),
+    "vLLM has removed LongLoRA; other adapters do not need it": ("long_lora_scaling_factors",),
+    "the engine does not hold tokens back; option.max_stream_delay bounds the delay of the stream": (
+        "output_interval",
+    ),
 }
 
 _SERVER: Mapping[str, tuple[str, ...]] = {
-    "a formatter in model.py is found by itself": ("add_output_formatter",),
-    "it is for DJLServing's engines of other kinds of models": ("application", "translatorFactory", "model_name"),
-    "it counts measurements of DJLServing's": ("metrics_aggregation",),
-    "memory is not planned for before a model is loaded": (
+    "a formatter in model.py is found automatically": ("add_output_formatter",),
+    "it is for DJLServing's engines for other kinds of models": ("application", "translatorFactory", "model_name"),
+    "it configures DJLServing's metrics": ("metrics_aggregation",),
+    "no memory is reserved before a model is loaded": (
         "gpu.required_memory_mb",
         "gpu.reserved_memory_mb",
         "required_memory_mb",
         "reserved_memory_mb",
     ),
-    "it is for models that make embeddings": ("includeTokenTypes", "normalize", "pooling", "reranking"),
+    "it is for embedding models": ("includeTokenTypes", "normalize", "pooling", "reranking"),
 }
 
 

@@ -28,7 +28,7 @@ def find_model_directories(path: Path, environment: Mapping[str, str]) -> dict[s
     if not path.exists():
         raise ConfigurationError(f"{path} does not exist: give the path of a model directory")
     if not path.is_dir():
-        raise ConfigurationError(f"{path} is a file: give the path of the model directory that holds it")
+        raise ConfigurationError(f"{path} is a file: give the path of the model directory that contains it")
     if is_model_directory(path):
         return {path.resolve().name: path}
     found = {child.name: child for child in sorted(path.iterdir()) if child.is_dir() and is_model_directory(child)}
@@ -36,7 +36,7 @@ def find_model_directories(path: Path, environment: Mapping[str, str]) -> dict[s
         return {path.resolve().name: path}
     if not found:
         raise ConfigurationError(
-            f"{path} holds no model: put a {PROPERTIES_FILE} there (with option.model_id), or the model's own files"
-            " (config.json, *.safetensors, tokenizer.json)"
+            f"{path} contains no model: put a {PROPERTIES_FILE} there (with option.model_id), or the model's own "
+            "files (config.json, *.safetensors, tokenizer.json)"
         )
     return found

@@ -16,7 +16,7 @@ def model_source(directory: Path, properties: ModelProperties) -> str:
     if model_id is None:
         if not (directory / "config.json").is_file():
             raise ConfigurationError(
-                f"{directory} holds no config.json: set option.model_id, or put the model's files there"
+                f"{directory} contains no config.json: set option.model_id, or put the model's files there"
             )
         return str(directory)
     if is_s3(model_id):
@@ -24,8 +24,8 @@ def model_source(directory: Path, properties: ModelProperties) -> str:
         return model_id
     if "://" in model_id:
         raise ConfigurationError(
-            f"option.model_id={model_id} is no URL that can be downloaded: give s3://bucket/folder/,"
-            " the path of a folder, or a hub id"
+            f"option.model_id={model_id} is not a supported URL: give s3://bucket/folder/, the path of a folder, or "
+            "a hub id"
         )
     for folder in (directory / model_id, Path(model_id)):
         if (folder / "config.json").is_file():

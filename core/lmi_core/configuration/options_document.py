@@ -6,18 +6,18 @@ from lmi_core.configuration.properties import DeclaredKey, Properties, declared
 
 _EXAMPLE_HEADING = """\
 # Every key with its default. Remove the # in front of a key to set it.
-# Beside these, option.* keys that the chosen engine takes as its own arguments pass through to it.
+# Other option.* keys that are arguments of the chosen engine are passed through to it.
 """
 
 _MARKDOWN_HEADING = """\
 # Options
 
-Every key that `serving.properties` may hold, and the environment variables that stand for it: the file wins over them.
-`lmi check DIR` shows each value in force and where it came from.
+Every key of `serving.properties`, and the environment variables that set it; the file overrides them.
+`lmi check DIR` shows each effective value and where it came from.
 
-A wrong value of a key below is an error. A key that is not below is unknown: a warning says that it is ignored and
-which key was probably meant, or why it means nothing here ([coming_from_djl.md](coming_from_djl.md) has those of
-DJLServing's). With `--strict`, `lmi serve` and `lmi check` make warnings errors.
+An invalid value of a key below is an error. Any other key is unknown: it is ignored, with a warning that suggests the
+key that was probably meant or says why the key has no effect ([coming_from_djl.md](coming_from_djl.md) lists
+DJLServing's keys). With `--strict`, `lmi serve` and `lmi check` make warnings errors.
 """
 
 _TABLE_HEADING = """\

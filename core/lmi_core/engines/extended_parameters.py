@@ -17,7 +17,7 @@ GUIDES = ("guided_choice", "guided_json", "guided_regex", "guided_grammar", "gui
 
 def _can_be_in_a_path(salt: str) -> str:
     if not NOT_IN_SALT.isdisjoint(salt):
-        raise ValueError("must not hold @, /, \\ or NUL")
+        raise ValueError("must not contain @, /, \\ or NUL")
     return salt
 
 
@@ -27,66 +27,103 @@ CacheSalt = Annotated[str, Field(min_length=1, max_length=128), AfterValidator(_
 class ExtendedParameters(GenerationParameters):
     """The parameters of engines that support all of LMI's; a field's validation may use only earlier fields."""
 
-    n: int = Field(1, ge=1, le=64, description="Sequences to answer with; more than 1 only without streaming.")
+    n: int = Field(1, ge=1, le=64, description="The number of sequences to return; more than 1 only without streaming.")
     best_of: int | None = Field(
-        None, ge=1, le=64, description="Sequences to generate, of which the n likeliest are the answer. Default: n."
+        None,
+        ge=1,
+        le=64,
+        description="The number of sequences to generate, of which the n most likely are returned. Default: n.",
     )
-    num_beams: int = Field(1, ge=1, le=64, description="Above 1: beam search; only without streaming.")
-    length_penalty: float = Field(1.0, ge=-10, le=10, description="Beam search: above 0 favours longer sequences.")
-    early_stopping: bool = Field(False, description="Beam search: stop once there are num_beams finished sequences.")
-    min_p: float = Field(0.0, ge=0, le=1, description="Leave out tokens less likely than this times the likeliest.")
-    typical_p: float = Field(1.0, gt=0, le=1, description="Sample from the tokens of about the expected surprise.")
-    presence_penalty: float = Field(0.0, ge=-2, le=2, description="Makes tokens less likely that were generated.")
-    frequency_penalty: float = Field(0.0, ge=-2, le=2, description="The same, each time that they were generated.")
-    no_repeat_ngram_size: int = Field(0, ge=0, description="No run of this many tokens comes twice; 0: any may.")
-    logit_bias: dict[str, float] | None = Field(None, description="Token id to what is added to its logit.")
+    num_beams: int = Field(
+        1, ge=1, le=64, description="The number of beams; above 1 means beam search, only without streaming."
+    )
+    length_penalty: float = Field(
+        1.0, ge=-10, le=10, description="Beam search: a length penalty above 0 favours longer sequences."
+    )
+    early_stopping: bool = Field(False, description="Beam search: stop as soon as num_beams sequences are finished.")
+    min_p: float = Field(
+        0.0, ge=0, le=1, description="Drop tokens whose probability is below this fraction of the most likely token's."
+    )
+    typical_p: float = Field(
+        1.0, gt=0, le=1, description="Locally typical sampling: the probability mass of the tokens to keep."
+    )
+    presence_penalty: float = Field(
+        0.0, ge=-2, le=2, description="Above 0 makes tokens that were generated before less likely."
+    )
+    frequency_penalty: float = Field(
+        0.0, ge=-2, le=2, description="Above 0 makes tokens less likely each time they are generated."
+    )
+    no_repeat_ngram_size: int = Field(
+        0, ge=0, description="No sequence of this many tokens may occur twice; 0 disables it."
+    )
+    logit_bias: dict[str, float] | None = Field(
+        None, description="Map of token ids to the value added to their logits."
+    )
     bad_sequences: list[StopSequence] | None = Field(
-        None, max_length=64, description="Texts that never come, however they are split into tokens."
+        None, max_length=64, description="Strings that must not be generated, however they are split into tokens."
     )
     allowed_token_ids: list[TokenId] | None = Field(
-        None, min_length=1, description="Only these token ids may be generated."
+        None, min_length=1, description="The only token ids that may be generated."
     )
     min_length: int = Field(
-        0, ge=0, description="The fewest tokens to generate before the end-of-sequence token or a stop token."
+        0,
+        ge=0,
+        description="The minimum number of tokens to generate before the end-of-sequence token or a stop token.",
     )
     repetition_detection: RepetitionDetection | None = Field(
-        None, description="End the generation once it repeats a run of tokens so often in a row."
+        None, description="Stop once a sequence of tokens has been repeated this often in a row."
     )
-    ignore_eos_token: bool = Field(False, description="Go on after the end-of-sequence token.")
-    stop_token_ids: list[TokenId] | None = Field(None, max_length=64, description="Token ids that end the generation.")
+    ignore_eos_token: bool = Field(False, description="Continue generating after the end-of-sequence token.")
+    stop_token_ids: list[TokenId] | None = Field(None, max_length=64, description="Token ids that end generation.")
     include_stop_str_in_output: bool = Field(False, description="Keep the stop sequence in the text.")
-    skip_special_tokens: bool = Field(True, description="Leave special tokens out of the text.")
-    spaces_between_special_tokens: bool = Field(True, description="Put blanks between special tokens in the text.")
-    truncate: int | None = Field(None, ge=1, description="Use only so many of the prompt's last tokens.")
-    logprobs: int | None = Field(None, ge=0, le=20, description="Give so many likeliest tokens in each token's place.")
+    skip_special_tokens: bool = Field(True, description="Omit special tokens from the text.")
+    spaces_between_special_tokens: bool = Field(True, description="Put spaces between special tokens in the text.")
+    truncate: int | None = Field(None, ge=1, description="Truncate the prompt to its last tokens, this many.")
+    logprobs: int | None = Field(None, ge=0, le=20, description="Return this many most likely tokens at each position.")
     logprob_token_ids: list[TokenId] | None = Field(
         None,
         min_length=1,
         max_length=128,
-        description="Give the generated token and these token ids in its place, instead of the likeliest.",
+        description="Return the log probabilities of the generated token and of these token ids, instead of the "
+        "most likely.",
     )
     prompt_logprobs: int | None = Field(
-        None, ge=ALL_TOKENS, le=20, description="The same for the prompt's tokens; -1: all of the vocabulary."
+        None,
+        ge=ALL_TOKENS,
+        le=20,
+        description="Return this many most likely tokens at each position of the prompt; -1 means the whole "
+        "vocabulary.",
     )
     top_n_tokens: int | None = Field(None, ge=0, le=20, description="TGI's name for logprobs.")
-    guided_choice: list[StopSequence] | None = Field(None, min_length=1, description="Answer with one of these texts.")
-    guided_json: dict[str, Any] | None = Field(None, description="Answer with JSON of this JSON schema.")
-    guided_regex: StopSequence | None = Field(None, description="Answer with a text of this regular expression.")
-    guided_grammar: StopSequence | None = Field(None, description="Answer with a text of this EBNF grammar.")
+    guided_choice: list[StopSequence] | None = Field(
+        None, min_length=1, description="Constrain the output to one of these strings."
+    )
+    guided_json: dict[str, Any] | None = Field(
+        None, description="Constrain the output to JSON that matches this JSON schema."
+    )
+    guided_regex: StopSequence | None = Field(
+        None, description="Constrain the output to strings that match this regular expression."
+    )
+    guided_grammar: StopSequence | None = Field(
+        None, description="Constrain the output to strings of this EBNF grammar."
+    )
     guided_structural_tag: StructuralTag | None = Field(
-        None, description="Where certain texts begin, what follows them is of a JSON schema or another form."
+        None, description="Structural tag: after certain markers the output follows a JSON schema or another format."
     )
     guided_reasoning: list[str] | None = Field(
         None,
         min_length=2,
-        description="With a guide: free text may come before it, which the first of these begins and another ends.",
+        description="With structured output: markers of the free text that may precede it; the first begins the "
+        "free text, the others end it.",
     )
     reasoning_budget: ReasoningBudget | None = Field(
-        None, description="The most tokens of reasoning, after which its end is forced, with the ids of its markers."
+        None,
+        description="The maximum number of reasoning tokens, after which the end is forced, with the token ids of the "
+        "markers.",
     )
 
     cache_salt: CacheSalt | None = Field(
-        None, description="What is computed for the prompt is shared only with requests of the same salt."
+        None, description="Share the prefix cache only with requests that have the same salt."
     )
 
     @field_validator("best_of")
@@ -101,7 +138,7 @@ class ExtendedParameters(GenerationParameters):
     def _token_ids(cls, value: dict[str, float] | None) -> dict[str, float] | None:
         for token_id in value or ():
             if not (token_id.isascii() and token_id.isdigit()):
-                raise ValueError(f"must map token ids to numbers; {token_id!r} is no token id")
+                raise ValueError(f"must map token ids to numbers. Given: {token_id!r}")
         return value
 
     @field_validator("guided_json")
@@ -110,14 +147,14 @@ class ExtendedParameters(GenerationParameters):
         try:
             orjson.dumps(value)
         except TypeError:  # orjson reads deeper nesting than it writes
-            raise ValueError("must be a JSON schema that is nested less deeply") from None
+            raise ValueError("must be a JSON schema with less nesting") from None
         return value
 
     @model_validator(mode="after")
     def _one_guide(self) -> Self:
         given = [name for name in GUIDES if getattr(self, name) is not None]
         if len(given) > 1:
-            raise ValueError(f"`{given[0]}` and `{given[1]}` exclude each other")
+            raise ValueError(f"`{given[0]}` and `{given[1]}` cannot be used together")
         return self
 
     @model_validator(mode="after")
@@ -132,7 +169,7 @@ class ExtendedParameters(GenerationParameters):
     def _of_samples_alone(self) -> Self:
         for name in ("logprob_token_ids", "repetition_detection"):
             if getattr(self, name) is not None and self.num_beams > 1:
-                raise ValueError(f"`{name}` and `num_beams` above 1 exclude each other")
+                raise ValueError(f"`{name}` and `num_beams` above 1 cannot be used together")
         return self
 
     @property

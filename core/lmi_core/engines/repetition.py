@@ -11,16 +11,20 @@ class RepetitionDetection(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
-    max_pattern_size: int = Field(0, ge=0, description="The longest run to look for, in tokens; 0: none.")
-    min_pattern_size: int = Field(0, ge=0, description="The shortest run to look for; 0 is as good as 1.")
-    min_count: int = Field(0, ge=0, description="How often a run must come in a row; at least 2.")
+    max_pattern_size: int = Field(
+        0, ge=0, description="The maximum length of the repeated sequence, in tokens; 0 disables the check."
+    )
+    min_pattern_size: int = Field(
+        0, ge=0, description="The minimum length of the repeated sequence, in tokens; 0 means 1."
+    )
+    min_count: int = Field(0, ge=0, description="How often the sequence must occur in a row; at least 2.")
 
     @model_validator(mode="after")
     def _can_be_found(self) -> Self:
         if self.min_pattern_size > self.max_pattern_size:
             raise ValueError(
-                f"must have a `min_pattern_size` of at most `max_pattern_size`, {self.max_pattern_size}. "
-                f"Given: {self.min_pattern_size}"
+                f"must have a `min_pattern_size` that is at most `max_pattern_size`, {self.max_pattern_size}. Given: "
+                f"{self.min_pattern_size}"
             )
         if self.max_pattern_size and self.min_count < 2:
             raise ValueError(f"must have a `min_count` of at least 2. Given: {self.min_count}")

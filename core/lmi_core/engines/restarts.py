@@ -28,7 +28,10 @@ class Restarts:
     @property
     def reason(self) -> str:
         """The reason for giving up, for people."""
-        return f"{self._what} died, and is given up after {self._threshold} restarts in a row (retry_threshold)"
+        return (
+            f"{self._what} died and is not restarted again, after {self._threshold} consecutive restarts "
+            "(retry_threshold)"
+        )
 
     def worked(self) -> None:
         """Reset the count, as the restarted process has done its work."""

@@ -47,7 +47,7 @@ def read_structural_tag(given: object) -> object:
     """Return xgrammar's form of a tag given as JSON text or in the older form. Raise ValueError where it is neither."""
     tag = _read(given) if isinstance(given, str) else given
     if not isinstance(tag, dict):
-        raise ValueError("must be a structural tag, as an object or as its text")
+        raise ValueError("must be a structural tag, as an object or as JSON text")
     if tag.get("type", "structural_tag") != "structural_tag":
         raise ValueError('must have the `type` "structural_tag"')
     if ("format" in tag) == ("structures" in tag):
@@ -71,7 +71,7 @@ def _read(text: str) -> object:
     try:
         return orjson.loads(text)
     except orjson.JSONDecodeError as error:
-        raise ValueError(f"must be a structural tag, or one as text: {error}") from None
+        raise ValueError(f"must be a structural tag, as an object or as JSON text: {error}") from None
 
 
 def _older_format(tag: JsonObject) -> JsonObject:
@@ -80,11 +80,11 @@ def _older_format(tag: JsonObject) -> JsonObject:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         name = ".".join(str(part) for part in first["loc"])
-        raise ValueError(f"must have a right `{name}`: {first['msg']}") from None
+        raise ValueError(f"must have a valid `{name}`: {first['msg']}") from None
 
 
 def _check_depth(form: JsonObject) -> None:
     try:
         orjson.dumps(form)
     except TypeError:  # orjson reads deeper nesting than it writes
-        raise ValueError("must be a structural tag that is nested less deeply") from None
+        raise ValueError("must be a structural tag with less nesting") from None

@@ -103,7 +103,7 @@ class Worker:
 
     async def receive(self) -> bytes:
         """Return the next message. Raise WorkerDied once the child is gone and every message is read."""
-        assert self._exited is not None, "start() comes first"
+        assert self._exited is not None, "start() must be called first"
         received = asyncio.ensure_future(self._socket.recv())
         await asyncio.wait({received, self._exited}, return_when=asyncio.FIRST_COMPLETED)
         if received.done():

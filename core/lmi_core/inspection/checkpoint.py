@@ -46,7 +46,7 @@ def _read_shards(folder: Path, checkpoint: Checkpoint) -> None:
         checkpoint.faults.append(str(fault))
         return
     if not isinstance(places, dict) or not all(isinstance(place, str) for place in places.values()):
-        checkpoint.faults.append(f"{index}: `weight_map` must hold the file of each weight")
+        checkpoint.faults.append(f"{index}: `weight_map` must contain the file of each weight")
         return
     shards = sorted(set(places.values()))
     if missing := [shard for shard in shards if not (folder / shard).exists()]:

@@ -16,5 +16,5 @@ def read_json(file: Path) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise Fault(f"{file}: the file is not JSON: {error}") from None
     if not isinstance(content, dict):
-        raise Fault(f"{file}: the file must hold a JSON object")
+        raise Fault(f"{file}: the file must contain a JSON object")
     return content

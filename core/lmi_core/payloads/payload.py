@@ -71,7 +71,7 @@ def explain(
         return f"`{name}` is required"
     if first["type"] == "extra_forbidden":
         hint = did_you_mean(name, model.model_fields) if "." not in name else ""  # the fields of inner objects differ
-        return f"`{name}` is no field of {owner}.{hint}"
+        return f"`{name}` is not a field of {owner}.{hint}"
     return f"`{name}` {_bound(first)}. Given: {shown(first['input'])}"
 
 

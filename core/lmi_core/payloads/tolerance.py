@@ -54,7 +54,7 @@ def drop_unknown(
     unknown = foreign - neutral - KNOWN
     for name in unknown:
         if instead := never_dropped(name):
-            raise InvalidParameter(f"`{name}` is no parameter here: {instead}")
+            raise InvalidParameter(f"`{name}` is not a parameter of this request: {instead}")
     ignored = {} if strict else {name: value for name, value in given.items() if name in unknown}
     kept = {name: value for name, value in given.items() if name not in neutral and name not in ignored}
     names = tuple(request.names.get(name, name) for name in ignored)
@@ -107,8 +107,8 @@ class IgnoredParameters:
                 continue
             self._reported.add(name)
             logger.warning(
-                "model %s: the request parameter `%s` is ignored, as nobody here knows it.%s"
-                " (Said once; option.strict_parameters=true refuses such requests.)",
+                "model %s: the request parameter `%s` is unknown and is ignored.%s (Logged once; "
+                "option.strict_parameters=true refuses such requests.)",
                 self._model,
                 name,
                 did_you_mean(name, known()),

@@ -13,7 +13,7 @@ from pydantic_core import CoreSchema
 from lmi_core.errors import InvalidPayload
 from lmi_core.payloads.payload import explain, read_object
 
-_NAME_IT = "name an adapter in the body's `adapters`, or outside of the body (docs/adapters.md)"
+_NAME_IT = "name an adapter in the body's `adapters`, or outside the body (docs/adapters.md)"
 _NAME_SESSIONS = "a header names a session, and SageMaker's clients set it by `SessionId` (docs/sagemaker.md)"
 
 _ADAPTER = re.compile(r"[Aa]dapt[eo]r|ADAPT[EO]R|(?:^|[^A-Za-z])lora|L(?:ora|ORA|oRA)")  # but not `exploration`
@@ -67,7 +67,7 @@ def drop_unknown_fields(
     unknown = payload.keys() - field_names(payload_type)
     for name in unknown:
         if payload[name] is not None and (instead := never_dropped(name)):
-            raise InvalidPayload(f"`{name}` is no field of this request: {instead}")
+            raise InvalidPayload(f"`{name}` is not a field of this request: {instead}")
     if strict or not unknown:
         return payload, ()
     kept = {name: value for name, value in payload.items() if name not in unknown}
@@ -79,7 +79,7 @@ def never_dropped(name: str) -> str | None:
     if seems_to_name_an_adapter(name):
         return _NAME_IT
     if name == "output_formatter":
-        return "the model's option.output_formatter says how answers are written"
+        return "the model's option.output_formatter selects the output formatter"
     return _NAME_SESSIONS if name.lower() in _SESSION else None
 
 
@@ -101,4 +101,4 @@ def _misspelt(error: ValidationError, unknown: tuple[str, ...]) -> str:
     if first["type"] != "missing":
         return ""
     near = get_close_matches(str(first["loc"][-1]), unknown[:MAX_NAMES_COMPARED], n=1)
-    return f". Did you mean it by `{near[0]}`?" if near else ""
+    return f". Was it meant by `{near[0]}`?" if near else ""

@@ -62,6 +62,7 @@ def _require_no_arguments(formatter: type[OutputFormatter]) -> None:
     parameters = signature(formatter).parameters.values()
     if any(each.default is each.empty and each.kind not in VARIADIC for each in parameters):
         raise PluginError(
-            f"the output formatter {origin(formatter)} cannot be created without arguments, and its name in"
-            " option.output_formatter gives none. One that only its own handler creates needs no registration"
+            f"the output formatter {origin(formatter)} must be creatable without arguments, as "
+            "option.output_formatter gives only its name. A formatter that only its own handler creates needs no "
+            "registration"
         )

@@ -69,7 +69,9 @@ class Plugins:
             return
         function = formatter_function(formatter, Path(inspect.getfile(formatter)).parent)
         if function.name in self.formatter_functions or function.name in self.formatters:
-            raise PluginError(f"the output formatter `{function.name}` of {origin(formatter)} has a name that is taken")
+            raise PluginError(
+                f"the output formatter `{function.name}` of {origin(formatter)} has a name that is already registered"
+            )
         self.formatter_functions[function.name] = function
 
     def custom_formatters(self, name: str | None) -> dict[str, CustomOutput]:
@@ -100,7 +102,7 @@ def load_plugins(plugins_directory: Path | None = None, modules: Iterable[object
 
 def _plugin_files(directory: Path) -> list[Path]:
     if not directory.is_dir():
-        raise PluginError(f"{directory} is no folder of plugins")
+        raise PluginError(f"{directory} is not a folder")
     return sorted(directory.glob("*.py"))
 
 

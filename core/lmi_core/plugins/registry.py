@@ -46,7 +46,7 @@ class Registry(Generic[T]):
     def register(self, plugin: type[T]) -> None:
         if not (isinstance(plugin, type) and issubclass(plugin, self.base) and hasattr(plugin, "name")):
             raise PluginError(
-                f"{origin(plugin)} is no {self.kind}: a subclass of {self.base.__name__} with a `name` is"
+                f"the {self.kind} {origin(plugin)} must be a subclass of {self.base.__name__} with a `name`"
             )
         if missing := _missing(plugin, self.base):
             raise PluginError(f"the {self.kind} {origin(plugin)} lacks {', '.join(missing)}")

@@ -43,7 +43,7 @@ def cached_directory(source: str, environment: Mapping[str, str] = os.environ) -
     current = copies.current()
     if current is None:
         raise ConfigurationError(
-            f"{source} is not downloaded yet: `lmi serve {source}` would do so, to {copies.folder}"
+            f"{source} is not downloaded yet: `lmi serve {source}` downloads it to {copies.folder}"
         )
     return current[0]
 
@@ -104,11 +104,11 @@ async def _follow(process: asyncio.subprocess.Process, model: RemoteModel) -> Pa
                 return Path(message.folder)
     code = await process.wait()
     raise ConfigurationError(
-        f"{model}: the process that downloads it ended with exit code {code}: start again, it goes on from there"
+        f"{model}: the download process ended with exit code {code}: start again to resume the download"
     )
 
 
 def _log_begin(model: RemoteModel, begin: Begin) -> None:
-    before = f", {in_words(begin.done)} of them are there" if begin.done else ""
-    without = f"; left out: {in_words(begin.skipped)} in formats that are not needed" if begin.skipped else ""
+    before = f", {in_words(begin.done)} of which are already there" if begin.done else ""
+    without = f"; skipped: {in_words(begin.skipped)} in formats that are not needed" if begin.skipped else ""
     logger.info("downloading %s to %s: %s%s%s", model, begin.folder, in_words(begin.total), before, without)

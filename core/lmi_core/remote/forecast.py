@@ -16,7 +16,7 @@ def forecast(model: RemoteModel, environment: Mapping[str, str]) -> str:
     copies = Copies(model, download_folder(environment))
     current = copies.current()
     if current is None:
-        return f"{model} will be downloaded, to {copies.folder}"
+        return f"{model} will be downloaded to {copies.folder}"
     folder, listing = current
     return f"{model} is in {folder} ({in_words(listing.size)}); what has changed since will be downloaded"
 
@@ -32,4 +32,4 @@ def _hub_forecast(model: RemoteModel) -> str:
         return f"{model} is in {folder}{newer}"
     if HF_HUB_OFFLINE:
         return f"{model} is not in {Path(HF_HUB_CACHE)}, and HF_HUB_OFFLINE is set"
-    return f"{model} will be downloaded from the Hugging Face hub, to {Path(HF_HUB_CACHE)}"
+    return f"{model} will be downloaded from the Hugging Face hub to {Path(HF_HUB_CACHE)}"

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 SECONDS = 5.0  # seconds to wait for the first answer
 THREADS = 8
 SPACE_VARIABLE = "HF_HOME"
-LOG_IN = "set HF_TOKEN to a token that may read it"
+LOG_IN = "set HF_TOKEN to a token with access to it"
 
 
 def copy_from_hub(model: RemoteModel, report: Report) -> Path:
@@ -31,7 +31,7 @@ def copy_from_hub(model: RemoteModel, report: Report) -> Path:
         info = _ask(model)
     except Unreachable as error:
         folder = _cached(model, error.message)
-        report.note(f"{error.message}. The snapshot of before is served: {folder}")
+        report.note(f"{error.message}. The snapshot downloaded earlier is served: {folder}")
         return folder
     return _download(model, info, report)
 
@@ -39,7 +39,7 @@ def copy_from_hub(model: RemoteModel, report: Report) -> Path:
 def _cached(model: RemoteModel, why: str) -> Path:
     folder = cached_snapshot(model)
     if folder is None:
-        raise ConfigurationError(f"{model} is no folder here, it is not whole in the hub's cache, and {why}")
+        raise ConfigurationError(f"{model} is not a folder, the hub's cache has no complete copy of it, and {why}")
     return folder
 
 
@@ -49,18 +49,20 @@ def _ask(model: RemoteModel) -> "ModelInfo":
     try:
         return HfApi().model_info(model.source, revision=model.revision, files_metadata=True, timeout=SECONDS)
     except errors.GatedRepoError as error:
-        raise ConfigurationError(f"{model}: the hub gives it to those who were granted access: {LOG_IN}") from error
+        raise ConfigurationError(
+            f"{model}: access to this model is restricted: request it on the hub, and {LOG_IN}"
+        ) from error
     except errors.RevisionNotFoundError as error:
-        raise ConfigurationError(f"{model}: the hub has the model, and no such revision") from error
+        raise ConfigurationError(f"{model}: the hub has the model, but not this revision") from error
     except errors.RepositoryNotFoundError as error:
         raise ConfigurationError(
-            f"{model} is no folder here, and the hub has no such public model: check the name, or {LOG_IN}"
+            f"{model} is not a folder, and the hub has no such public model: check the name, or {LOG_IN}"
         ) from error
     except errors.HFValidationError as error:
-        raise ConfigurationError(f"{model} is no folder here and no model id of the hub") from error
+        raise ConfigurationError(f"{model} is neither a folder nor a valid model id of the hub") from error
     except errors.HfHubHTTPError as error:
         status = error.response.status_code if error.response is not None else "an error"
-        raise Unreachable(f"the hub at {constants.ENDPOINT} answers with {status}") from error
+        raise Unreachable(f"the hub at {constants.ENDPOINT} answered with {status}") from error
     except Exception as error:  # of the HTTP library, which depends on the version of huggingface_hub
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise Unreachable(f"the hub at {constants.ENDPOINT} cannot be reached ({reason})") from error

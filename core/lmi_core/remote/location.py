@@ -46,7 +46,7 @@ class S3Location:
             name, _, path = path.partition("/")
             bucket = f"{bucket}/{name}"
         if not url.startswith(S3) or not BUCKET.fullmatch(bucket) or "\0" in path:
-            raise ConfigurationError(f"{url} is no S3 URL: give s3://bucket/folder/")
+            raise ConfigurationError(f"{url} is not an S3 URL: give s3://bucket/folder/")
         if path.endswith("*"):
             prefix = path.removesuffix("*")
             return cls(bucket, prefix, prefix[: prefix.rfind("/") + 1])

@@ -8,7 +8,7 @@ from lmi_core.errors import ConfigurationError
 
 UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 THOUSAND = 1000
-REMEDY = "free some, or set {} to a folder on another disk"
+REMEDY = "free some space, or set {} to a folder on another disk"
 
 
 def check_space(source: str, folder: Path, needed: int, variable: str = CACHE_VARIABLE) -> None:
@@ -16,8 +16,8 @@ def check_space(source: str, folder: Path, needed: int, variable: str = CACHE_VA
     free = shutil.disk_usage(folder).free
     if needed > free:
         raise ConfigurationError(
-            f"{source}: {in_words(needed)} are to be downloaded, and the disk of {folder} has {in_words(free)} free:"
-            f" {REMEDY.format(variable)}"
+            f"{source}: the download needs {in_words(needed)}, but the disk of {folder} has {in_words(free)} free: "
+            f"{REMEDY.format(variable)}"
         )
 
 

@@ -35,7 +35,7 @@ def require_imports(script: Path, own_environment: bool = False) -> None:
 def import_warnings(script: Path, own_environment: bool = False) -> list[str]:
     """Return a line for each import that fails if it is ever reached, in a function or behind a condition."""
     found = [each for each in _imports(script) if not each.certain]
-    return [f"{line} (only where it is reached)" for each in found if (line := _complaint(each, own_environment))]
+    return [f"{line} (only when it is reached)" for each in found if (line := _complaint(each, own_environment))]
 
 
 def _complaint(found: Import, own_environment: bool) -> str | None:
@@ -64,7 +64,7 @@ def _missing_name(module: str, name: str | None) -> str | None:
     if submodule in MISSING_MODULES:
         return MISSING_MODULES[submodule]
     public = getattr(loaded, "__all__", ())
-    return f"{module} has no `{name}` here.{did_you_mean(str(name), public)} It has: {', '.join(public)}"
+    return f"{module} has no `{name}`.{did_you_mean(str(name), public)} It has: {', '.join(public)}"
 
 
 def _imports(script: Path) -> Iterator[Import]:

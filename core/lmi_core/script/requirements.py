@@ -16,9 +16,9 @@ def missing_package_hint(error: BaseException, directory: Path) -> str:
     if missing is None or missing.name is None:
         return ""
     if (reason := why_missing(missing.name)) is not None:
-        return f"\n{missing.name} is not here: {reason}"
+        return f"\n{missing.name} is not available: {reason}"
     package = missing.name.partition(".")[0]
     if (directory / REQUIREMENTS).is_file():
         command = f"pip install -r {shlex.quote(str(directory / REQUIREMENTS))}"
         return f"\nThe package {package} is not installed: set option.enable_venv=true, or run: {command}"
-    return f"\nThe package {package} is not installed: run: pip install {package}"
+    return f"\nThe package {package} is not installed. Run: pip install {package}"

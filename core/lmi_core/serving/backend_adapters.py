@@ -81,7 +81,7 @@ class BackendAdapters(ModelAdapters):
         """Return whether there are weights and whether there is a script. Raise InvalidAdapter if both are missing."""
         has_weights, has_script = ((folder / name).is_file() for name in (ADAPTER_WEIGHTS, SCRIPT))
         if not has_weights and not has_script:
-            raise InvalidAdapter(f"{folder} has neither {ADAPTER_WEIGHTS} nor {SCRIPT}")
+            raise InvalidAdapter(f"{folder} contains neither {ADAPTER_WEIGHTS} nor {SCRIPT}")
         return has_weights, has_script
 
     async def _local_folder(self, source: str) -> Path:

@@ -34,7 +34,7 @@ class Dispatcher:
         if name is None:
             model = self.only_model
             if model is None:
-                raise ModelNotFound(f"several models are served, so name one of: {', '.join(sorted(self.models))}")
+                raise ModelNotFound(f"several models are served; name one of: {', '.join(sorted(self.models))}")
             return model
         found = self.models.get(name) or next((each for each in self.models.values() if name in each.names), None)
         if found is None:
@@ -56,7 +56,7 @@ class Dispatcher:
             return self.find(name)
         if len(owners) > 1:
             raise ModelNotFound(
-                f"several models have an adapter `{name}`: name one of {', '.join(each.name for each in owners)} as "
+                f"several models have an adapter `{name}`: give one of {', '.join(each.name for each in owners)} as "
                 "`model`, and the adapter as `adapters`"
             )
         return owners[0]

@@ -16,8 +16,8 @@ def choose_batching(
         return options
     if configuration.source("option.rolling_batch") != DEFAULT or options.async_mode:
         configuration.warnings.append(
-            f"batch_size={server.batch_size} has no effect: requests join and leave the rolling batch one by one;"
-            " option.rolling_batch=disable turns that off"
+            f"batch_size={server.batch_size} has no effect: with rolling batch requests join and leave one by one; "
+            "option.rolling_batch=disable selects dynamic batching"
         )
         return options
     configuration.derive("option.rolling_batch", "disable", f"batch_size={server.batch_size}")

@@ -22,14 +22,14 @@ class Host(NamedTuple):
         """Parse `name`, `name:port` or `[address]:port`. Raise ValueError for any other form."""
         match = _HOST.fullmatch(text)
         if match is None:
-            raise ValueError(f"{text!r} is no host")
+            raise ValueError(f"{text!r} is not a host")
         return cls(canonical_name(match[1].strip("[]")), int(match[2]) if match[2] else None)
 
     @classmethod
     def parse_pattern(cls, text: str) -> "Host":
         """Parse a host, `*.name` for every host below a name, or `*` for all. Raise ValueError for any other form."""
         if _PATTERN.fullmatch(text) is None:
-            raise ValueError(f"{text!r} is no host")
+            raise ValueError(f"{text!r} is not a host")
         return cls.parse(text)
 
     def covers(self, host: "Host") -> bool:

@@ -92,7 +92,7 @@ class Model:
     def backend(self) -> Backend[Any]:
         """The model's backend. Raise ModelNotFound where the model function answers instead."""
         if self._backend is None:
-            raise ModelNotFound(f"model `{self.name}` has no engine here: its model function answers")
+            raise ModelNotFound(f"model `{self.name}` has no engine: its model function answers requests")
         return self._backend
 
     @property
@@ -191,7 +191,7 @@ class Model:
         if not self.ready:
             raise ModelNotReady(f"model {self.name} is not ready")
         if self._in_flight >= self.max_in_flight:
-            raise Overloaded(f"model {self.name} has {self._in_flight} requests in its queue, the most it takes")
+            raise Overloaded(f"model {self.name} has {self._in_flight} requests in its queue, which is full")
         self._in_flight += 1
         try:
             yield

@@ -70,4 +70,4 @@ class ModelAdapters(ABC):
 
     def _check_new(self, name: str) -> None:
         if name in self.folders:
-            raise AdapterExists(f"there is an adapter `{name}` already: update or delete it")
+            raise AdapterExists(f"the adapter `{name}` already exists: update or delete it")

@@ -82,7 +82,7 @@ class RunningCall:
                 raise
             if not self.aborted:
                 raise GenerationTimeout(
-                    f"no generation step came within option.predict_timeout={self._limit} seconds"
+                    f"no generation step was received within option.predict_timeout={self._limit} seconds"
                 ) from None
         finally:
             self._waiting = False

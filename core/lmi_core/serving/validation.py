@@ -22,7 +22,7 @@ async def with_images(request: GenerationRequest, backend: Backend[Any]) -> Gene
     """Return the request with its images read and in their places. Raise InvalidPayload or InvalidParameter."""
     if len(request.images) > backend.max_images:
         raise InvalidParameter(
-            f"`{_name(request, PROMPT)}` must hold at most {backend.max_images} images. Given: {len(request.images)}"
+            f"`{_name(request, PROMPT)}` must contain at most {backend.max_images} images. Given: {len(request.images)}"
         )
     images = [Image(source.place, await source.read()) for source in request.images]
     _, prompt_ids = await asyncio.to_thread(_tokenized, request, backend.tokenizer)
@@ -40,7 +40,7 @@ def validate(request: GenerationRequest, backend: Backend[Any], request_id: str)
         prompt_ids = _truncated(request, prompt_ids, parameters.max_prompt_tokens)
     max_length = min(backend.max_length - 1, backend.max_input_length or backend.max_length)
     if not prompt_ids:
-        raise InvalidParameter(f"`{_name(request, PROMPT)}` must hold at least one token. Given: 0")
+        raise InvalidParameter(f"`{_name(request, PROMPT)}` must contain at least one token. Given: 0")
     if len(prompt_ids) > max_length:
         raise ContextLengthExceeded(
             f"`{_name(request, PROMPT)}` must be at most {max_length} tokens long. Given: {len(prompt_ids)}",
@@ -72,14 +72,14 @@ def _tokenized(request: GenerationRequest, tokenizer: Tokenizer) -> tuple[str, l
     for token_id in request.prompt:
         if not 0 <= token_id <= last:
             raise InvalidParameter(
-                f"`{_name(request, PROMPT)}` must hold token ids from 0 to {last}. Given: {token_id}"
+                f"`{_name(request, PROMPT)}` must contain token ids from 0 to {last}. Given: {token_id}"
             )
     return tokenizer.decode(request.prompt), request.prompt
 
 
 def _truncated(request: GenerationRequest, prompt_ids: list[int], max_tokens: int) -> list[int]:
     if request.images:
-        raise InvalidParameter(f"`{_name(request, 'truncate')}` cannot be given with images, which it may cut")
+        raise InvalidParameter(f"`{_name(request, 'truncate')}` cannot be used with images, which it could cut off")
     return prompt_ids[-max_tokens:]
 
 
@@ -98,8 +98,8 @@ def _check_prompt_log_probs(
 ) -> None:
     if parameters.num_prompt_top_tokens == ALL_TOKENS and length * vocabulary > MAX_PROMPT_LOG_PROBS:
         raise InvalidParameter(
-            f"`{_name(request, 'prompt_logprobs')}` can be {ALL_TOKENS} for at most {MAX_PROMPT_LOG_PROBS} log "
-            f"probabilities, and a prompt of {length} tokens has {length * vocabulary}: shorten it, or ask for 20"
+            f"`{_name(request, 'prompt_logprobs')}` may be {ALL_TOKENS} for at most {MAX_PROMPT_LOG_PROBS} log "
+            f"probabilities, but a prompt of {length} tokens has {length * vocabulary}: shorten it, or set 20"
         )
 
 

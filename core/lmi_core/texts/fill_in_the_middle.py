@@ -80,8 +80,8 @@ def middle_prompt(tokenizer: Tokenizer, prefix: str, suffix: str, add_special_to
     middle_format = find_middle_format(tokenizer)
     if middle_format is None:
         raise InvalidPayload(
-            "`suffix` cannot be taken by this model: its tokenizer has none of the tokens by which models are asked to "
-            "fill in the middle of a text, such as <|fim_prefix|>; leave `suffix` out"
+            "`suffix` is not supported by this model: its tokenizer has no fill-in-the-middle tokens such as "
+            "<|fim_prefix|>; remove `suffix`"
         )
     prompt_ids = _leading_special_ids(tokenizer) if add_special_tokens else []
     for part in middle_format.parts:

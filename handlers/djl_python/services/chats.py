@@ -60,7 +60,7 @@ def parse_chat_completions_request(
 ) -> tuple[str, dict[str, Any]]:
     """Return the prompt that the tokenizer's chat template makes of the messages, and the parameters."""
     if not (is_rolling_batch or configs is None or configs.batch_size == 1):
-        raise ValueError("chats need rolling batch, or batch_size=1")
+        raise ValueError("chats require rolling batch or batch_size=1")
     if not hasattr(tokenizer, "apply_chat_template"):
         raise AttributeError(f"the tokenizer {type(tokenizer).__name__} has no chat template")
     chat = ChatProperties(**input_map)

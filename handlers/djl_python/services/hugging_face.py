@@ -109,7 +109,9 @@ class HuggingFaceService:
             from transformers import AutoModelForCausalLM
 
             properties = self.engine.backend.setup.properties
-            logger.warning("the function asks for the transformers model itself, which is loaded beside the engine's")
+            logger.warning(
+                "the model function uses the transformers model itself, which is loaded in addition to the engine's"
+            )
             self._model = AutoModelForCausalLM.from_pretrained(
                 model_files(self.engine),
                 revision=properties.revision,
@@ -187,7 +189,7 @@ class HuggingFaceService:
 
     def _stream(self, batch: list[BatchItem]) -> Output:
         if len(batch) > 1:
-            return Output().error("a stream needs batch_size=1")
+            return Output().error("streaming requires batch_size=1")
         (item,) = batch
         output = Output().add_property("content-type", "application/jsonlines")
         return output.add_stream_content(text_steps(self._started(), item.requests))

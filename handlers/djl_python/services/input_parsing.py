@@ -70,7 +70,7 @@ def parse_input_with_formatter(inputs: Input, **kwargs: Any) -> ParsedInput:
             add_server_maintained_params(request_input, item, **kwargs)
             parsed.requests.append(Request(request_input))
         except Exception as error:  # whatever the client sent, or a formatter of the user's raises
-            logger.warning("a request cannot be read: %s", error, exc_info=True)
+            logger.warning("a request could not be parsed: %s", error, exc_info=True)
             parsed.errors[index] = FAILED + _words(error)
     return parsed
 

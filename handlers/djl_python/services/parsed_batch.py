@@ -63,9 +63,9 @@ def read_batch(parsed: ParsedBatch, inputs: Input) -> list[BatchItem]:
 def _wrong(prompts: list[Any]) -> str | None:
     """Return why these are not prompts, or None; a body without `inputs` counts as one prompt."""
     if not prompts:
-        return "`inputs` must hold a prompt. Given: none"
+        return "`inputs` must contain at least one prompt. Given: none"
     wrong = next((each for each in prompts if not _is_prompt(each)), None)
-    return None if wrong is None else f"`inputs` must be a text, or a list of texts. Given: {shown(wrong)}"
+    return None if wrong is None else f"`inputs` must be a string, or a list of strings. Given: {shown(wrong)}"
 
 
 def _is_prompt(data: Any) -> bool:

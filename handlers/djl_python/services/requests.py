@@ -27,7 +27,7 @@ def generation_request(
             )
     given = {name: value for name, value in parameters.items() if name not in NOT_GENERATION and value is not None}
     if given.pop(ONE_SEQUENCE, 1) != 1:
-        raise InvalidParameter(f"`{ONE_SEQUENCE}` must be 1; with rolling batch `n` gives several sequences")
+        raise InvalidParameter(f"`{ONE_SEQUENCE}` must be 1; with rolling batch use `n` for several sequences")
     if isinstance(given.get("stop"), str | list):
         stop = given.pop("stop")
         given.setdefault("stop_sequences", [stop] if isinstance(stop, str) else stop)

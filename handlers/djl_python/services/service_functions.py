@@ -36,7 +36,7 @@ class ServiceFunctions:
         """Load the adapter `name` from the folder `src`. Raise ValueError or InvalidAdapter where it cannot be."""
         name, folder = inputs.get_property("name"), inputs.get_property("src")
         if not name or not folder or not Path(folder).is_dir():
-            raise ValueError(f"an adapter needs a `name`, and as `src` a folder. Given: {name!r}, {folder!r}")
+            raise ValueError(f"an adapter needs a `name` and a folder as `src`. Given: {name!r}, {folder!r}")
         self.service.add_lora(name, name, folder)
         self.service.adapter_registry[name] = inputs
         return Output()

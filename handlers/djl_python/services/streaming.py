@@ -28,7 +28,7 @@ class StreamingUtils:
         """Return `f(model, tokenizer, inputs, device=None, **parameters)`. Raise ValueError for an unknown engine."""
         if execution_engine not in StreamingUtils.BUILTIN_ENGINES:
             known = ", ".join(sorted(StreamingUtils.BUILTIN_ENGINES))
-            raise ValueError(f"there is no stream generator for `{execution_engine}`, but for: {known}")
+            raise ValueError(f"there is no stream generator for `{execution_engine}`. Known: {known}")
         return generated_texts
 
     @staticmethod
@@ -45,7 +45,7 @@ def generated_texts(
     """Yield each prompt's new text per token, "" once it has ended; closing the iterator ends the generation."""
     prompts = [inputs] if isinstance(inputs, str) else list(inputs)
     if not prompts or not all(isinstance(prompt, str) for prompt in prompts):
-        raise ValueError(f"`inputs` must be a text, or a list of texts. Given: {inputs!r}")
+        raise ValueError(f"`inputs` must be a string, or a list of strings. Given: {inputs!r}")
     arrived: queue.SimpleQueue[Item] = queue.SimpleQueue()
     ended = threading.Event()
     encoded = _encoded(model, tokenizer, prompts, device)

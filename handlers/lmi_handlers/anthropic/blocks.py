@@ -36,7 +36,7 @@ def as_no_blocks(content: object) -> object:
 
 
 class Source(BaseModel):
-    """Where an image or a document is; which members it has depends on its type."""
+    """The source of an image or a document; its type determines its members."""
 
     model_config = ConfigDict(extra="ignore", strict=True)
 
@@ -95,7 +95,9 @@ def check_blocks(blocks: Iterable[ContentBlock], types: Iterable[str], owner: st
     """Raise ValueError for the first block whose type has no place in its owner."""
     for index, block in enumerate(blocks):
         if block.type not in types:
-            raise ValueError(f"must hold blocks of the types {', '.join(types)} in {owner}, not {block.type} ({index})")
+            raise ValueError(
+                f"must contain blocks of the types {', '.join(types)} in {owner}, not {block.type} ({index})"
+            )
 
 
 def _check_image(source: Source) -> None:

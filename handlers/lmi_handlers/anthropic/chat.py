@@ -64,7 +64,7 @@ def _chat(payload: CountTokensRequest, model: ServedModel, system_first: bool) -
     """Return the chat, which is not validated again."""
     messages = chat_messages(payload, system_first=system_first)
     if not messages:
-        raise InvalidPayload("`messages` must hold a text")
+        raise InvalidPayload("`messages` must contain a text")
     schema, field = _output_schema(payload)
     fields: dict[str, Any] = {name: getattr(payload, name) for name in PassedFields.model_fields}
     fields |= _thinking(payload, model) | {

@@ -77,7 +77,7 @@ class CountTokensRequest(PassedFields):
 
     messages: list[Message] = Field(min_length=1, description="The conversation so far.")
     system: Blocks | None = Field(None, description="The system prompt: a text, or blocks of text.")
-    max_tokens: int | None = Field(None, ge=1, description="The most tokens to generate.")
+    max_tokens: int | None = Field(None, ge=1, description="The maximum number of tokens to generate.")
     stop_sequences: list[str] | None = Field(None, description="Texts that end the generation.")
     tools: list[Tool] | None = Field(None, description="The tools that the model may use.")
     tool_choice: ToolChoice | None = Field(None, description="auto, any, none, or the tool to use.")
@@ -96,7 +96,7 @@ class CountTokensRequest(PassedFields):
     @model_validator(mode="after")
     def _choice_among_tools(self) -> "CountTokensRequest":
         if self.tool_choice is not None and self.tool_choice.type in ("any", "tool") and not self.tools:
-            raise ValueError(f"`tool_choice` must come with `tools`. Given: {self.tool_choice.type}")
+            raise ValueError(f"`tool_choice` requires `tools`. Given: {self.tool_choice.type}")
         return self
 
     @model_validator(mode="after")
@@ -106,14 +106,14 @@ class CountTokensRequest(PassedFields):
         if self.output_format is not None and self.output_config is not None and self.output_config.format is not None:
             raise ValueError("`output_config.format` and `output_format` mean the same; give one of them")
         if self.thinking_token_budget is not None and self.thinking is not None:
-            raise ValueError("`thinking` and `thinking_token_budget` exclude each other")
+            raise ValueError("`thinking` and `thinking_token_budget` cannot be used together")
         return self
 
     @model_validator(mode="after")
     def _names_for_the_template(self) -> "CountTokensRequest":
         for name in TEMPLATE_CALL:
             if name in (self.chat_template_kwargs or {}):
-                raise ValueError(f"`chat_template_kwargs` must hold names for the template. Given: {name}")
+                raise ValueError(f"`chat_template_kwargs` must contain names for the template. Given: {name}")
         return self
 
 
@@ -122,7 +122,9 @@ class MessagesRequest(CountTokensRequest):
 
     model_config = ConfigDict(json_schema_extra={"examples": [EXAMPLE]})
 
-    max_tokens: int | None = Field(ge=1, description="The most tokens to generate; fewer where the context is full.")
+    max_tokens: int | None = Field(
+        ge=1, description="The maximum number of tokens to generate; fewer where the context is full."
+    )
 
     @field_validator("max_tokens")
     @classmethod

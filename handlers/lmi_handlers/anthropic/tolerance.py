@@ -86,4 +86,4 @@ def _refuse(name: str, value: object) -> None:
 
 
 def _without_effect(name: str, reason: str) -> InvalidPayload:
-    return InvalidPayload(f"`{name}` has no effect here: {reason}. option.strict_parameters refuses it")
+    return InvalidPayload(f"`{name}` has no effect: {reason}. option.strict_parameters refuses it")

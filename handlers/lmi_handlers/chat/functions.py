@@ -16,7 +16,7 @@ def _as_tool_choice(value: object) -> object:
         return {"type": value}
     if isinstance(value, dict) and isinstance(value.get("name"), str):
         return {"type": "function", "function": value}
-    raise ValueError("must be none, auto, or an object with the `name` of the function to call")
+    raise ValueError("must be none, auto or an object with the `name` of the function to call")
 
 
 GivenFunctionCall = Annotated[

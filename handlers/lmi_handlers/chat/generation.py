@@ -45,7 +45,7 @@ class ChatForm(NamedTuple):
 def chat_generation(payload: ChatRequest, call: Call, model: ServedModel, form: ChatForm) -> Generation:
     """Render the chat template and return the generation. Raise InvalidPayload where the chat is not valid."""
     if payload.user is not None:
-        logger.info("request %s is of user %r", call.request_id, payload.user)
+        logger.info("request %s was sent by user %r", call.request_id, payload.user)
     template = _template(payload, model)
     tools = _tools(payload, model, template, model.options.enable_auto_tool_choice)
     guide = payload.guide(tools.guide, "function_call" if payload.functions else "tool_choice")
@@ -69,8 +69,8 @@ def chat_prompt(payload: ChatRequest, model: ServedModel) -> str:
 def _template(payload: ChatRequest, model: ServedModel) -> str:
     if payload.chat_template is not None and not model.options.trust_request_chat_template:
         raise InvalidPayload(
-            "`chat_template` is a program, which only the model's own directory may bring: set option.chat_template "
-            "there, or option.trust_request_chat_template=true to trust everyone who sends requests"
+            "`chat_template` is not allowed in requests, as it is a program: set option.chat_template in the model "
+            "directory, or option.trust_request_chat_template=true if every client is trusted"
         )
     configured = payload.chat_template or model.chat_template
     return find_chat_template(configured, model.backend.tokenizer, bool(payload.offered_tools))

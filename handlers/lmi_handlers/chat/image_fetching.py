@@ -27,7 +27,7 @@ async def fetch_image(url: str, place: str, options: RequestProperties) -> bytes
             return await _fetch(session, URL(url), place, options)
     except TimeoutError:
         seconds = options.image_fetch_timeout
-        raise _unfetched(place, f"that took more than {seconds} seconds (option.image_fetch_timeout)") from None
+        raise _unfetched(place, f"it took more than {seconds} seconds (option.image_fetch_timeout)") from None
     except (aiohttp.ClientError, ValueError, OSError) as error:
         raise _unfetched(place, str(error) or type(error).__name__) from None
 
@@ -78,14 +78,14 @@ async def _fetch(session: aiohttp.ClientSession, url: URL, place: str, options: 
 
 def _check_host(url: URL, place: str, allowed: frozenset[str]) -> None:
     if url.scheme not in ("http", "https") or url.raw_host is None:
-        raise _unfetched(place, f"{url} is no http or https URL")
+        raise _unfetched(place, f"{url} is not an http or https URL")
     if url.raw_host.lower() not in allowed and ANY_HOST not in allowed:
-        raise _unfetched(place, f"option.allowed_media_domains does not name {url.raw_host}")
+        raise _unfetched(place, f"option.allowed_media_domains does not include {url.raw_host}")
 
 
 async def _body(response: aiohttp.ClientResponse, place: str, most: int) -> bytes:
     if response.status != 200:
-        raise _unfetched(place, f"the answer has the status {response.status}")
+        raise _unfetched(place, f"the server answered with status {response.status}")
     body = bytearray()
     async for chunk in response.content.iter_any():
         body += chunk

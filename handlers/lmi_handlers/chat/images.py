@@ -76,8 +76,8 @@ def image_parts(payload: ChatRequest) -> list[tuple[str, ContentPart]]:
 
 def _too_many(place: str, most: int, backend: Backend[Any]) -> str:
     if most == 0:
-        return f"`{place}` is an image, and this model takes only text on the {backend.name} backend"
-    return f"`{place}` is one image too many: `messages` must hold at most {most}"
+        return f"`{place}` is an image, but this model accepts only text on the {backend.name} backend"
+    return f"`{place}` is one image too many: `messages` must contain at most {most}"
 
 
 def _source(place: str, part: ContentPart, options: RequestProperties) -> ImageSource:

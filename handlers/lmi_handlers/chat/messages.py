@@ -50,7 +50,7 @@ class ContentPart(BaseModel):
     def _has_what_its_type_says(self) -> "ContentPart":
         given = [name for name in ("text", "image_url") if getattr(self, name) is not None]
         if given != [self.type]:
-            raise ValueError(f"must have `{self.type}`, and no other content")
+            raise ValueError(f"must have `{self.type}` and no other content")
         return self
 
 
@@ -95,7 +95,7 @@ class Message(BaseModel):
     model_config = ConfigDict(extra="allow", strict=True)
 
     role: Literal["system", "developer", "user", "assistant", "tool", "function"]
-    content: Parts | None = Field(None, validate_default=True, description="A text, or a list of parts.")
+    content: Parts | None = Field(None, validate_default=True, description="A string, or a list of parts.")
     tool_calls: list[ToolCall] | None = None
     function_call: FunctionCall | None = Field(None, description="The older form of `tool_calls`.")
 
@@ -103,13 +103,13 @@ class Message(BaseModel):
     @classmethod
     def _not_missing(cls, content: list[ContentPart] | None, info: ValidationInfo) -> list[ContentPart] | None:
         if content is None and info.data.get("role") != "assistant":
-            raise ValueError("must be a text, or a list of parts")
+            raise ValueError("must be a string, or a list of parts")
         return content
 
     @model_validator(mode="after")
     def _calls_in_one_form(self) -> "Message":
         if self.tool_calls and self.function_call is not None:
-            raise ValueError("must have `tool_calls` or `function_call`, the older form of it, but not both")
+            raise ValueError("must have `tool_calls` or its older form `function_call`, but not both")
         return self
 
     @property
@@ -174,5 +174,7 @@ def _arguments(call: FunctionCall) -> dict[str, Any]:
         value = None
     if isinstance(value, dict):
         return value
-    logger.warning("a past call of %r has arguments that are no JSON object: the chat template gets {}", call.name)
+    logger.warning(
+        "a past call of %r has arguments that are not a JSON object: the chat template gets {} instead", call.name
+    )
     return {}

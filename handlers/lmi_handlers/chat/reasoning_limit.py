@@ -18,13 +18,14 @@ def reasoning_limit(budget: int | None, model: ServedModel, context: AnswerConte
     reasoning_format = model.options.reasoning_format
     if reasoning_format is None:
         raise InvalidPayload(
-            f"`{FIELD}` is only for models whose reasoning is marked: set option.reasoning_parser. Given: {budget}"
+            f"`{FIELD}` requires option.reasoning_parser, the format in which the model marks its reasoning. Given: "
+            f"{budget}"
         )
     markers = reasoning_format.markers_of(context)
     if markers is None:
         raise InvalidPayload(
-            f"`{FIELD}` must be null or {NO_BUDGET} with option.reasoning_parser="
-            f"{model.options.reasoning_parser}: no marker alone ends this reasoning. Given: {budget}"
+            f"`{FIELD}` must be null or {NO_BUDGET} with option.reasoning_parser={model.options.reasoning_parser}, "
+            f"whose reasoning does not end with a single marker. Given: {budget}"
         )
     tokenizer = model.backend.tokenizer
     starts = [tokenizer.encode(marker, False) for marker in markers.starts]
@@ -32,7 +33,7 @@ def reasoning_limit(budget: int | None, model: ServedModel, context: AnswerConte
     ends = sorted((tokenizer.encode(marker, False) for marker in markers.ends), key=len)
     others = [tokenizer.encode(marker, False) for marker in markers.others]
     if not all(ends):
-        raise InvalidPayload(f"`{FIELD}` needs a tokenizer that can write {markers.ends[0]!r}. Given: {budget}")
+        raise InvalidPayload(f"`{FIELD}` requires a tokenizer that can encode {markers.ends[0]!r}. Given: {budget}")
     limit = {"tokens": budget, "starts": starts, "ends": ends + others, "inside": markers.inside}
     return {"reasoning_budget": limit}
 

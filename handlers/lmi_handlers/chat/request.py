@@ -33,68 +33,82 @@ class ChatRequest(PassedFields):
 
     messages: list[Message] = Field(min_length=1, description="The conversation so far.")
     max_completion_tokens: int | None = Field(None, ge=1, description="The newer name of `max_tokens`.")
-    max_tokens: int | None = Field(None, ge=1, description="The most tokens to generate. Default: what fits.")
-    logprobs: bool | None = Field(None, description="Answer with each token's log probability.")
+    max_tokens: int | None = Field(
+        None, ge=1, description="The maximum number of tokens to generate. Default: as many as fit."
+    )
+    logprobs: bool | None = Field(None, description="Return the log probability of each token.")
     top_logprobs: int | None = Field(
-        None, ge=0, le=20, description="With `logprobs`: the number of likeliest tokens to list at each token."
+        None, ge=0, le=20, description="With `logprobs`: the number of most likely tokens to return at each position."
     )
     tools: list[Tool] | None = Field(None, description="The functions that the model may call.")
-    tool_choice: GivenToolChoice | None = Field(None, description="none, auto, required, or the function to call.")
-    parallel_tool_calls: bool | None = Field(None, description="Whether one answer may call several. Default: true.")
+    tool_choice: GivenToolChoice | None = Field(None, description="none, auto, required or the function to call.")
+    parallel_tool_calls: bool | None = Field(
+        None, description="Whether one answer may contain several calls. Default: true."
+    )
     functions: list[FunctionDefinition] | None = Field(None, description="The older form of `tools`, for one call.")
     function_call: GivenFunctionCall | None = Field(None, description="The older form of `tool_choice`.")
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = Field(
-        None, description="For the chat template, as `reasoning_effort`; none also as `enable_thinking`: false."
+        None, description="Passed to the chat template as `reasoning_effort`; none also as `enable_thinking`: false."
     )
-    include_reasoning: bool | None = Field(None, description="Whether the answer holds the reasoning. Default: true.")
+    include_reasoning: bool | None = Field(None, description="Whether to return the reasoning. Default: true.")
     chat_template: str | None = Field(
         None,
         min_length=1,
-        description="A Jinja template, if option.trust_request_chat_template lets requests bring one.",
+        description="A Jinja template; only with option.trust_request_chat_template.",
     )
-    chat_template_kwargs: dict[str, Any] | None = Field(None, description="Further names for the chat template.")
-    documents: list[dict[str, Any]] | None = Field(None, description="For the chat template, as `documents`.")
-    add_generation_prompt: bool | None = Field(None, description="Whether the prompt begins an answer. Default: true.")
-    continue_final_message: bool | None = Field(None, description="Go on within the last message.")
-    add_special_tokens: bool | None = Field(None, description="Beside those of the chat template. Default: false.")
+    chat_template_kwargs: dict[str, Any] | None = Field(None, description="Additional variables of the chat template.")
+    documents: list[dict[str, Any]] | None = Field(None, description="Passed to the chat template as `documents`.")
+    add_generation_prompt: bool | None = Field(
+        None, description="Whether the prompt ends with the beginning of an answer. Default: true."
+    )
+    continue_final_message: bool | None = Field(None, description="Continue the last message.")
+    add_special_tokens: bool | None = Field(
+        None, description="Add special tokens in addition to those of the chat template. Default: false."
+    )
     mm_processor_kwargs: dict[str, Any] | None = Field(
-        None, description="Only vLLM, if option.trust_request_mm_kwargs: arguments of the model's processor of images."
+        None, description="Arguments of the model's image processor; only vLLM, with option.trust_request_mm_kwargs."
     )
     media_io_kwargs: dict[str, dict[str, Any]] | None = Field(
-        None, description="Only vLLM, if option.trust_request_mm_kwargs: how images are read, as `image`."
+        None, description="How images are read, under `image`; only vLLM, with option.trust_request_mm_kwargs."
     )
-    return_prompt_text: bool | None = Field(None, description="Answer with the text that the chat template made.")
-    echo: bool | None = Field(None, description="Put the last message before the answer, if it is the assistant's.")
+    return_prompt_text: bool | None = Field(None, description="Return the prompt that the chat template produced.")
+    echo: bool | None = Field(
+        None, description="Return the last message, if it is the assistant's, followed by the answer."
+    )
 
     @model_validator(mode="after")
     def _likeliest_tokens_are_log_probabilities(self) -> "ChatRequest":
         if self.top_logprobs and not self.logprobs:
-            raise ValueError("`top_logprobs` is only for `logprobs`: true")
+            raise ValueError("`top_logprobs` requires `logprobs`: true")
         return self
 
     @model_validator(mode="after")
     def _begins_or_continues(self) -> "ChatRequest":
         if self.continue_final_message and self.add_generation_prompt:
-            raise ValueError("`continue_final_message` and `add_generation_prompt` exclude each other")
+            raise ValueError("`continue_final_message` and `add_generation_prompt` cannot be used together")
         if self.continue_final_message and self.messages[-1].role != "assistant":
-            raise ValueError("`continue_final_message` is only for chats whose last message is the assistant's")
+            raise ValueError("`continue_final_message` requires a last message whose role is assistant")
         return self
 
     @model_validator(mode="after")
     def _tools_in_one_form(self) -> "ChatRequest":
         if self.functions and self.tools:
-            raise ValueError("`functions` and `tools` exclude each other: the first is the older form of the other")
+            raise ValueError(
+                "`functions` and `tools` cannot be used together: `functions` is the older form of `tools`"
+            )
         if self.functions and self.tool_choice is not None:
-            raise ValueError("`tool_choice` is for `tools`: `functions` have `function_call`")
+            raise ValueError("`tool_choice` requires `tools`: with `functions` use `function_call`")
         if self.tools and self.function_call is not None:
-            raise ValueError("`function_call` is for `functions`: `tools` have `tool_choice`")
+            raise ValueError("`function_call` requires `functions`: with `tools` use `tool_choice`")
         return self
 
     @model_validator(mode="after")
     def _names_for_the_template(self) -> "ChatRequest":
         for name in TEMPLATE_CALL:
             if name in (self.chat_template_kwargs or {}):
-                raise ValueError(f"`chat_template_kwargs` must hold names for the template. Given: {name}")
+                raise ValueError(
+                    f"`chat_template_kwargs` must contain only variables of the chat template. Given: {name}"
+                )
         return self
 
     def part_path(self, message: int, part: int) -> str:

@@ -21,7 +21,9 @@ class FunctionName(BaseModel):
 class FunctionDefinition(FunctionName):
     description: str | None = None
     parameters: dict[str, Any] | None = Field(None, description="The JSON schema of the arguments.")
-    strict: bool | None = Field(None, description="Holds where `tool_choice` asks for a call, whatever is given.")
+    strict: bool | None = Field(
+        None, description="Ignored: the arguments of a call that `tool_choice` requires always follow the schema."
+    )
 
     @field_validator("parameters")
     @classmethod
@@ -58,7 +60,9 @@ class AllowedTools(BaseModel):
     model_config = ConfigDict(extra="ignore", strict=True)
 
     mode: Literal["auto", "required"]
-    tools: list[AllowedTool] = Field(min_length=1, description="Those of the request's `tools` that may be called.")
+    tools: list[AllowedTool] = Field(
+        min_length=1, description="The subset of the request's `tools` that may be called."
+    )
 
 
 class ToolChoice(BaseModel):
@@ -71,9 +75,9 @@ class ToolChoice(BaseModel):
     @model_validator(mode="after")
     def _has_what_its_type_says(self) -> "ToolChoice":
         if (self.type == "function") != (self.function is not None):
-            raise ValueError("must be none, auto, required, or name a function")
+            raise ValueError("must be none, auto, required or a named function")
         if (self.type == "allowed_tools") != (self.allowed_tools is not None):
-            raise ValueError("must have `allowed_tools` where its `type` says so, and only there")
+            raise ValueError("must have `allowed_tools` if and only if its `type` is allowed_tools")
         return self
 
     @property
@@ -91,13 +95,13 @@ class ToolChoice(BaseModel):
             if name not in offered:
                 place = f"tool_choice.allowed_tools.tools.{index}.function.name"
                 raise InvalidPayload(
-                    f"`{place}` must be of one of `tools`. Given: {name!r}.{did_you_mean(name, offered)}"
+                    f"`{place}` must name one of `tools`. Given: {name!r}.{did_you_mean(name, offered)}"
                 )
         return [tool for tool in tools if tool.function.name in names]
 
 
 def _as_choice(value: object) -> object:
-    """Also in the forms of Hugging Face's clients: a function's name, and an object without a type."""
+    """Return a tool choice in OpenAI's form; Hugging Face's clients send a name, or an object without a type."""
     if isinstance(value, str):
         return {"type": value} if value in CHOICES else {"type": "function", "function": {"name": value}}
     if isinstance(value, dict) and "type" not in value and "function" in value:

@@ -23,12 +23,12 @@ class Place(NamedTuple):
 def check_tool_schema(schema: dict[str, Any]) -> None:
     """Raise ValueError, which names the first member that no JSON schema has in that form."""
     if schema.get("type", "object") != "object":
-        raise _wrong(("type",), "object: arguments have names", schema["type"])
+        raise _wrong(("type",), "object, as arguments have names", schema["type"])
     for place in schemas_within(schema):
         if isinstance(place.value, dict):
             _check_members(place, schema)
         elif not isinstance(place.value, bool):
-            raise _wrong(place.path, "a JSON schema, which is an object", place.value)
+            raise _wrong(place.path, "a JSON schema, an object", place.value)
 
 
 def schemas_within(schema: dict[str, Any]) -> Iterator[Place]:
@@ -47,7 +47,7 @@ def _check_members(place: Place, root: dict[str, Any]) -> None:
             raise _wrong((*place.path, name), needed, place.value[name])
     reference = place.value.get("$ref", "")
     if reference.startswith("#/") and not _leads_somewhere(reference, root):
-        raise _wrong((*place.path, "$ref"), "a reference to a place within this schema", reference)
+        raise _wrong((*place.path, "$ref"), "a reference within this schema", reference)
 
 
 def _schemas_in(place: Place) -> Iterator[Place]:
@@ -86,8 +86,8 @@ MEMBERS: dict[str, tuple[Callable[[object], bool], str]] = {
     "type": (_is_type, f"one of {', '.join(TYPES)}, or a list of these"),
     "required": (_is_texts, "a list of names"),
     "enum": (_is_filled_list, "a list of values"),
-    "pattern": (_is_text, "a text"),
-    "$ref": (_is_text, "a text"),
+    "pattern": (_is_text, "a string"),
+    "$ref": (_is_text, "a string"),
     **dict.fromkeys(SCHEMAS_BY_NAME, (_is_object, "an object with a JSON schema for each name")),
     **dict.fromkeys(LISTS_OF_SCHEMAS, (_is_filled_list, "a list of JSON schemas")),
 }
@@ -107,4 +107,4 @@ def _leads_somewhere(reference: str, root: object) -> bool:
 
 
 def _wrong(path: tuple[str, ...], needed: str, given: object) -> ValueError:
-    return ValueError(f"is no JSON schema of arguments: its `{'.'.join(path)}` must be {needed}, not {shown(given)}")
+    return ValueError(f"is not a valid JSON schema: its `{'.'.join(path)}` must be {needed}. Given: {shown(given)}")

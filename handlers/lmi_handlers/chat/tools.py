@@ -41,11 +41,11 @@ def use_tools(
     """
     kind = choice.mode if choice else "auto"
     if not tools and (kind not in ("auto", "none") or (choice and choice.allowed_tools)):
-        raise InvalidPayload(f"`tool_choice` must come with `tools`. Given: {choice.type if choice else kind}")
+        raise InvalidPayload(f"`tool_choice` requires `tools`. Given: {choice.type if choice else kind}")
     if not tools or kind == "none":
         return ToolUse()
     if "tools" not in template:
-        raise InvalidPayload("`tools` cannot be told to this model: its chat template has no place for them")
+        raise InvalidPayload("`tools` are not supported by this model: its chat template does not use them")
     tools = choice.allowed(tools) if choice else tools
     name = call_format or template_format(template)
     written = find_format(name) if name else None

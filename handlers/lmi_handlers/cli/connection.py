@@ -1,4 +1,4 @@
-"""Where `lmi generate`, `lmi chat` and `lmi try` send their requests: a server elsewhere, or one of their own."""
+"""The server that `lmi generate`, `lmi chat` and `lmi try` send requests to: one elsewhere, or one of their own."""
 
 import os
 import re

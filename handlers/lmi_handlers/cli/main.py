@@ -57,8 +57,8 @@ Directory = Annotated[
     str,
     typer.Argument(
         metavar="DIR",
-        help="A model directory (serving.properties and/or the model's own files), or a folder of several; or the"
-        " s3:// URL of one.",
+        help="A model directory (serving.properties, the model's own files, or both), a folder of several, or the "
+        "s3:// URL of either.",
         show_default=False,
     ),
 ]
@@ -92,7 +92,7 @@ ConfigFile = Annotated[
         "-f",
         "--config-file",
         metavar="FILE",
-        help="A config.properties of DJLServing; without it, the one in MODEL_SERVER_HOME.",
+        help="A config.properties of DJLServing. Default: the one in MODEL_SERVER_HOME.",
         show_default=False,
     ),
 ]
@@ -112,25 +112,27 @@ Options = Annotated[
 
 def _refuse_workflows(given: list[str] | None) -> None:
     if given:
-        raise typer.BadParameter("workflows are not served here: name their models with -m")
+        raise typer.BadParameter("workflows are not supported: name their models with -m")
 
 
 def _refuse_install(given: list[str] | None) -> None:
     if given:
-        raise typer.BadParameter(
-            "it installs engines for Java, which has no place here: pip installs what this server needs"
-        )
+        raise typer.BadParameter("it installs engines for Java; install this server's dependencies with pip")
 
 
 Workflows = Annotated[list[str] | None, typer.Option("-w", "--workflows", hidden=True, callback=_refuse_workflows)]
 Install = Annotated[list[str] | None, typer.Option("-i", "--install", hidden=True, callback=_refuse_install)]
 PluginsDirectory = Annotated[
     Path | None,
-    typer.Option("--plugins-dir", metavar="DIR", help="A folder of Python files that add backends or formatters."),
+    typer.Option(
+        "--plugins-dir",
+        metavar="DIR",
+        help="A folder of plugins: Python files that add backends, formatters or handlers.",
+    ),
 ]
 
 
-Strict = Annotated[bool, typer.Option("--strict", help="Make every warning of the model directory an error.")]
+Strict = Annotated[bool, typer.Option("--strict", help="Treat every warning about the model directory as an error.")]
 
 
 @contextmanager
@@ -156,8 +158,8 @@ def serve(
     host: Annotated[
         str | None,
         typer.Option(
-            help="The address to listen on; 0.0.0.0 means all. Default: SERVING_INFERENCE_ADDRESS, 0.0.0.0 in a"
-            " SageMaker container, otherwise 127.0.0.1.",
+            help="The address to listen on; 0.0.0.0 means all interfaces. Default: SERVING_INFERENCE_ADDRESS, "
+            "0.0.0.0 in a SageMaker container, otherwise 127.0.0.1.",
             show_default=False,
         ),
     ] = None,
@@ -166,16 +168,17 @@ def serve(
         typer.Option(
             min=0,
             max=65535,
-            help="The port; 0 takes a free one. Default: SAGEMAKER_BIND_TO_PORT, the port in"
-            " SERVING_INFERENCE_ADDRESS, otherwise 8080.",
+            help="The port to listen on; 0 selects a free one. Default: SAGEMAKER_BIND_TO_PORT, the port in "
+            "SERVING_INFERENCE_ADDRESS, otherwise 8080.",
             show_default=False,
         ),
     ] = None,
     plugins_directory: PluginsDirectory = None,
     drain_seconds: Annotated[
-        float, typer.Option("--drain-seconds", min=0, help="Seconds for requests to finish after SIGTERM or Ctrl-C.")
+        float,
+        typer.Option("--drain-seconds", min=0, help="Time for requests to finish after SIGTERM or Ctrl-C, in seconds."),
     ] = 30,
-    log_level: Annotated[LogLevel, typer.Option(help="The least serious messages to log.")] = LogLevel.INFO,
+    log_level: Annotated[LogLevel, typer.Option(help="The lowest level of messages to log.")] = LogLevel.INFO,
     strict: Strict = False,
     workflows: Workflows = None,
     install: Install = None,
@@ -239,9 +242,9 @@ def try_(
     body: Annotated[Path | None, typer.Option(help="A file with the request body to send instead of a prompt.")] = None,
     stream: Annotated[bool, typer.Option("--stream", help="Ask for a stream.")] = False,
     route: Annotated[str, typer.Option(help="The path to POST to.")] = "/invocations",
-    say: Annotated[str | None, typer.Option(help="The scripted backend's answer.", show_default=False)] = None,
-    real: Annotated[bool, typer.Option("--real", help="Ask the model itself, not the scripted backend.")] = False,
-    watch: Annotated[bool, typer.Option("--watch", help="Send the request again each time a file is saved.")] = False,
+    say: Annotated[str | None, typer.Option(help="The answer of the scripted backend.", show_default=False)] = None,
+    real: Annotated[bool, typer.Option("--real", help="Use the model itself, not the scripted backend.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Repeat the request each time a file is saved.")] = False,
     plugins_directory: PluginsDirectory = None,
 ) -> None:
     """Send one request through the model directory DIR and print each chunk of the answer with its time.
@@ -268,8 +271,10 @@ Target = Annotated[
         show_default=False,
     ),
 ]
-MaxTokens = Annotated[int | None, typer.Option(min=1, help="The most tokens of an answer.", show_default=False)]
-Temperature = Annotated[float | None, typer.Option(min=0, help="0 takes the likeliest token.", show_default=False)]
+MaxTokens = Annotated[
+    int | None, typer.Option(min=1, help="The maximum number of tokens of an answer.", show_default=False)
+]
+Temperature = Annotated[float | None, typer.Option(min=0, help="0 takes the most likely token.", show_default=False)]
 ModelName = Annotated[
     str | None, typer.Option("--model", help="The model or adapter, where there are several.", show_default=False)
 ]

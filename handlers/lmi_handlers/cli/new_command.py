@@ -14,10 +14,12 @@ BACKEND = "backend"
 def write_new(kind: str, name: str, parent: Path) -> str:
     """Write the folder `name` and return the next steps. Raise ConfigurationError where it cannot be written."""
     if not name.isidentifier() or not name.islower():
-        raise ConfigurationError(f"{name} is no name for a {kind}: use small letters, digits and underscores")
+        raise ConfigurationError(
+            f"{name} is not a valid name for a {kind}: use lower-case letters, digits and underscores"
+        )
     folder = parent / name
     if folder.exists():
-        raise ConfigurationError(f"{folder} exists already")
+        raise ConfigurationError(f"{folder} already exists")
     code = Path("model.py") if kind == FORMATTER else Path("plugins", f"{name}.py")
     written = {code: kind, Path(f"test_{name}.py"): f"{kind}_test"}
     for path, template in (written | {Path("serving.properties"): f"{kind}_properties"}).items():
@@ -37,7 +39,7 @@ def _next_steps(kind: str, folder: Path) -> str:
     real = " --real" if kind == BACKEND else ""
     return "\n".join(
         [
-            f"{folder} is written. Next:",
+            f"Created {folder}. Next:",
             f"  pytest {folder}          # its test; needs pip install lmi-handlers[testing]",
             f"  lmi try {folder}{route}{plugins}{real} --watch",
             f"  lmi serve {folder}{plugins}",

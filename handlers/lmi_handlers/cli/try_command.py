@@ -51,7 +51,7 @@ def run_trial(trial: Trial) -> bool:
     plugins = load_plugins(trial.plugins_directory)
     plans = read_plans(trial.directory, os.environ, plugins)
     if len(plans) > 1:
-        raise ConfigurationError(f"{trial.directory} holds several models: give the directory of one")
+        raise ConfigurationError(f"{trial.directory} contains several models: give the directory of one")
     plan = plans[0] if trial.real else _scripted(plans[0], plugins, trial.say)
     return asyncio.run(_ask(plan, plugins, trial))
 

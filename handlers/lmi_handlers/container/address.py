@@ -58,8 +58,8 @@ def _parse(given: Given) -> tuple[Given, Given]:
     if scheme in ("https", "unix"):
         kind = "HTTPS" if scheme == "https" else "a Unix socket"
         raise ConfigurationError(
-            f"{given.source}: {given.name} asks for {kind}, which is not served here: give http://HOST:PORT, and put a"
-            f" proxy in front. Given: {given.value}"
+            f"{given.source}: {given.name} asks for {kind}, which is not supported: give http://HOST:PORT, and put a "
+            f"proxy in front. Given: {given.value}"
         )
     if match is None or scheme != "http" or not match["host"] or match["path"] not in (None, "/"):
         raise ConfigurationError(f"{given.source}: {given.name} must be http://HOST:PORT. Given: {given.value}")
@@ -70,5 +70,7 @@ def _parse(given: Given) -> tuple[Given, Given]:
 
 def _checked_port(given: Given | None) -> Given | None:
     if given is not None and not (given.value.isdecimal() and int(given.value) <= MOST_PORT):
-        raise ConfigurationError(f"{given.source}: the port must be an integer up to {MOST_PORT}. Given: {given.value}")
+        raise ConfigurationError(
+            f"{given.source}: the port must be an integer from 0 to {MOST_PORT}. Given: {given.value}"
+        )
     return given

@@ -15,8 +15,8 @@ class Fate(StrEnum):
     """The treatment of a variable or a key that is set."""
 
     HONOURED = "honoured"
-    IGNORED = "no meaning here"  # a warning gives the reason
-    NOTED = "asks for nothing"  # set by a host or an image, not by the user: shown by `lmi check` only
+    IGNORED = "ignored"  # a warning gives the reason
+    NOTED = "informational"  # set by a host or an image, not by the user: shown by `lmi check` only
     REFUSED = "refused"  # the server does not start, as it cannot do what is asked
 
 

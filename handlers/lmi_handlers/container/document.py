@@ -24,7 +24,7 @@ def with_tables(text: str) -> str:
 
 
 def _table(names: tuple[str, ...], declared: Iterable[Declared]) -> str:
-    heading = [*names, "What becomes of it", "How, or why not"]
+    heading = [*names, "Treatment", "Meaning, or reason"]
     rows = [heading, ["---"] * len(heading), *(_row(each, len(names)) for each in declared)]
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
@@ -33,7 +33,7 @@ def _row(each: Declared, names: int) -> list[str]:
     cells = [f"`{each.name}`", f"`{environment_variable(each.name)}`"][:names]
     options = f" Sets {', '.join(f'`{option}`' for option in each.options)}." if each.options else ""
     values = ", ".join(f"`{value}`" for value in sorted(each.neutral))
-    neutral = f" {values} asks for nothing." if values else ""
+    neutral = f" Accepted without a warning: {values}." if values else ""
     return [*cells, each.fate.value, _sentence(each.meaning) + options + neutral]
 
 

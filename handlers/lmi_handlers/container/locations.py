@@ -32,9 +32,11 @@ def local_directory(url: str, source: str, fetch: Fetch) -> Path:
     if path.is_dir():
         return path
     if url.endswith(ARCHIVES):
-        raise ConfigurationError(f"{begins(source)}{url} is an archive: unpack it, and give the folder")
+        raise ConfigurationError(f"{begins(source)}{url} is an archive: unpack it and give the folder")
     if path.exists():
-        raise ConfigurationError(f"{begins(source)}{url} is a file: give the path of the model directory that holds it")
+        raise ConfigurationError(
+            f"{begins(source)}{url} is a file: give the path of the model directory that contains it"
+        )
     raise ConfigurationError(f"{begins(source)}{url} does not exist: {WAYS}")
 
 
@@ -52,11 +54,12 @@ def _path(url: str, source: str) -> Path:
     parts = urlsplit(url)
     if parts.scheme != "file" or parts.netloc not in ("", "localhost"):
         raise ConfigurationError(
-            f"{begins(source)}{url}: models are not fetched from {parts.scheme}://: give a directory of this host, as a"
-            " path or as file:///path, or one in S3, s3://bucket/folder/"
+            f"{begins(source)}{url}: models cannot be fetched from {parts.scheme}://: give a directory on this host, "
+            "as a path or as file:///path, or one in S3, as s3://bucket/folder/"
         )
     if parts.query:
         raise ConfigurationError(
-            f"{begins(source)}{url}: what follows `?` is not read: put it into the model's serving.properties"
+            f"{begins(source)}{url}: the query after `?` is not supported: put its settings into the model's "
+            "serving.properties"
         )
     return Path(unquote(parts.path))

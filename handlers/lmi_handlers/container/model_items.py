@@ -39,16 +39,16 @@ def parse_item(text: str, source: str) -> ModelItem:
     endpoint, equals, url = text.strip().partition("=")
     endpoint = endpoint.removeprefix("[").removesuffix("]")
     if not text.strip():
-        raise ConfigurationError(f"{begins(source)}an empty text names no directory: write NAME=DIR")
+        raise ConfigurationError(f"{begins(source)}a model must be given as NAME=DIR. Given: an empty string")
     if not equals or any(mark in endpoint for mark in "/?"):
         return ModelItem(text.strip(), source)
     if not url:
-        raise ConfigurationError(f"{begins(source)}{text} names no directory: write NAME=DIR")
+        raise ConfigurationError(f"{begins(source)}a model must be given as NAME=DIR. Given: {text}")
     parts = endpoint.split(":")
     if len(parts) > PARTS:
         raise ConfigurationError(
-            f"{begins(source)}{endpoint} has more parts than NAME:VERSION:ENGINE:DEVICES, in which `;` separates"
-            f" devices. Given: {text}"
+            f"{begins(source)}{endpoint} must have at most the parts NAME:VERSION:ENGINE:DEVICES, with `;` between "
+            f"devices. Given: {text}"
         )
     name, version, engine, devices = (part or None for part in parts + [""] * (PARTS - len(parts)))
     _check_engine(engine, text, source)
@@ -66,6 +66,6 @@ def parse_items(text: str, source: str) -> list[ModelItem]:
 def _check_engine(engine: str | None, text: str, source: str) -> None:
     if engine is not None and engine.lower() not in (known.lower() for known in ENGINES):
         raise ConfigurationError(
-            f"{begins(source)}the engine must be {' or '.join(ENGINES)}, or left out: this server runs language models"
-            f" and Python handlers. Given: {engine} in {text}"
+            f"{begins(source)}the engine must be {' or '.join(ENGINES)}, or be omitted: this server runs language "
+            f"models and Python model functions. Given: {engine} in {text}"
         )

@@ -18,8 +18,8 @@ from lmi_handlers.container.settings import Settings
 from lmi_handlers.container.variables import MULTI_MODEL
 
 NOTHING = (
-    "nothing says what to serve. Give one of: a model directory (lmi serve DIR), a model by name (lmi serve NAME=DIR),"
-    " a model store (-s DIR, or SERVING_MODEL_STORE), SERVING_LOAD_MODELS, or the id of a model in HF_MODEL_ID"
+    "there is no model to serve. Give a model directory (lmi serve DIR), a model with a name (lmi serve NAME=DIR), "
+    "a model store (-s DIR, or SERVING_MODEL_STORE), SERVING_LOAD_MODELS, or a model id in HF_MODEL_ID"
 )
 
 
@@ -120,8 +120,8 @@ class Search:
             return [PlacedModel(name, path, item.source, item.version) for name, path in found.items()]
         if not alone:
             raise ConfigurationError(
-                f"{begins(item.source)}{item.name}={item.url} is a folder of models ({', '.join(found)}): give each a"
-                " name, or none to the folder"
+                f"{begins(item.source)}{item.name}={item.url} is a folder of several models ({', '.join(found)}): "
+                "give each model a name, or remove the folder's name"
             )
         name = item.name or inferred_name(item.url, directory)
         return [PlacedModel(name, directory, item.source, item.version)]
@@ -129,7 +129,9 @@ class Search:
     def _in_given_store(self, given: Given) -> list[PlacedModel]:
         store = self._home / given.value if self._home.is_dir() else Path(given.value)
         if not store.exists() and model_variable(self._environment):
-            self.warnings.append(f"{given.source}: {store} does not exist: the environment's model is served alone")
+            self.warnings.append(
+                f"{given.source}: {store} does not exist: only the model that the environment names is served"
+            )
             return [self._named_by_environment(store)]
         return self._in_store(given.value if "://" in given.value else str(store), given.source)
 
@@ -139,11 +141,11 @@ class Search:
                 return self._in_store(str(self._default), str(self._default))
         elif model_variable(self._environment):
             return [self._named_by_environment(self._default)]
-        state = "holds none" if self._default.is_dir() else "does not exist"
+        state = "contains none" if self._default.is_dir() else "does not exist"
         message = f"{NOTHING}. {self._default}, where SageMaker puts models, {state}"
         if self._environment.get(MULTI_MODEL, "").lower() == "true":
             message += (
-                f". {MULTI_MODEL}=true asks for a server without models, to load them later: that is not done here"
+                f". {MULTI_MODEL}=true asks for a server without models that loads them later, which is not supported"
             )
         raise ConfigurationError(message)
 
@@ -176,7 +178,7 @@ class Search:
             if child.name.startswith((".", "_")) or child in found.values():
                 continue
             if child.is_dir() or child.name.endswith(ARCHIVES):
-                reason = "it holds no model" if child.is_dir() else "archives are to be unpacked"
+                reason = "it contains no model" if child.is_dir() else "archives must be unpacked"
                 self.warnings.append(f"{child} is not served: {reason}")
 
 
@@ -202,8 +204,8 @@ def by_one_name(models: list[PlacedModel]) -> tuple[PlacedModel, ...]:
             continue
         if other.version != model.version:
             raise ConfigurationError(
-                f"{begins(model.source)}model {model.name} is served in one version, and two are given: {_shown(other)}"
-                f" and {_shown(model)}. Give the second a name of its own"
+                f"{begins(model.source)}model {model.name} can be served in one version only. Given: {_shown(other)} "
+                f"and {_shown(model)}. Give the second another name"
             )
         raise ConfigurationError(
             f"{begins(model.source)}two models are named {model.name}: {other.directory} and {model.directory}. Name"

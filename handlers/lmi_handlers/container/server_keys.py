@@ -11,30 +11,30 @@ LOAD_MODELS = "load_models"
 MODEL_STORE = "model_store"
 PORT = "port"
 
-ONE_ADDRESS = "all routes are on the one address that the server listens on"
-PROXY = "HTTPS is left to a proxy in front of the server"
-CORS = "answers have no CORS headers, so that pages of other origins cannot read them; a proxy in front can add them"
-MEMORY = "no memory is set aside by it; option.gpu_memory_utilization says how much of a GPU's an engine takes"
-NETTY = "it tunes Netty, which is not here: one event loop serves every connection"
+ONE_ADDRESS = "the server listens on one address, with all routes"
+PROXY = "put a proxy in front of the server for HTTPS"
+CORS = "responses have no CORS headers, so pages of other origins cannot read them; a proxy in front can add them"
+MEMORY = "it reserves no memory; option.gpu_memory_utilization sets an engine's share of a GPU's memory"
+NETTY = "it tunes Netty; this server has one event loop for all connections"
 
 SERVER_KEYS: tuple[Declared, ...] = (
     honoured(INFERENCE_ADDRESS, "The address to listen on: `http://HOST[:PORT]`. HTTPS and Unix sockets are refused."),
-    honoured(PORT, "The port to listen on, in place of the one that `inference_address` has."),
+    honoured(PORT, "The port to listen on; overrides the one in `inference_address`."),
     honoured(
         LOAD_MODELS,
-        "The models to serve: `[NAME[:VERSION[:ENGINE[:DEVICES]]]=]URL`, with commas between; `ALL`, the default, "
+        "The models to serve: `[NAME[:VERSION[:ENGINE[:DEVICES]]]=]URL`, separated by commas; `ALL`, the default, "
         "means those of the model store.",
     ),
-    honoured(MODEL_STORE, "The folder of model directories to serve, or the one model directory."),
+    honoured(MODEL_STORE, "The folder of model directories to serve, or a single model directory."),
     ignored(
         "management_address",
-        f"{ONE_ADDRESS}; management is for this host only, and with open_management=true for others",
+        f"{ONE_ADDRESS}; only this host may manage adapters, with open_management=true others too",
     ),
     ignored("cluster_address", "a server runs on one machine"),
-    refused("load_workflows", "workflows are not served here: name their models in load_models"),
+    refused("load_workflows", "workflows are not supported: name their models in load_models"),
     ignored(
         "wait_model_loading",
-        "the server listens while models load, and /ping answers 503 until they are ready",
+        "the server already listens while models load; /ping answers 503 until they are ready",
         "true",
     ),
     ignored("allow_multi_status", "/ping answers 503 while a model loads", "false"),
@@ -50,7 +50,7 @@ SERVER_KEYS: tuple[Declared, ...] = (
     ignored("keystore_type", PROXY),
     ignored("certificate_file", PROXY),
     ignored("private_key_file", PROXY),
-    ignored("model_url_pattern", "no request makes the server load a model"),
-    ignored("plugin_folder", "it holds Java plugins; --plugins-dir names a folder of Python plugins"),
-    ignored("chunked_read_timeout", "option.predict_timeout says how long a request waits for its next token"),
+    ignored("model_url_pattern", "requests cannot make the server load a model"),
+    ignored("plugin_folder", "it is a folder of Java plugins; --plugins-dir is the folder of Python plugins"),
+    ignored("chunked_read_timeout", "option.predict_timeout bounds the wait for a request's next token"),
 )

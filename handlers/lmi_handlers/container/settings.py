@@ -64,7 +64,9 @@ class Settings:
         """Apply a setting unless an earlier source set it, and return whether it was applied."""
         used = self._values.setdefault(known.name, given)
         if used.value != given.value:
-            self.warnings.append(f"{known.name}: the value of {given.source} gives way to that of {used.source}")
+            self.warnings.append(
+                f"{known.name}: the value from {given.source} is overridden by the one from {used.source}"
+            )
         if used is given:
             self._of_variables += _in_unit(known, given)
         return used is given
@@ -86,7 +88,7 @@ def read_file(path: Path) -> list[Given]:
     try:
         text = path.read_bytes().decode()
     except OSError as error:
-        raise ConfigurationError(f"{path} cannot be read: {error.strerror}. It is to be a {FILE_NAME}") from None
+        raise ConfigurationError(f"{path} cannot be read as a {FILE_NAME}: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise ConfigurationError(f"{path} must be UTF-8 text: {error}") from None
     entries = java_properties.parse(text, str(path))

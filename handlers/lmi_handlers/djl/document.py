@@ -14,10 +14,10 @@ from lmi_handlers.djl.names import ANSWERED_ROUTES, DJL_KEYS, OTHER_ROUTES
 _HEADING = """\
 # Coming from DJLServing
 
-`lmi serve DIR` serves a model directory of DJLServing's or of an LMI container's as it is. This page says what becomes
-of each name that its documents, its test suite and its containers have. `lmi check DIR` says it of one directory: what
-is in force, and a warning for each key that means nothing here, or that nobody knows. With `--strict` such a warning is
-an error.
+`lmi serve DIR` serves a model directory of DJLServing or of an LMI container without changes. This page lists every
+key, variable, route and module of their documentation, test suite and containers, with its effect here. `lmi check DIR`
+shows the same for one directory: the effective values, and a warning for each key that is unknown or has no effect.
+With `--strict` such a warning is an error.
 """
 
 
@@ -36,8 +36,8 @@ def document(plugins: Plugins) -> str:
 def _keys(plugins: Plugins) -> Iterator[str]:
     readers = _readers(plugins)
     yield "## Keys of `serving.properties`\n"
-    yield "[options.md](options.md) has types and defaults. Where backends differ, each is named.\n"
-    yield "| key | what becomes of it |\n|---|---|"
+    yield "[options.md](options.md) has types and defaults. Backends are named where they differ.\n"
+    yield "| key | effect |\n|---|---|"
     for key in DJL_KEYS:
         yield _row(f"`{key}`", what_becomes_of(key, readers))
     yield ""
@@ -46,8 +46,11 @@ def _keys(plugins: Plugins) -> Iterator[str]:
 def _variables() -> Iterator[str]:
     found = tables()
     yield "## Variables of containers\n"
-    yield "`OPTION_<KEY>` is `option.<key>`, and `SERVING_<KEY>` is `<key>`; [options.md](options.md) has the short"
-    yield "names of single keys too, such as `HF_MODEL_ID`. [container.md](container.md) says how a container starts.\n"
+    yield "`OPTION_<KEY>` is `option.<key>`, and `SERVING_<KEY>` is `<key>`; [options.md](options.md) lists the short"
+    yield (
+        "names of some keys too, such as `HF_MODEL_ID`. [container.md](container.md) describes how a container "
+        "starts.\n"
+    )
     yield found["variables"]
     yield "## Keys of `config.properties`\n"
     yield found["keys"]
@@ -56,9 +59,9 @@ def _variables() -> Iterator[str]:
 def _routes(plugins: Plugins) -> Iterator[str]:
     summaries = {f"{route.method} {route.path}": route.summary for each in plugins.handlers for route in each.routes}
     yield "## Routes\n"
-    yield "[api.md](api.md) has requests and answers, and every other route.\n"
-    yield "| route | what becomes of it |\n|---|---|"
-    yield _row("`GET /ping`", "200 while every model takes requests, 503 while one loads or is unhealthy.")
+    yield "[api.md](api.md) describes requests and answers, and every other route.\n"
+    yield "| route | effect |\n|---|---|"
+    yield _row("`GET /ping`", "200 when every model is ready, 503 while one is loading or unhealthy.")
     for route in ANSWERED_ROUTES[1:]:
         yield _row(f"`{route}`", f"{summaries[route]}.")
     for route, reason in OTHER_ROUTES.items():
@@ -68,12 +71,15 @@ def _routes(plugins: Plugins) -> Iterator[str]:
 
 def _imports() -> Iterator[str]:
     yield "## Imports of `model.py`\n"
-    yield "An import that is not there stops the start, with its line and the reason: [djl_python.md](djl_python.md).\n"
-    yield "| module | what becomes of it |\n|---|---|"
+    yield (
+        "The server does not start if `model.py` imports a module that is missing; the error has the line and the "
+        "reason: [djl_python.md](djl_python.md).\n"
+    )
+    yield "| module | effect |\n|---|---|"
     for module, meaning in PRESENT_MODULES.items():
-        yield _row(f"`{module}`", f"Here: {meaning}.")
+        yield _row(f"`{module}`", f"Available: {meaning}.")
     for module, reason in {**MISSING_MODULES, **MISSING_PACKAGES}.items():
-        yield _row(f"`{module}`", f"Not here: {reason}.")
+        yield _row(f"`{module}`", f"Missing: {reason}.")
     yield ""
 
 
@@ -124,7 +130,7 @@ def _of_backend(backend: type[Backend[Any]]) -> Iterator[tuple[str, Reader]]:
 
 
 def _engine_argument(key: str) -> DeclaredKey:
-    help_text = "Passed to vLLM as its engine argument, or by what replaced it ([vllm.md](vllm.md))."
+    help_text = "Passed to vLLM as an engine argument, or as the argument that replaced it ([vllm.md](vllm.md))."
     return DeclaredKey("", key, (), (), "", "", help_text)
 
 

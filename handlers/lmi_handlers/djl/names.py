@@ -35,9 +35,9 @@ option.enable_mixed_precision_accumulation option.model_loader option.save_mp_ch
 DJL_KEYS = _KEYS.split()
 
 _LATER = "not yet"
-_AT_START = "models are named when the server starts: by the command line, the environment or a model store"
-_WORKFLOWS = "workflows of several models are not served"
-_NO_FIGURES = "the log has each request's figures with log_request_metric=true"
+_AT_START = "models are set when the server starts: by the command line, the environment or a model store"
+_WORKFLOWS = "workflows of several models are not supported"
+_NO_FIGURES = "log_request_metric=true logs each request's token counts and times"
 
 # Routes that are answered here, in the form in which the handlers declare them.
 ANSWERED_ROUTES = (
@@ -62,7 +62,7 @@ ANSWERED_ROUTES = (
 
 # Routes that answer 404 here, with the reason.
 OTHER_ROUTES = {
-    "GET /models": f"{_LATER}; GET /v1/models lists what is served, with its names",
+    "GET /models": f"{_LATER}; GET /v1/models lists the served models by name",
     "POST /models": f"{_LATER}: {_AT_START}",
     "GET /models/{model}": f"{_LATER}; `lmi check` shows a model's options",
     "PUT /models/{model}": f"{_LATER}: minWorkers and maxWorkers are read when the model starts",
@@ -70,8 +70,8 @@ OTHER_ROUTES = {
     "POST /models/{model}/invoke": f"{_LATER}; POST /predictions/{{model}} is the same",
     "GET /server/metrics": f"{_LATER}; {_NO_FIGURES}",
     "GET /metrics": f"{_LATER}; {_NO_FIGURES}",
-    "POST /server/logging": f"{_LATER}; --log-level says at the start what is logged",
-    "GET /console": f"{_LATER}; GET /docs has a page to try requests on",
+    "POST /server/logging": f"{_LATER}; --log-level sets the log level when the server starts",
+    "GET /console": f"{_LATER}; GET /docs is a page to try requests on",
     "GET /workflows": _WORKFLOWS,
     "POST /workflows": _WORKFLOWS,
     "DELETE /workflows/{workflow}": _WORKFLOWS,

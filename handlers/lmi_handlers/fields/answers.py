@@ -15,17 +15,17 @@ class AnswerFields(CallFields):
     prompt_logprobs: int | None = Field(
         None,
         ge=ALL_TOKENS,
-        description="Answer with the prompt's log probabilities, and this many likeliest tokens at each token; "
-        "-1: all of the vocabulary. Not in a stream.",
+        description="Return the prompt's log probabilities, with this many most likely tokens at each position; -1 "
+        "means the whole vocabulary. Not with `stream`.",
     )
-    return_token_ids: bool | None = Field(None, description="Answer with the token ids of the prompt and the choices.")
+    return_token_ids: bool | None = Field(None, description="Return the token ids of the prompt and of the choices.")
 
     @model_validator(mode="after")
     def _no_stream_of_the_prompt(self) -> Self:
         if self.stream and self.prompt_logprobs:
             raise ValueError(
-                f"`prompt_logprobs` must be 0 or null with `stream`, which has no place for them. "
-                f"Given: {self.prompt_logprobs}"
+                "`prompt_logprobs` must be 0 or null with `stream`, whose format has no field for them. Given: "
+                f"{self.prompt_logprobs}"
             )
         return self
 
@@ -40,6 +40,6 @@ class AnswerFields(CallFields):
             value = getattr(self, name)
             if value not in (None, {}) and value is not False:
                 raise InvalidPayload(
-                    f"`{name}` must be null in a request for another form of answer than OpenAI's, which has no place "
+                    f"`{name}` must be null unless the answer is in OpenAI's format, as other formats have no field "
                     f"for it. Given: {value}"
                 )

@@ -17,7 +17,7 @@ def _as_schema(given: object) -> object:
     try:
         return orjson.loads(given)
     except orjson.JSONDecodeError as error:
-        raise ValueError(f"must be a JSON schema, or one as text: {error}") from None
+        raise ValueError(f"must be a JSON schema, as an object or as JSON text: {error}") from None
 
 
 GivenSchema = Annotated[dict[str, Any], BeforeValidator(_as_schema, json_schema_input_type=dict[str, Any] | str)]
@@ -38,12 +38,14 @@ class ResponseFormat(BaseModel):
     type: Literal["text", "json_object", "json_schema", "structural_tag", "json", "regex"]
     json_schema: JsonSchema | None = None
     value: dict[str, Any] | str | None = Field(
-        None, description="Hugging Face's: the JSON schema of json and json_object, or the expression of regex."
+        None, description="Hugging Face's field: the JSON schema for json and json_object, or the expression for regex."
     )
-    schema_: GivenSchema | None = Field(None, alias="schema", description="The same as `value`, of a JSON schema.")
-    format: dict[str, Any] | None = Field(None, description="Of a structural tag.")
-    structures: list[dict[str, Any]] | None = Field(None, description="Of a structural tag in vLLM's older form.")
-    triggers: list[str] | None = Field(None, description="Of a structural tag in vLLM's older form.")
+    schema_: GivenSchema | None = Field(None, alias="schema", description="The same as `value`, for a JSON schema.")
+    format: dict[str, Any] | None = Field(None, description="A field of a structural tag.")
+    structures: list[dict[str, Any]] | None = Field(
+        None, description="A field of a structural tag in vLLM's older form."
+    )
+    triggers: list[str] | None = Field(None, description="A field of a structural tag in vLLM's older form.")
 
     @model_validator(mode="before")
     @classmethod
@@ -60,29 +62,29 @@ class ResponseFormat(BaseModel):
     @model_validator(mode="after")
     def _schema_is_given(self) -> "ResponseFormat":
         if (self.type == "json_schema") != (self.json_schema is not None):
-            raise ValueError("must have `json_schema` where its `type` says so, and only there")
+            raise ValueError("must have `json_schema` if and only if its `type` is json_schema")
         return self
 
     @model_validator(mode="after")
     def _right_value(self) -> "ResponseFormat":
         if self.type == "regex":
             if not isinstance(self.value, str) or self.schema_ is not None:
-                raise ValueError("must have a regular expression as `value`, and no `schema`")
+                raise ValueError("must have a regular expression as `value` and no `schema`")
         elif self.type in ("json", "json_object"):
             if self.value is not None and self.schema_ is not None:
-                raise ValueError("must have `value` or `schema`, which mean the same, but not both")
+                raise ValueError("must have `value` or its other name `schema`, but not both")
             if self.type == "json" and self._given_schema is None:
                 raise ValueError("must have a JSON schema as `value`")
         elif self.value is not None or self.schema_ is not None:
-            raise ValueError(f"must have no `value` and no `schema` where its `type` is {self.type}")
+            raise ValueError(f"must have neither `value` nor `schema` if its `type` is {self.type}")
         return self
 
     @property
     def _given_schema(self) -> dict[str, Any] | None:
-        """Of the types json and json_object. Raises ValueError."""
+        """The JSON schema given for the types json and json_object. Raise ValueError if it is not an object."""
         schema = self.schema_ if self.value is None else _as_schema(self.value)
         if schema is not None and not isinstance(schema, dict):
-            raise ValueError("must have a JSON schema, which is an object, as `value`")
+            raise ValueError("must have a JSON schema, an object, as `value`")
         return schema
 
     @model_validator(mode="after")
@@ -113,12 +115,14 @@ class StructuredOutputs(BaseModel):
 
     model_config = ConfigDict(extra="ignore", strict=True)
 
-    json_: GivenSchema | None = Field(None, alias="json", description="Answer with JSON of this JSON schema.")
-    choice: list[str] | None = Field(None, description="Answer with one of these texts.")
-    regex: str | None = Field(None, description="Answer with a text of this regular expression.")
-    grammar: str | None = Field(None, description="Answer with a text of this EBNF grammar.")
-    json_object: bool | None = Field(None, description="Answer with any JSON object.")
-    structural_tag: StructuralTag | None = Field(None, description="Follow it where one of its tags begins.")
+    json_: GivenSchema | None = Field(
+        None, alias="json", description="Constrain the output to JSON that matches this JSON schema."
+    )
+    choice: list[str] | None = Field(None, description="Constrain the output to one of these strings.")
+    regex: str | None = Field(None, description="Constrain the output to strings that match this regular expression.")
+    grammar: str | None = Field(None, description="Constrain the output to strings of this EBNF grammar.")
+    json_object: bool | None = Field(None, description="Constrain the output to a JSON object.")
+    structural_tag: StructuralTag | None = Field(None, description="Constrain the output after each tag that begins.")
 
 
 class Guide(NamedTuple):
@@ -132,13 +136,19 @@ class Guide(NamedTuple):
 class GuideFields(TolerantPayload):
     """The structured output fields, of which a request may set at most one."""
 
-    response_format: ResponseFormat | None = Field(None, description="Text, any JSON object, or JSON of a schema.")
-    structured_outputs: StructuredOutputs | None = Field(None, description="What the answer must be, as vLLM has it.")
-    guided_json: GivenSchema | None = Field(None, description="Answer with JSON of this JSON schema.")
-    guided_choice: list[str] | None = Field(None, description="Answer with one of these texts.")
-    guided_regex: str | None = Field(None, description="Answer with a text of this regular expression.")
-    guided_grammar: str | None = Field(None, description="Answer with a text of this EBNF grammar.")
-    structural_tag: StructuralTag | None = Field(None, description="Follow it where one of its tags begins.")
+    response_format: ResponseFormat | None = Field(
+        None, description="The format of the output: text, any JSON object, or JSON that matches a schema."
+    )
+    structured_outputs: StructuredOutputs | None = Field(None, description="Constraints on the output, in vLLM's form.")
+    guided_json: GivenSchema | None = Field(
+        None, description="Constrain the output to JSON that matches this JSON schema."
+    )
+    guided_choice: list[str] | None = Field(None, description="Constrain the output to one of these strings.")
+    guided_regex: str | None = Field(
+        None, description="Constrain the output to strings that match this regular expression."
+    )
+    guided_grammar: str | None = Field(None, description="Constrain the output to strings of this EBNF grammar.")
+    structural_tag: StructuralTag | None = Field(None, description="Constrain the output after each tag that begins.")
 
     def guide(self, calls: dict[str, Any] | None = None, field: str = "tool_choice") -> Guide | None:
         """Return the request's guide, if any. Raise InvalidPayload where there are two.
@@ -148,7 +158,7 @@ class GuideFields(TolerantPayload):
         given = [guide for guide in (Guide("guided_json", calls, field), *self._guides()) if guide.value is not None]
         if len(given) > 1:
             first, second = given[0].field, given[1].field
-            raise InvalidPayload(f"`{first}` and `{second}` exclude each other: both say what the answer is")
+            raise InvalidPayload(f"`{first}` and `{second}` cannot be used together: both constrain the output")
         return given[0] if given else None
 
     def _guides(self) -> list[Guide]:

@@ -30,30 +30,35 @@ RequestId = Annotated[str, Field(min_length=1, max_length=128), AfterValidator(_
 
 
 class PassedFields(AnswerFields):
-    """With what only an engine of vLLM's can do something with, and names of the request and of its cache."""
+    """Fields that are passed to the engine: those for vLLM only, the request's id, and the cache salt."""
 
     only_vllm: ClassVar[tuple[str, ...]] = ("vllm_xargs", *TRANSFERS)
 
     request_id: RequestId | None = Field(
-        None, description="Names the request in its answer, in the log and to abort it, unless x-request-id does."
+        None,
+        description="The id of the request in its answer, in the log and for aborting it; the header x-request-id "
+        "overrides it.",
     )
     cache_salt: CacheSalt | None = Field(
-        None, description="What is computed for the prompt is shared only with requests of the same salt."
+        None, description="Share the prefix cache only with requests that have the same salt."
     )
     repetition_detection: RepetitionDetection | None = Field(
-        None, description="End the generation once it repeats a run of tokens so often in a row."
+        None, description="Stop once a sequence of tokens has been repeated this often in a row."
     )
     priority: int | None = Field(
-        None, ge=-(2**63), lt=2**63, description="Only vLLM: less goes first, if it schedules by priority."
+        None,
+        ge=-(2**63),
+        lt=2**63,
+        description="With vLLM's priority scheduling: lower values are scheduled first. Only vLLM.",
     )
     vllm_xargs: dict[str, Any] | None = Field(
-        None, description="Only vLLM: what logits processors and models beyond its own take of a request."
+        None, description="Additional arguments for custom logits processors and models. Only vLLM."
     )
     kv_transfer_params: dict[str, Any] | None = Field(
-        None, description="Only vLLM: what the engine's KV connector is told. The answer tells its own."
+        None, description="Parameters of the engine's KV connector, which returns its own in the answer. Only vLLM."
     )
     ec_transfer_params: dict[str, Any] | None = Field(
-        None, description="Only vLLM: the same of the engine's EC connector, for what encoders compute."
+        None, description="Parameters of the engine's EC connector, for encoder outputs. Only vLLM."
     )
 
     def parameters(
@@ -84,6 +89,6 @@ def _check_for_vllm(given: Mapping[str, Any], model: ServedModel) -> None:
         return
     for name, value in given.items():
         raise InvalidPayload(
-            f"`{name}` must be null or {{}}: only the vllm backend takes it, and this model is served by the "
+            f"`{name}` must be null or {{}}: only the vllm backend supports it, and this model uses the "
             f"{model.backend.name} backend. Given: {shown(value)}"
         )

@@ -53,39 +53,59 @@ class SamplingFields(GuideFields):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    frequency_penalty: Penalty | None = Field(None, description="Above 0: tokens get less likely each time they come.")
-    presence_penalty: Penalty | None = Field(None, description="Above 0: tokens get less likely once they have come.")
+    frequency_penalty: Penalty | None = Field(
+        None, description="Above 0 makes tokens less likely each time they are generated."
+    )
+    presence_penalty: Penalty | None = Field(
+        None, description="Above 0 makes tokens that were generated before less likely."
+    )
     logit_bias: dict[str, Annotated[float, Field(ge=-100, le=100)]] | None = Field(
-        None, description="Token id to what is added to its logit."
+        None, description="Map of token ids to the value added to their logits."
     )
-    max_tokens: int | None = Field(None, ge=0, description="The most tokens to generate.")
-    n: int | None = Field(None, ge=1, description="Choices to answer with, for each prompt. Default: 1.")
-    seed: int | None = Field(None, description="The same seed gives the same text. Default: random.")
-    stop: str | list[str] | None = Field(None, description="A text, or several, that end the generation.")
-    temperature: float | None = Field(None, ge=0, le=2, description="0 is greedy decoding. Default: 1.")
-    top_p: float | None = Field(None, le=1, description="Sample from the likeliest tokens of this probability.")
+    max_tokens: int | None = Field(None, ge=0, description="The maximum number of tokens to generate.")
+    n: int | None = Field(None, ge=1, description="The number of choices for each prompt. Default: 1.")
+    seed: int | None = Field(
+        None, description="Seed of the random choices: the same seed gives the same text. Default: random."
+    )
+    stop: str | list[str] | None = Field(None, description="A string, or several, that end generation.")
+    temperature: float | None = Field(
+        None, ge=0, le=2, description="Sampling temperature; 0 means greedy decoding. Default: 1."
+    )
+    top_p: float | None = Field(
+        None, le=1, description="Top-p sampling: the probability mass of the most likely tokens to keep."
+    )
 
-    top_k: int | None = Field(None, description="Sample from the k likeliest tokens.")
-    min_p: float | None = Field(None, description="Leave out tokens less likely than this times the likeliest.")
-    typical_p: float | None = Field(None, description="Sample from the tokens of about the expected surprise.")
-    repetition_penalty: float | None = Field(None, description="Above 1: tokens seen before get less likely.")
-    no_repeat_ngram_size: int | None = Field(None, description="No run of this many tokens comes twice.")
-    min_tokens: int | None = Field(None, description="The fewest tokens before the end-of-sequence token.")
-    ignore_eos: bool | None = Field(None, description="Go on after the end-of-sequence token.")
-    stop_token_ids: list[int] | None = Field(None, description="Token ids that end the generation.")
-    bad_words: list[str] | None = Field(None, description="Texts that never come.")
+    top_k: int | None = Field(None, description="Top-k sampling: the number of most likely tokens to keep.")
+    min_p: float | None = Field(
+        None, description="Drop tokens whose probability is below this fraction of the most likely token's."
+    )
+    typical_p: float | None = Field(
+        None, description="Locally typical sampling: the probability mass of the tokens to keep."
+    )
+    repetition_penalty: float | None = Field(None, description="Above 1 makes tokens that occurred before less likely.")
+    no_repeat_ngram_size: int | None = Field(None, description="No sequence of this many tokens may occur twice.")
+    min_tokens: int | None = Field(None, description="The minimum number of tokens before the end-of-sequence token.")
+    ignore_eos: bool | None = Field(None, description="Continue generating after the end-of-sequence token.")
+    stop_token_ids: list[int] | None = Field(None, description="Token ids that end generation.")
+    bad_words: list[str] | None = Field(None, description="Strings that must not be generated.")
     allowed_token_ids: list[int] | None = Field(None, description="Only these token ids may be generated.")
-    include_stop_str_in_output: bool | None = Field(None, description="Keep the stop text in the answer.")
-    skip_special_tokens: bool | None = Field(None, description="Leave special tokens out of the text. Default: true.")
-    spaces_between_special_tokens: bool | None = Field(None, description="Blanks between them. Default: true.")
-    truncate_prompt_tokens: int | None = Field(None, description="Keep only this many of the prompt's last tokens.")
-    best_of: int | None = Field(
-        None, ge=1, description="Sequences to generate, of which the n likeliest are the choices. Default: n."
+    include_stop_str_in_output: bool | None = Field(None, description="Keep the stop sequence in the text.")
+    skip_special_tokens: bool | None = Field(None, description="Omit special tokens from the text. Default: true.")
+    spaces_between_special_tokens: bool | None = Field(
+        None, description="Put spaces between special tokens in the text. Default: true."
     )
-    length_penalty: float | None = Field(None, description="Beam search: above 0 favours longer sequences.")
-    early_stopping: bool | None = Field(None, description="Beam search: stop once there are enough finished sequences.")
+    truncate_prompt_tokens: int | None = Field(None, description="Truncate the prompt to its last tokens, this many.")
+    best_of: int | None = Field(
+        None,
+        ge=1,
+        description="The number of sequences to generate, of which the n most likely are returned. Default: n.",
+    )
+    length_penalty: float | None = Field(
+        None, description="Beam search: a length penalty above 0 favours longer sequences."
+    )
+    early_stopping: bool | None = Field(None, description="Beam search: stop as soon as enough sequences are finished.")
 
-    use_beam_search: bool | None = Field(None, description="Beam search, of `best_of` beams.")
+    use_beam_search: bool | None = Field(None, description="Use beam search with `best_of` beams.")
 
     def translated(self, further: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
         """Return LMI's parameters, and the client's name of each. Raise InvalidPayload where one is given twice.
@@ -119,29 +139,35 @@ class SamplingFields(GuideFields):
 class StreamOptions(BaseModel):
     model_config = ConfigDict(extra="ignore", strict=True)
 
-    include_usage: bool | None = Field(False, description="End the stream with the counts of tokens.")
-    continuous_usage_stats: bool | None = Field(False, description="With `include_usage`: in each chunk too.")
+    include_usage: bool | None = Field(False, description="End the stream with the token counts.")
+    continuous_usage_stats: bool | None = Field(
+        False, description="With `include_usage`: return the token counts in each chunk too."
+    )
 
 
 class CallFields(SamplingFields):
     """The sampling fields, and those that concern the call and its answer."""
 
-    model: str | None = Field(None, description="One of `GET /v1/models`; may be left out where there is only one.")
-    stream: bool | None = Field(None, description="Answer with server-sent events, token by token.")
-    stream_options: StreamOptions | None = Field(None, description="Only with `stream`.")
-    user: str | None = Field(None, description="Who asks: goes to the server's log, beside the request's id.")
+    model: str | None = Field(None, description="A model of `GET /v1/models`; may be omitted if only one is served.")
+    stream: bool | None = Field(None, description="Stream the answer as server-sent events.")
+    stream_options: StreamOptions | None = Field(None, description="Options of the stream; only with `stream`.")
+    user: str | None = Field(
+        None, description="The end user, who is written to the server's log with the request's id."
+    )
     truncation_side: Literal["left", "right"] | None = Field(
-        None, description="Which end of the prompt `truncate_prompt_tokens` cuts off: only left."
+        None, description="The side of the prompt that `truncate_prompt_tokens` cuts off; only left."
     )
     return_tokens_as_token_ids: bool | None = Field(
-        None, description="Write the tokens of log probabilities as `token_id:` and their ids."
+        None, description="Write the tokens of log probabilities as `token_id:` followed by the id."
     )
 
     thinking_token_budget: int | None = Field(
-        None, ge=NO_BUDGET, description="The most tokens of reasoning, whose end is then forced. -1: no limit."
+        None,
+        ge=NO_BUDGET,
+        description="The maximum number of reasoning tokens, after which the end is forced; -1 means no limit.",
     )
     logprob_token_ids: list[int] | None = Field(
-        None, max_length=128, description="With `logprobs`: these token ids instead of the likeliest."
+        None, max_length=128, description="With `logprobs`: return these token ids instead of the most likely."
     )
 
     @model_validator(mode="after")
@@ -150,23 +176,25 @@ class CallFields(SamplingFields):
             return self
         log_probs = getattr(self, "logprobs", None)
         if log_probs is None or log_probs is False:  # 0 asks for log probabilities too
-            raise ValueError("`logprob_token_ids` is only for `logprobs`")
+            raise ValueError("`logprob_token_ids` requires `logprobs`")
         if self.use_beam_search:
-            raise ValueError("`logprob_token_ids` and `use_beam_search` exclude each other")
+            raise ValueError("`logprob_token_ids` and `use_beam_search` cannot be used together")
         if getattr(self, "echo", None):
-            raise ValueError("`logprob_token_ids` and `echo` exclude each other: nothing tells them of a prompt")
+            raise ValueError(
+                "`logprob_token_ids` and `echo` cannot be used together: they are not available for prompts"
+            )
         return self
 
     @model_validator(mode="after")
     def _options_of_a_stream(self) -> "CallFields":
         if self.stream_options is not None and not self.stream:
-            raise ValueError("`stream_options` is only for `stream`: true")
+            raise ValueError("`stream_options` requires `stream`: true")
         return self
 
     @model_validator(mode="after")
     def _cut_at_the_left(self) -> "CallFields":
         if self.truncation_side == "right" and self.truncate_prompt_tokens is not None:
-            raise ValueError("`truncation_side` must be left: the last tokens of a prompt are kept. Given: 'right'")
+            raise ValueError("`truncation_side` must be left, which keeps the last tokens of a prompt. Given: 'right'")
         return self
 
     @property

@@ -22,7 +22,7 @@ def translate(given: Mapping[str, Any], names: Mapping[str, str]) -> tuple[dict[
         if value is None:
             continue
         if name in parameters:
-            raise InvalidPayload(f"`{spellings[name]}` and `{spelling}` are the same parameter; give one of them")
+            raise InvalidPayload(f"`{spellings[name]}` and `{spelling}` are the same parameter: give only one of them")
         parameters[name], spellings[name] = value, spelling
     return parameters, spellings
 
@@ -51,4 +51,6 @@ def refuse_hidden_sequences(parameters: Mapping[str, Any], spellings: Mapping[st
         given = parameters.get(name, 1)
         if isinstance(given, int) and isinstance(wanted, int) and given > wanted:
             spelling = spellings.get(name, name)
-            raise InvalidPayload(f"`{spelling}` must be at most {wanted}, the sequences to stream. Given: {given}")
+            raise InvalidPayload(
+                f"`{spelling}` must be at most {wanted}, the number of sequences in the stream. Given: {given}"
+            )

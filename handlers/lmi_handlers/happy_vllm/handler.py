@@ -26,10 +26,10 @@ ID_PREFIXES = ("chatcmpl-", "cmpl-")  # of the `id` in OpenAI's answers, followe
 
 
 class AbortPayload(TolerantPayload):
-    model_config = ConfigDict(json_schema_extra={"examples": [{"request_id": "the id to abort"}]})
+    model_config = ConfigDict(json_schema_extra={"examples": [{"request_id": "the id of the request to abort"}]})
 
     request_id: Annotated[str, Field(min_length=1)] = Field(
-        description="The `x-request-id` of a running request, or the `id` that its answer has."
+        description="The `x-request-id` of a running request, or the `id` of its answer."
     )
 
 
@@ -65,7 +65,7 @@ class HappyVllmHandler(Handler):
     routes: ClassVar[tuple[Route, ...]] = (
         Route("/v1/generate", summary="Generate text", payloads=(HappyVllmPayload,)),
         Route("/v1/generate_stream", summary="Generate text, step by step", payloads=(HappyVllmPayload,)),
-        Route("/v1/abort_request", "POST", abort_request, "End a running request", (AbortPayload,)),
+        Route("/v1/abort_request", "POST", abort_request, "Abort a running request", (AbortPayload,)),
         *TOOL_ROUTES,
     )
 

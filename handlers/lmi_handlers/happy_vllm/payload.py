@@ -33,34 +33,36 @@ class HappyVllmPayload(SamplingKeywords):
     model_config = ConfigDict(json_schema_extra={"examples": EXAMPLES})
 
     prompt: Annotated[str, Field(min_length=1)]
-    model: str | None = Field(None, description="The model's name, where several are served.")
-    prompt_in_response: bool = Field(False, description="Give the prompt in the answer.")
+    model: str | None = Field(None, description="The name of the model; required if several are served.")
+    prompt_in_response: bool = Field(False, description="Return the prompt in the answer.")
     response_pool: list[str] | None = Field(
-        None, min_length=1, description="Answer with one of these texts; not with `min_tokens`."
+        None, min_length=1, description="Constrain the output to one of these strings; not with `min_tokens`."
     )
     json_format: dict[str, Any] | None = Field(
-        None, description="Answer with JSON: each key and its type, a list of one type for an array; or a JSON schema."
+        None,
+        description="Constrain the output to JSON: a map of keys to types, where a list of one type means an array; "
+        "or a JSON schema.",
     )
-    json_format_is_json_schema: bool = Field(False, description="`json_format` is a JSON schema.")
+    json_format_is_json_schema: bool = Field(False, description="Treat `json_format` as a JSON schema.")
     logits_processors: Annotated[Any, WithJsonSchema({"type": "null"})] = Field(
-        None, description="Not taken: `response_pool` and `json_format` are what guides the text here."
+        None, description="Not supported: use `response_pool` or `json_format`."
     )
 
     @field_validator("logits_processors")
     @classmethod
     def _no_code(cls, value: object) -> None:
         if value is not None:
-            raise ValueError("is not taken; `response_pool` and `json_format` are what guides the text here")
+            raise ValueError("is not supported: use `response_pool` or `json_format`")
 
     @model_validator(mode="after")
     def _one_guide(self) -> Self:
         if self.response_pool is not None and self.min_tokens > 0:
-            raise ValueError("`response_pool` and `min_tokens` exclude each other")
+            raise ValueError("`response_pool` and `min_tokens` cannot be used together")
         if self.response_pool is not None and self.json_format is not None:
-            raise ValueError("`response_pool` and `json_format` exclude each other")
+            raise ValueError("`response_pool` and `json_format` cannot be used together")
         for text in self.stop or () if self.response_pool is not None else ():
             if text and any(text in item for item in self.response_pool or ()):
-                raise ValueError(f"`stop` must hold no part of what `response_pool` offers. Given: {shown(text)}")
+                raise ValueError(f"`stop` must not contain a part of a string in `response_pool`. Given: {shown(text)}")
         return self
 
     def translated(self) -> tuple[dict[str, Any], dict[str, str]]:

@@ -13,7 +13,7 @@ SEPARATORS = [".", "!", "?", "|", " .", " !", " ?", " |"]
 
 
 class ToolPayload(TolerantPayload):
-    model: str | None = Field(None, description="The model's name, where several are served.")
+    model: str | None = Field(None, description="The name of the model; required if several are served.")
 
 
 class SplitPayload(ToolPayload):
@@ -22,8 +22,10 @@ class SplitPayload(ToolPayload):
     )
 
     text: str = Field(description="The text to split.")
-    num_tokens_in_chunk: int = Field(200, ge=1, description="The fewest tokens in a chunk.")
-    separators: list[Annotated[str, Field(min_length=1)]] = Field(SEPARATORS, description="What a chunk ends with.")
+    num_tokens_in_chunk: int = Field(200, ge=1, description="The minimum number of tokens in a chunk.")
+    separators: list[Annotated[str, Field(min_length=1)]] = Field(
+        SEPARATORS, description="The separators with which a chunk ends."
+    )
 
 
 class MetadataPayload(ToolPayload):
@@ -31,9 +33,13 @@ class MetadataPayload(ToolPayload):
         json_schema_extra={"examples": [{"text": "Hey, how are you ?", "truncation_side": "left", "max_length": 2}]}
     )
 
-    text: str = Field(description="The text to look at.")
-    truncation_side: Literal["left", "right"] | None = Field(None, description="Default: the tokenizer's.")
-    max_length: int | None = Field(None, ge=0, description="Tokens before it is truncated. Default: the model's.")
+    text: str = Field(description="The text to count the tokens of.")
+    truncation_side: Literal["left", "right"] | None = Field(
+        None, description="Whether to add special tokens. Default: the tokenizer's choice."
+    )
+    max_length: int | None = Field(
+        None, ge=0, description="The maximum number of tokens before the text is truncated. Default: the model's."
+    )
 
 
 def split(payload: SplitPayload, tokenizer: Tokenizer) -> list[str]:

@@ -95,11 +95,11 @@ def _json(content: object, status: int = 200, ignored: tuple[str, ...] = ()) -> 
 
 
 ROUTES = (
-    Route("/v1/info", "GET", info, "What is served"),
-    Route("/liveness", "GET", liveness, "Whether the server runs"),
-    Route("/readiness", "GET", readiness, "Whether every model takes requests"),
+    Route("/v1/info", "GET", info, "Information about the served model"),
+    Route("/liveness", "GET", liveness, "Whether the server is running"),
+    Route("/readiness", "GET", readiness, "Whether every model is ready"),
     Route("/v2/tokenizer", "POST", tokenize, "Tokenize a text", TOKENIZE_PAYLOADS, guarded=False),
-    Route("/v2/decode", "POST", decode, "The text of token ids", (DetokenizeRequest,), guarded=False),
+    Route("/v2/decode", "POST", decode, "Detokenize token ids", (DetokenizeRequest,), guarded=False),
     Route("/v1/split_text", "POST", split_text, "Split a text at separators", (SplitPayload,), guarded=False),
     Route("/v1/metadata_text", "POST", metadata_text, "Count a text's tokens", (MetadataPayload,), guarded=False),
 )

@@ -65,7 +65,7 @@ def _in_attributes(headers: Mapping[str, str]) -> list[Named]:
 def _check_query(query: Mapping[str, str]) -> None:
     for name, value in query.items():
         if name != KEY and value and seems_to_name_an_adapter(name):
-            raise InvalidPayload(f"the query names an adapter as `{KEY}`. Given: {shown(name)}")
+            raise InvalidPayload(f"the query must name an adapter as `{KEY}`. Given: {shown(name)}")
 
 
 def _take_from_body(call: Call) -> tuple[Call, AdapterNames]:
@@ -87,7 +87,7 @@ def _names(adapters: object) -> AdapterNames:
     names: list[Any] = adapters if isinstance(adapters, list) else [adapters]
     if not all(name is None or isinstance(name, str) for name in names):
         raise InvalidPayload(
-            f"`{FIELD}` must be an adapter's name, or a list with one for each prompt. Given: {shown(adapters)}"
+            f"`{FIELD}` must be the name of an adapter, or a list with one for each prompt. Given: {shown(adapters)}"
         )
     return tuple(name or None for name in names)
 

@@ -24,4 +24,4 @@ def generating_model(call: Call, dispatcher: ServedModels, name: str | None = No
 def check_tokenizer(model: ManagedModel) -> None:
     """Raise ModelNotFound for a model that has no tokenizer here, although it is loaded."""
     if not model.generates or not hasattr(model.backend, "tokenizer"):
-        raise ModelNotFound(f"model `{model.name}` has no tokenizer here: its model function answers")
+        raise ModelNotFound(f"model `{model.name}` has no tokenizer: its model function answers requests")

@@ -43,11 +43,13 @@ async def answer(dispatcher: Dispatcher, handler: Handler, route: Route, request
     except LmiError as error:
         response = await exchange.fail(error)
     except (ConnectionError, asyncio.CancelledError):
-        logger.info("request %s: %s ended: the client left, or the server stops", exchange.request_id, path)
+        logger.info(
+            "request %s: %s ended: the client disconnected, or the server is stopping", exchange.request_id, path
+        )
         raise asyncio.CancelledError from None  # aiohttp logs a ConnectionError with its traceback
     except Exception:
         logger.exception("request %s failed", exchange.request_id)
-        response = await exchange.fail(LmiError("internal error: the server's log has more under this request's id"))
+        response = await exchange.fail(LmiError("internal error: see the server's log for this request's id"))
     milliseconds = (time.perf_counter() - begun) * 1000
     logger.info("request %s: %s %d in %.0f ms", exchange.request_id, path, response.status, milliseconds)
     return response
@@ -128,7 +130,7 @@ async def _inference_response(
     exchange: Exchange, model: Model, inference: Inference, customization: Customization
 ) -> web.StreamResponse:
     if customization.adapters:
-        raise InvalidParameter("a request of tensors cannot name one of the model's `adapters`")
+        raise InvalidParameter("a request with tensors cannot name one of the model's `adapters`")
     writer = exchange.formatter = inference.writer
     async with aclosing(model.infer(inference.inputs, exchange.request_id)) as responses:
         if writer.streams:
@@ -151,4 +153,6 @@ async def _within(seconds: float | None) -> AsyncIterator[None]:
     except TimeoutError:
         if not deadline.expired():  # raised by the backend
             raise
-        raise GenerationTimeout(f"the answer took longer than the request's `timeout` of {seconds} seconds") from None
+        raise GenerationTimeout(
+            f"the answer was not complete within the request's `timeout` of {seconds} seconds"
+        ) from None

@@ -96,7 +96,7 @@ class Exchange:
     async def relay(self, reply: Head | Chunk) -> None:
         """Send a part of the model function's answer; errors in its stream have the stream's content type."""
         if isinstance(reply, Chunk):
-            assert isinstance(self._response, Stream), "the head comes first"
+            assert isinstance(self._response, Stream), "the head must be sent first"
             await self._response.send(self._frames(reply.data))
         elif reply.streams:
             self.formatter = StreamErrors(reply.headers)

@@ -87,7 +87,7 @@ async def _next(reader: MultipartReader) -> BodyPartReader | None:
         warnings.simplefilter("error", BadContentDispositionParam)
         part = await reader.next()
         if part is not None and not isinstance(part, BodyPartReader):
-            raise ValueError("a part is a multipart message of its own; send its parts as they are")
+            raise ValueError("a part is itself a multipart message: send its parts individually")
         if part is not None:
             _ = part.name  # parses the part's Content-Disposition
         return part
@@ -99,7 +99,7 @@ def _part_name(part: BodyPartReader, index: int) -> str:
     for header, plain in (("Content-Transfer-Encoding", PLAIN_ENCODINGS), ("Content-Encoding", ("identity",))):
         encoding = part.headers.get(header, plain[0])
         if encoding.lower() not in plain:
-            raise ValueError(f"part {part.name} has the {header} {encoding}; send its bytes as they are")
+            raise ValueError(f"part {part.name} has the {header} {encoding}: send its bytes without encoding")
     return _name(part.name)
 
 
@@ -109,7 +109,7 @@ def _check_count(fields: int) -> None:
 
 
 def _too_many() -> InvalidPayload:
-    return InvalidPayload(f"the query and the body must have at most {MAX_FIELDS} fields together")
+    return InvalidPayload(f"the query and the body together must have at most {MAX_FIELDS} fields")
 
 
 def _bytes(value: str) -> bytes:

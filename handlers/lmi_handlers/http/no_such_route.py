@@ -23,12 +23,12 @@ async def no_such_route(request: web.Request) -> web.Response:
         methods |= (await resource.resolve(request))[1] - {"*"}
     allowed = ", ".join(sorted(methods))
     if methods:
-        message = f"{request.path} takes {allowed}, not {request.method}."
+        message = f"{request.path} supports {allowed}, not {request.method}."
     else:
         paths = _shown_paths(request.app)
         message = f"there is no route {request.method} {request.path}.{did_you_mean(request.path, paths)}"
     status = 405 if methods else 404
-    answer = _error(request.path, f"{message} GET /docs shows all", status, request_id(request))
+    answer = _error(request.path, f"{message} GET /docs lists all routes", status, request_id(request))
     headers = {**answer.headers, **({"Allow": allowed} if methods else {})}
     return web.Response(status=status, body=answer.body, content_type=answer.content_type, headers=headers)
 

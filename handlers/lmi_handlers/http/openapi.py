@@ -19,11 +19,11 @@ JsonObject = dict[str, Any]
 
 SCHEMA_REFERENCE = "#/components/schemas/{model}"
 SERVER_ROUTES = (
-    Route("/ping", "GET", summary="Whether every model takes requests"),
+    Route("/ping", "GET", summary="Whether every model is ready"),
     Route("/openapi.json", "GET", summary="This document"),
-    Route("/docs", "GET", summary="This document as a page"),
+    Route("/docs", "GET", summary="This document as a web page"),
 )
-RESPONSES = {"200": {"description": "The answer"}, "default": {"description": "An error, in the dialect's own form"}}
+RESPONSES = {"200": {"description": "The answer"}, "default": {"description": "An error, in the dialect's own format"}}
 PLAIN_TEXT = {"type": "string", "minLength": 1, "description": "The prompt."}
 PAGE = Path(__file__).with_name("docs.html")
 # The page is self-contained: it loads nothing from other servers.

@@ -16,8 +16,8 @@ from lmi_core.payloads.payload import shown
 from lmi_core.serving.hosts import ANY, Host, canonical_name, is_loopback
 
 DEFAULT_PORTS = {"http": 80, "https": 443}
-FOREIGN_PAGE = "this route is not for pages of other web sites"
-ALLOWED_HOSTS = "allowed_hosts in serving.properties names further hosts that are this server, such as a proxy"
+FOREIGN_PAGE = "this route does not accept requests from pages of other web sites"
+ALLOWED_HOSTS = "add other names of this server, such as a proxy's, to allowed_hosts in serving.properties"
 SERVER_HOST = web.AppKey("server_host", str)  # the configured address to listen on
 
 
@@ -68,7 +68,7 @@ def _known_hosts(request: web.Request) -> tuple[Host, ...] | None:
     """Return the address that received the request, and the configured one; None on a Unix socket."""
     address = request.get_extra_info("sockname")
     if address is None:
-        raise Forbidden("the client has left")  # a closed connection has no address to compare with
+        raise Forbidden("the client has disconnected")  # a closed connection has no address to compare with
     if isinstance(address, str | bytes):
         return None
     names = dict.fromkeys(map(canonical_name, (address[0], request.app.get(SERVER_HOST, address[0]))))

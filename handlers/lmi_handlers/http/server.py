@@ -82,7 +82,7 @@ async def serve(server: Server, drain_seconds: float, on_ready: Callable[[], Non
             return
         on_ready()
         await signals.interrupt(server.dispatcher.wait_given_up())
-        logger.info("shutting down: %d requests may finish for %g s", server.dispatcher.in_flight, drain_seconds)
+        logger.info("shutting down: %d requests have %g s to finish", server.dispatcher.in_flight, drain_seconds)
         await signals.interrupt(server.dispatcher.drain(drain_seconds))
     finally:
         await server.stop()

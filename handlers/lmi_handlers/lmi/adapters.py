@@ -36,7 +36,7 @@ P = TypeVar("P", bound=BaseModel)
 
 def _no_path(name: str) -> str:
     if not name.isprintable() or name != name.strip() or name in (".", "..") or set(name) & set("/\\"):
-        raise ValueError("must be printable, without / and \\ and blanks around it, and neither . nor .. alone")
+        raise ValueError("must be printable, without / or \\, without leading or trailing spaces, and neither . nor ..")
     return name
 
 
@@ -47,12 +47,16 @@ class AdapterSource(BaseModel):
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"src": "adapters/french"}]})
 
     src: Annotated[str, Field(min_length=1)] = Field(
-        description="The adapter's folder on the server's host, absolute or in the model directory, or an s3:// URL."
+        description="The adapter's folder on the server's host, as an absolute path or relative to the model "
+        "directory, or an s3:// URL."
     )
     preload: bool = Field(
-        default=True, description="Ignored: the adapter is always loaded before the answer, which reports any failure."
+        default=True,
+        description="Ignored: the adapter is always loaded before the response, which reports any failure.",
     )
-    pin: bool = Field(default=False, description="Only false: option.max_cpu_loras says how many stay in memory.")
+    pin: bool = Field(
+        default=False, description="Must be false: option.max_cpu_loras sets how many adapters stay in memory."
+    )
 
     @property
     def further(self) -> dict[str, str]:
@@ -63,7 +67,9 @@ class AdapterSource(BaseModel):
     @classmethod
     def _not_pinned(cls, pin: bool) -> bool:
         if pin:
-            raise ValueError("must be false: no adapter is pinned, option.max_cpu_loras says how many stay in memory")
+            raise ValueError(
+                "must be false: adapters cannot be pinned; option.max_cpu_loras sets how many stay in memory"
+            )
         return pin
 
 
@@ -71,7 +77,7 @@ class NewAdapter(AdapterSource):
     model_config = ConfigDict(json_schema_extra={"examples": [{"name": "french", "src": "adapters/french"}]})
 
     name: Name = Field(
-        description="What requests are to call it: printable, without / and \\, and neither . nor .. alone."
+        description="The name of the adapter in requests: printable, without / or \\, and neither . nor .."
     )
 
 
@@ -137,7 +143,8 @@ def _managed_model(call: Call, dispatcher: ServedModels) -> ManagedModel:
     model = dispatcher.find(call.path_parameters["model"])
     if not model.server.open_management and not is_loopback(call.peer):
         raise Forbidden(
-            f"model {model.name} is managed from its own host only; open_management=true opens it to others"
+            f"model {model.name} can only be managed from the server's own host; open_management=true allows other "
+            "hosts"
         )
     return model
 
@@ -166,7 +173,7 @@ class AdaptersHandler(Handler):
         return path_parameters["model"]
 
     def parse(self, call: Call, model: ServedModel) -> Generation:
-        raise InvalidPayload(f"{call.path} generates nothing")
+        raise InvalidPayload(f"{call.path} does not generate text")
 
     def error(self, error: LmiError, model: ServedModel | None, formatter: OutputFormatter | None) -> Answer:
         status = STATUSES.get(error.kind, INVALID_STATUS)

@@ -43,8 +43,8 @@ EXAMPLES: list[JsonValue] = [
 
 class Payload(TolerantPayload):
     parameters: ParametersObject | None = Field(None, description="The generation parameters.")
-    stream: bool | None = Field(None, description="Answer token by token.")
-    model: str | None = Field(None, description="The model's name, where several are served.")
+    stream: bool | None = Field(None, description="Stream the answer token by token.")
+    model: str | None = Field(None, description="The name of the model; required if several are served.")
 
 
 class RollingBatchPayload(Payload):
@@ -66,7 +66,7 @@ class DynamicBatchPayload(Payload):
 
     inputs: Annotated[
         list[Prompt], Field(min_length=1), BeforeValidator(_as_list, json_schema_input_type=Prompt | list[Prompt])
-    ] = Field(description="The prompt, or several.")
+    ] = Field(description="The prompt, or a list of prompts.")
 
 
 class _Grammar(BaseModel):
@@ -80,7 +80,7 @@ class LmiHandler(Handler):
     name: ClassVar[str] = "lmi"
     routes: ClassVar[tuple[Route, ...]] = (
         Route("/invocations", summary="Generate text", payloads=PAYLOADS, plain_text=True),
-        Route("/predictions/{model}", summary="Generate text with that model", payloads=PAYLOADS, plain_text=True),
+        Route("/predictions/{model}", summary="Generate text with the named model", payloads=PAYLOADS, plain_text=True),
         Route("/predictions/{model}/{version}", summary="The same", payloads=PAYLOADS, plain_text=True),
     )
 
@@ -97,7 +97,7 @@ class LmiHandler(Handler):
         """Return the call unchanged. Raise ModelNotFound where it names a version that the model does not have."""
         version, served = call.path_parameters.get("version"), model.version
         if served is not None and version not in (served, None):
-            raise ModelNotFound(f"model `{model.name}` is served in version {served} only. Given: {version}")
+            raise ModelNotFound(f"model `{model.name}` is only served in version {served}. Given: {version}")
         return call
 
     def name_adapters(self, call: Call, model: ServedModel) -> Call:
@@ -139,7 +139,7 @@ def _generation(payload: Mapping[str, Any], call: Call, model: ServedModel) -> G
         return _chat(payload, call, model)
     if payload.get("model") not in (None, *model.names):
         known = " or ".join(model.names)
-        raise ModelNotFound(f"`model` must be {known} or left out. Given: {shown(payload['model'])}")
+        raise ModelNotFound(f"`model` must be {known}, or be omitted. Given: {shown(payload['model'])}")
     return _dynamic(payload, model) if model.options.dynamic_batching else _rolling(payload, model)
 
 

@@ -44,8 +44,8 @@ def _check_without_template(payload: OllamaGenerate) -> None:
     for other in ("system", "images", *(("suffix",) if payload.raw else ())):
         if getattr(payload, other):
             raise InvalidPayload(
-                f"`{field}` and `{other}` exclude each other: the prompt goes to the model as it is, without its chat "
-                "template"
+                f"`{field}` and `{other}` cannot be used together: the prompt goes to the model as it is, without its "
+                "chat template"
             )
 
 

@@ -53,7 +53,7 @@ class EmbeddingsRequest(NamedModel):
 
 
 class PullRequest(NamedModel):
-    stream: bool | None = Field(None, description="Answer with a line for each step. Default: true.")
+    stream: bool | None = Field(None, description="Return a line for each step. Default: true.")
     insecure: bool | None = Field(None, description="Changes nothing: nothing is downloaded.")
 
 

@@ -60,19 +60,29 @@ class OllamaOptions(TolerantPayload):
     """Ollama's parameters of sampling; the backend checks the bounds that are not declared here."""
 
     num_predict: int | None = Field(
-        None, ge=-2, description="The most tokens to generate; -1 and -2, as 0: as many as fit. Default: -1."
+        None,
+        ge=-2,
+        description="The maximum number of tokens to generate; -1 and -2, as 0: as many as fit. Default: -1.",
     )
     temperature: float | None = Field(None, description="0 is greedy decoding. Default: 0.8.")
-    top_k: int | None = Field(None, description="Sample from the k likeliest tokens; 0: from all. Default: 40.")
-    top_p: float | None = Field(None, description="Sample from the likeliest tokens of this probability. Default: 0.9.")
-    min_p: float | None = Field(None, description="Leave out tokens less likely than this times the likeliest.")
-    typical_p: float | None = Field(None, description="Sample from the tokens of about the expected surprise.")
+    top_k: int | None = Field(None, description="Sample from the k most likely tokens; 0: from all. Default: 40.")
+    top_p: float | None = Field(
+        None, description="Sample from the most likely tokens of this probability mass. Default: 0.9."
+    )
+    min_p: float | None = Field(
+        None, description="Drop tokens whose probability is below this fraction of the most likely token's."
+    )
+    typical_p: float | None = Field(
+        None, description="Locally typical sampling: the probability mass of the tokens to keep."
+    )
     repeat_penalty: float | None = Field(
         None, description="Above 1: tokens seen before, in the prompt too, get less likely. Default: 1."
     )
     presence_penalty: float | None = Field(None, description="Above 0: tokens get less likely once they have come.")
     frequency_penalty: float | None = Field(None, description="Above 0: tokens get less likely each time they come.")
-    seed: int | None = Field(None, description="The same seed gives the same text; -1: random. Default: -1.")
+    seed: int | None = Field(
+        None, description="Seed of the random choices: the same seed gives the same text; -1: random. Default: -1."
+    )
     stop: str | list[str] | None = Field(None, description="A text, or several, that end the generation.")
 
     def parameters(self) -> tuple[dict[str, Any], dict[str, str]]:
@@ -99,7 +109,7 @@ def without_effect(given: Mapping[str, Any], strict: bool) -> tuple[Mapping[str,
     told = tuple(name for name in given.keys() - kept.keys() if not _is_off(name, given[name]))
     for name in sorted(told) if strict else ():
         reason, _ = WITHOUT_EFFECT[name]
-        raise InvalidPayload(f"`options.{name}` has no effect here: {reason}. option.strict_parameters refuses it")
+        raise InvalidPayload(f"`options.{name}` has no effect: {reason}. option.strict_parameters refuses it")
     return kept, tuple(sorted(told))
 
 

@@ -63,9 +63,9 @@ class OllamaRequest(TolerantPayload):
     think: bool | Literal["low", "medium", "high", "max"] | None = Field(
         None, description="Whether to think before the answer, and how much. Default: true for models that can."
     )
-    logprobs: bool | None = Field(None, description="Answer with each token's log probability.")
+    logprobs: bool | None = Field(None, description="Return each token's log probability.")
     top_logprobs: int | None = Field(
-        None, ge=0, le=20, description="With `logprobs`: the number of likeliest tokens to list at each token."
+        None, ge=0, le=20, description="With `logprobs`: the number of most likely tokens to list at each token."
     )
     truncate: bool | None = Field(None, description="Only false: a prompt that is too long is an error.")
     shift: bool | None = Field(None, description="Only false: the generation ends where the context does.")

@@ -38,7 +38,7 @@ def _as_prompts(given: object) -> object:
         return [given]
     if isinstance(given, list) and given and all(isinstance(one, str) or _are_token_ids(one) for one in given):
         return given
-    raise ValueError("must be a text, token ids, or a list of texts or of lists of token ids")
+    raise ValueError("must be a string, a list of token ids, or a list of strings or of lists of token ids")
 
 
 def _are_token_ids(value: object) -> bool:
@@ -58,18 +58,29 @@ class CompletionRequest(PassedFields):
         json_schema_extra={"examples": [{"prompt": "Deep Learning is", "max_tokens": 64, "temperature": 0}]}
     )
 
-    prompt: Prompts = Field(description="A text, or token ids; or a list of such prompts, each with its own choices.")
-    max_tokens: int | None = Field(
-        None, ge=0, description=f"The most tokens to generate; 0 only with `echo`. Default: {DEFAULT_MAX_TOKENS}."
+    prompt: Prompts = Field(
+        description="A string, or a list of token ids; or a list of such prompts, each with its own choices."
     )
-    echo: bool | None = Field(None, description="Put the prompt before the text, and before the log probabilities.")
+    max_tokens: int | None = Field(
+        None,
+        ge=0,
+        description=f"The maximum number of tokens to generate; 0 only with `echo`. Default: {DEFAULT_MAX_TOKENS}.",
+    )
+    echo: bool | None = Field(
+        None, description="Return the prompt before the text, and its log probabilities before those of the text."
+    )
     logprobs: int | None = Field(
-        None, ge=0, le=20, description="Answer with each token's log probability, and this many likeliest tokens there."
+        None,
+        ge=0,
+        le=20,
+        description="Return the log probability of each token, with this many most likely tokens at each position.",
     )
     suffix: str | None = Field(
-        None, description="What comes after the text that is generated, for models that fill in the middle of a text."
+        None, description="The text after the generated text, for models that support fill-in-the-middle."
     )
-    add_special_tokens: bool | None = Field(None, description="Those that the model expects. Default: true.")
+    add_special_tokens: bool | None = Field(
+        None, description="Add the special tokens that the model expects. Default: true."
+    )
 
     @model_validator(mode="after")
     def _rules_about_several(self) -> "CompletionRequest":
@@ -77,26 +88,31 @@ class CompletionRequest(PassedFields):
         if self.max_tokens == 0 and not self.echo:
             raise ValueError("`max_tokens` must be at least 1 without `echo`. Given: 0")
         if len(self.prompt) * max(self.n or 1, self.best_of or 1) > MOST_CHOICES:
-            raise ValueError(f"`prompt` and `n` must make at most {MOST_CHOICES} choices")
+            raise ValueError(f"`prompt` and `n` must result in at most {MOST_CHOICES} choices")
         return self
 
     def _check_suffix(self) -> None:
         if not self.suffix:
             return
         if self.echo:
-            raise ValueError("`suffix` and `echo` exclude each other: the answer is the text in the middle alone")
+            raise ValueError(
+                "`suffix` and `echo` cannot be used together: the answer contains only the text in the middle"
+            )
         if self.truncate_prompt_tokens is not None:
-            raise ValueError("`suffix` and `truncate_prompt_tokens` exclude each other: the cut may take either text")
+            raise ValueError(
+                "`suffix` and `truncate_prompt_tokens` cannot be used together: the truncation could cut off either "
+                "text"
+            )
         if not all(isinstance(prompt, str) for prompt in self.prompt):
-            raise ValueError("`suffix` must come with a `prompt` that is a text. Given: token ids")
+            raise ValueError("`suffix` requires a `prompt` that is a string. Given: token ids")
 
 
 class OpenAiCompletionsHandler(OpenAiHandler):
     name: ClassVar[str] = "openai_completions"
     routes: ClassVar[tuple[Route, ...]] = (
         Route("/v1/completions", summary="Complete a text", payloads=(CompletionRequest,)),
-        Route("/v1/models", "GET", list_models, "The models that are served"),
-        Route("/v1/models/{model}", "GET", show_model, "One of them"),
+        Route("/v1/models", "GET", list_models, "List the served models"),
+        Route("/v1/models/{model}", "GET", show_model, "Show one of the served models"),
         *TOKENIZER_ROUTES,
     )
 
@@ -105,7 +121,7 @@ class OpenAiCompletionsHandler(OpenAiHandler):
         check_model(payload.model, call, model)
         call = payload.named(call)
         if payload.user is not None:
-            logger.info("request %s is of user %r", call.request_id, payload.user)
+            logger.info("request %s was sent by user %r", call.request_id, payload.user)
         return replace(_generation(payload, call, model), ignored=ignored, request_id=call.request_id)
 
 
@@ -154,7 +170,7 @@ def _num_prompt_top_tokens(payload: CompletionRequest) -> int | None:
 def _in_lmi_form(payload: CompletionRequest, model: ServedModel, formatter: str) -> Generation:
     """Return a generation answered in LMI's schema, which holds several prompts only with dynamic batching."""
     if len(payload.prompt) > 1 and not model.options.dynamic_batching:
-        raise InvalidPayload("`prompt` must be a single one for an answer in the LMI schema")
+        raise InvalidPayload("`prompt` must be a single prompt for an answer in the LMI schema")
     payload.refuse_unshown("return_token_ids", *TRANSFERS)
     further: dict[str, Any] = {"return_full_text": payload.echo or None}
     if payload.logprobs is not None:

@@ -87,7 +87,7 @@ def check_model(name: str | None, call: Call, model: ServedModel) -> None:
     known = (*model.names, *model.adapter_names)
     hint = did_you_mean(name, known)
     if strict and name in NO_NAME:
-        hint = " With option.strict_model_name=true a request gives a name of the model, or none."
+        hint = " With option.strict_model_name=true `model` must be a name of the model, or be omitted."
     raise ModelNotFound(f"model `{name}` is not served.{hint} Served: {', '.join(known)}")
 
 

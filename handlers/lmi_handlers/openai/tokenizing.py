@@ -25,12 +25,12 @@ from lmi_handlers.openai.tolerance import take_fields
 class TokenizeText(TolerantPayload):
     model_config = ConfigDict(json_schema_extra={"examples": [{"prompt": "This is a text example"}]})
 
-    model: str | None = Field(None, description="The model's name, where several are served.")
+    model: str | None = Field(None, description="The name of the model; required if several are served.")
     prompt: str = Field(description="The text to tokenize.")
     add_special_tokens: bool | None = Field(
-        None, description="With the special tokens that the model expects around a text. Default: true."
+        None, description="Add the special tokens that the model expects around a text. Default: true."
     )
-    return_token_strs: bool | None = Field(None, description="Answer with the tokens as the vocabulary has them, too.")
+    return_token_strs: bool | None = Field(None, description="Return the tokens as they are in the vocabulary, too.")
 
 
 class TokenizeChat(ChatRequest):
@@ -38,13 +38,13 @@ class TokenizeChat(ChatRequest):
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"messages": [{"role": "user", "content": "Hi"}]}]})
 
-    return_token_strs: bool | None = Field(None, description="Answer with the tokens as the vocabulary has them, too.")
+    return_token_strs: bool | None = Field(None, description="Return the tokens as they are in the vocabulary, too.")
 
 
 class DetokenizeRequest(TolerantPayload):
     model_config = ConfigDict(json_schema_extra={"examples": [{"tokens": [0, 1, 2]}]})
 
-    model: str | None = Field(None, description="The model's name, where several are served.")
+    model: str | None = Field(None, description="The name of the model; required if several are served.")
     tokens: list[Annotated[int, Field(ge=0)]] = Field(description="The token ids.")
 
 
@@ -52,7 +52,7 @@ P = TypeVar("P", bound=BaseModel)
 
 
 async def tokenize(call: Call, dispatcher: ServedModels) -> Answer:
-    """Raises InvalidPayload, and ModelNotFound."""
+    """Return the tokens of a text or a chat. Raise InvalidPayload, or ModelNotFound for an unknown model."""
     given = call.json_object()
     if (given.get("prompt") is None) == (given.get("messages") is None):
         raise InvalidPayload("one of `prompt` and `messages` is required")
@@ -70,7 +70,7 @@ def _tokens_of_text(text: TokenizeText, model: ManagedModel) -> dict[str, Any]:
 
 def _tokens_of_chat(chat: TokenizeChat, model: ManagedModel) -> dict[str, Any]:
     for place, _ in image_parts(chat):
-        raise InvalidPayload(f"`{place}` is an image, and only text is split into tokens here")
+        raise InvalidPayload(f"`{place}` is an image, but only text can be tokenized")
     ids = model.backend.tokenizer.encode(chat_prompt(chat, model), bool(chat.add_special_tokens))
     return _tokens(ids, model, bool(chat.return_token_strs))
 
@@ -92,7 +92,7 @@ async def decoded(call: Call, dispatcher: ServedModels, *, skip_special_tokens: 
     last = tokenizer.vocabulary_size - 1
     for token_id in payload.tokens:
         if token_id > last:
-            raise InvalidPayload(f"`tokens` must hold token ids from 0 to {last}. Given: {shown(token_id)}")
+            raise InvalidPayload(f"`tokens` must contain token ids from 0 to {last}. Given: {shown(token_id)}")
     text = await asyncio.to_thread(tokenizer.decode, payload.tokens, skip_special_tokens)
     return _json({"prompt": text}, ignored)
 
@@ -131,6 +131,6 @@ def _json(content: dict[str, Any], ignored: tuple[str, ...] = ()) -> Answer:
 TOKENIZE_PAYLOADS = (TokenizeText, TokenizeChat)
 ROUTES = (
     Route("/tokenize", "POST", tokenize, "Tokenize a text or a chat", TOKENIZE_PAYLOADS, guarded=False),
-    Route("/detokenize", "POST", detokenize, "The text of token ids", (DetokenizeRequest,), guarded=False),
-    Route("/version", "GET", show_version, "The version of this server"),
+    Route("/detokenize", "POST", detokenize, "Detokenize token ids", (DetokenizeRequest,), guarded=False),
+    Route("/version", "GET", show_version, "Show the version of this server"),
 )

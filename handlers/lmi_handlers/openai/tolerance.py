@@ -44,21 +44,21 @@ HINTS = frozenset(
 # Ignored like an unknown field, so that the client is told.
 IGNORED = MappingProxyType(
     {
-        "guided_whitespace_pattern": "what blanks a guided answer may have, the engine says",
-        "web_search_options": "the model searches nothing",
+        "guided_whitespace_pattern": "the engine decides on white space in structured outputs",
+        "web_search_options": "there is no web search",
     }
 )
-_NO_IMAGES = "only chats may hold images"
+_NO_IMAGES = "only chats may contain images"
 REFUSED = MappingProxyType(
     {
-        "audio": Refused("answers are text"),
-        "logits_processors": Refused("requests bring no code", ([],)),
+        "audio": Refused("answers are always text"),
+        "logits_processors": Refused("requests cannot bring code", ([],)),
         "media_io_kwargs": Refused(_NO_IMAGES, ({},)),
         "mm_processor_kwargs": Refused(_NO_IMAGES, ({},)),
-        "moderation": Refused("nothing moderates requests or answers"),
-        "modalities": Refused("answers are text", ([], ["text"])),
-        "prompt_embeds": Refused("prompts are texts or token ids", ([],)),
-        "watermarking": Refused("no backend marks its answers", (False,)),
+        "moderation": Refused("requests and answers are not moderated"),
+        "modalities": Refused("answers are always text", ([], ["text"])),
+        "prompt_embeds": Refused("prompts must be strings or token ids", ([],)),
+        "watermarking": Refused("answers cannot be watermarked", (False,)),
     }
 )
 
@@ -77,7 +77,7 @@ def take_fields(given: Mapping[str, Any], payload_type: type[M], strict: bool) -
         elif name not in HINTS:
             kept[name] = value
     for name in IGNORED.keys() & kept.keys() if strict else ():
-        raise InvalidPayload(f"`{name}` has no effect here: {IGNORED[name]}. option.strict_parameters refuses it")
+        raise InvalidPayload(f"`{name}` has no effect: {IGNORED[name]}. option.strict_parameters=true refuses it")
     return take_known(kept, payload_type, strict)
 
 

@@ -56,13 +56,13 @@ class SageMakerHandler(LmiHandler):
     routes: ClassVar[tuple[Route, ...]] = (
         Route(
             "/endpoints/{endpoint}/invocations",
-            summary="Generate text as SageMaker's runtime",
+            summary="Generate text through the API of SageMaker's runtime",
             payloads=PAYLOADS,
             plain_text=True,
         ),
         Route(
             STREAM,
-            summary="The same, as an event stream",
+            summary="Generate text through the API of SageMaker's runtime, as an event stream",
             payloads=PAYLOADS,
             plain_text=True,
             framing=EventStream(),
@@ -91,7 +91,7 @@ class SageMakerHandler(LmiHandler):
         """Return the call with a container's headers. Raise InvalidPayload where a header is one that is refused."""
         for header, name in REFUSED_HEADERS.items():
             if header in call.headers:
-                raise InvalidPayload(f"`{name}` has no meaning for this server, which is one container of its own")
+                raise InvalidPayload(f"`{name}` is not supported: this server is a single container")
         headers = CIMultiDict(call.headers)
         if ACCEPT_HEADER in headers:
             headers["Accept"] = headers[ACCEPT_HEADER]

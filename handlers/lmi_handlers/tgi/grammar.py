@@ -15,7 +15,9 @@ class TgiGrammar(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     type: Literal["json", "json_object", "json_schema", "regex"]
-    value: dict[str, Any] | str = Field(description="A JSON schema, also as a string; or a regular expression.")
+    value: dict[str, Any] | str = Field(
+        description="A JSON schema, as an object or as JSON text, or a regular expression."
+    )
 
     def guide(self) -> tuple[str, Any]:
         """Return LMI's parameter for the grammar, and its value. Raise InvalidPayload where it is not valid."""
@@ -34,7 +36,7 @@ def _schema(value: dict[str, Any] | str) -> dict[str, Any]:
         except orjson.JSONDecodeError:
             value = ""
     if not isinstance(value, dict):
-        raise InvalidPayload("`parameters.grammar.value` must be a JSON schema, as an object or as its text")
+        raise InvalidPayload("`parameters.grammar.value` must be a JSON schema, as an object or as JSON text")
     return value
 
 
@@ -42,6 +44,6 @@ def use_grammar(grammar: TgiGrammar, parameters: dict[str, Any], names: dict[str
     """Add a grammar's parameter, and the client's name of it. Raise InvalidPayload where the grammar is not valid."""
     for other in GUIDES:
         if parameters.get(other) is not None:
-            raise InvalidPayload(f"`grammar` and `{other}` exclude each other: both say what the answer is")
+            raise InvalidPayload(f"`grammar` and `{other}` cannot be used together: both constrain the output")
     guide, value = grammar.guide()
     parameters[guide], names[guide] = value, "grammar"

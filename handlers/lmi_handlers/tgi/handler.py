@@ -73,11 +73,11 @@ def error_answer(error: LmiError) -> Answer:
 class TgiHandler(Handler):
     name: ClassVar[str] = "tgi"
     routes: ClassVar[tuple[Route, ...]] = (
-        Route("/", summary="Generate text, or with `stream` token by token", payloads=(TgiRootPayload,)),
+        Route("/", summary="Generate text, with `stream` token by token", payloads=(TgiRootPayload,)),
         Route("/generate", summary="Generate text", payloads=(TgiPayload,)),
         Route("/generate_stream", summary="Generate text, token by token", payloads=(TgiPayload,)),
-        Route("/info", "GET", info, summary="What model is served, and its bounds"),
-        Route("/health", "GET", health, summary="Whether every model takes requests"),
+        Route("/info", "GET", info, summary="The served model and its limits"),
+        Route("/health", "GET", health, summary="Whether every model is ready"),
     )
 
     def model_name(self, path_parameters: Mapping[str, str], headers: Mapping[str, str]) -> str | None:

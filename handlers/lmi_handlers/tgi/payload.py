@@ -18,25 +18,37 @@ class TgiParameters(BaseModel):
 
     model_config = ConfigDict(extra="allow", strict=True)
 
-    adapter_id: str | None = Field(None, description="The adapter to generate with; so does `adapters` in the body.")
-    best_of: int | None = Field(None, description="Sequences to generate, of which the likeliest is the answer.")
-    decoder_input_details: bool | None = Field(None, description="Give `details.prefill`: the prompt's tokens.")
-    details: bool | None = Field(None, description="Answer with `details`.")
-    do_sample: bool | None = Field(None, description="Sample, also where no other parameter of sampling is given.")
-    frequency_penalty: float | None = Field(None, description="Makes tokens less likely for each time that they came.")
-    grammar: TgiGrammar | None = Field(None, description="What the answer must be.")
-    max_new_tokens: int | None = Field(None, description=f"The most tokens to generate. Default: {MAX_NEW_TOKENS}.")
-    repetition_penalty: float | None = Field(None, description="Above 1 makes tokens seen before less likely.")
-    return_full_text: bool | None = Field(None, description="Put the prompt before the generated text.")
-    seed: int | None = Field(None, description="The same seed gives the same text; -1 is random.")
-    stop: str | list[str] | None = Field(None, description="A text that ends the generation, or several.")
-    temperature: float | None = Field(None, description="Divides the logits before sampling.")
-    top_k: int | None = Field(None, description="Sample from the k most likely tokens.")
-    top_n_tokens: int | None = Field(None, description="Give this many likeliest tokens at each token.")
-    top_p: float | None = Field(None, description="Sample from the tokens that make up this probability.")
-    truncate: int | None = Field(None, description="Keep only this many of the prompt's last tokens.")
-    typical_p: float | None = Field(None, description="Sample from the tokens of about the expected surprise.")
-    watermark: Literal[False] | None = Field(None, description="Texts are not watermarked here.")
+    adapter_id: str | None = Field(None, description="The adapter to generate with, like `adapters` in the body.")
+    best_of: int | None = Field(
+        None, description="The number of sequences to generate, of which the most likely is returned."
+    )
+    decoder_input_details: bool | None = Field(None, description="Return `details.prefill`, the prompt's tokens.")
+    details: bool | None = Field(None, description="Return `details`.")
+    do_sample: bool | None = Field(None, description="Sample, even if no other sampling parameter is given.")
+    frequency_penalty: float | None = Field(
+        None, description="Above 0 makes tokens less likely each time they are generated."
+    )
+    grammar: TgiGrammar | None = Field(None, description="A constraint on the output.")
+    max_new_tokens: int | None = Field(
+        None, description=f"The maximum number of tokens to generate. Default: {MAX_NEW_TOKENS}."
+    )
+    repetition_penalty: float | None = Field(None, description="Above 1 makes tokens that occurred before less likely.")
+    return_full_text: bool | None = Field(None, description="Return the prompt followed by the generated text.")
+    seed: int | None = Field(
+        None, description="Seed of the random choices: the same seed gives the same text; -1 means a random seed."
+    )
+    stop: str | list[str] | None = Field(None, description="A string, or several, that end generation.")
+    temperature: float | None = Field(None, description="Sampling temperature, which divides the logits.")
+    top_k: int | None = Field(None, description="Top-k sampling: the number of most likely tokens to keep.")
+    top_n_tokens: int | None = Field(None, description="Return this many most likely tokens at each position.")
+    top_p: float | None = Field(
+        None, description="Top-p sampling: the probability mass of the most likely tokens to keep."
+    )
+    truncate: int | None = Field(None, description="Truncate the prompt to its last tokens, this many.")
+    typical_p: float | None = Field(
+        None, description="Locally typical sampling: the probability mass of the tokens to keep."
+    )
+    watermark: Literal[False] | None = Field(None, description="Not supported: must be false.")
 
     def translated(self) -> tuple[dict[str, Any], dict[str, str]]:
         """Return LMI's parameters, and the client's name of each."""
@@ -61,13 +73,13 @@ class TgiPayload(TolerantPayload):
 
     inputs: Annotated[str, Field(min_length=1)] = Field(description="The prompt.")
     parameters: TgiParameters | None = Field(None, description="The generation parameters.")
-    stream: bool | None = Field(None, description="Answer token by token; each route but `/` has only one form.")
+    stream: bool | None = Field(None, description="Stream the answer token by token; only `/` supports both forms.")
 
 
 class HostedApiOptions(TolerantPayload):
     """What clients of Hugging Face's hosted Inference API ask of it: nothing that this server could do otherwise."""
 
-    use_cache: bool | None = Field(None, description="Nothing caches answers here: no value changes anything.")
+    use_cache: bool | None = Field(None, description="Ignored: answers are not cached.")
     wait_for_model: bool | None = Field(None, description="Changes nothing.")
     use_gpu: bool | None = Field(None, description="Changes nothing.")
 
@@ -76,7 +88,7 @@ class TgiRootPayload(TgiPayload):
     """The body of `/`, the route that the clients of the hosted Inference API call."""
 
     options: HostedApiOptions | None = Field(
-        None, description="Options of the hosted Inference API, taken without effect."
+        None, description="Options of the hosted Inference API, which have no effect."
     )
 
 

@@ -46,13 +46,13 @@ def head(model: ServedModel, request_id: str | None) -> dict[str, str]:
 def refuse_stream(inputs: Mapping[str, Tensor]) -> None:
     """Raise InvalidPayload where the flag for streaming is true. The backend refuses values that are no flag."""
     if STREAMING in inputs and (inputs[STREAMING].dtype, inputs[STREAMING].data) == ("BOOL", b"\x01"):
-        raise InvalidPayload(f"`{STREAMING}` must be false here: generate_stream is the route of streams. Given: True")
+        raise InvalidPayload(f"`{STREAMING}` must be false on this route: use generate_stream for streams. Given: True")
 
 
 def _formatter(event_stream: bool, parameters: TritonParameters) -> type[TritonFormatter]:
     if not event_stream:
         if parameters.stream:
-            raise InvalidPayload("`stream` must be false here: generate_stream is the route of streams. Given: True")
+            raise InvalidPayload("`stream` must be false on this route: use generate_stream for streams. Given: True")
         return TritonFormatter
     if parameters.stream is False:
         return TritonWholeEventFormatter
@@ -80,11 +80,11 @@ def _values(body: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(parameters, dict):
         raise InvalidPayload(f"`parameters` must be a valid dictionary. Given: {shown(parameters)}")
     for name in parameters.keys() & body.keys():
-        raise InvalidPayload(f"`{name}` is given twice: in `parameters` and beside them")
+        raise InvalidPayload(f"`{name}` is given twice, in `parameters` and next to it")
     return {name: value for name, value in (parameters | body).items() if value is not None}
 
 
 def _tensor(name: str, value: object, known: Mapping[str, TensorSpecification]) -> Tensor:
     if name not in known:
-        raise InvalidPayload(f"`{name}` is no tensor of this model.{did_you_mean(name, known)}")
+        raise InvalidPayload(f"`{name}` is not a tensor of this model.{did_you_mean(name, known)}")
     return fitted(known[name], value)

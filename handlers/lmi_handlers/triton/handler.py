@@ -34,9 +34,9 @@ def _model_routes(model: str) -> tuple[Route, ...]:
         Route(f"{model}/generate", summary="Generate text", payloads=(TritonPayload,)),
         Route(f"{model}/generate_stream", summary="Generate text, step by step", payloads=(TritonPayload,)),
         Route(f"{model}/infer", summary="Infer from tensors", payloads=(InferPayload,), compresses=True),
-        Route(model, "GET", model_metadata, "The tensors that the model takes and gives"),
-        Route(f"{model}/config", "GET", model_configuration, "The same, as a model configuration"),
-        Route(f"{model}/ready", "GET", model_ready, "Whether the model takes requests"),
+        Route(model, "GET", model_metadata, "The model's metadata: its input and output tensors"),
+        Route(f"{model}/config", "GET", model_configuration, "The model's configuration"),
+        Route(f"{model}/ready", "GET", model_ready, "Whether the model is ready"),
     )
 
 
@@ -45,9 +45,9 @@ class TritonHandler(Handler):
     routes: ClassVar[tuple[Route, ...]] = (
         *_model_routes("/v2/models/{model}"),
         *_model_routes("/v2/models/{model}/versions/{version}"),
-        Route("/v2", "GET", server_metadata, "What this server is"),
-        Route("/v2/health/live", "GET", live, "Whether the server runs"),
-        Route("/v2/health/ready", "GET", ready, "Whether every model takes requests"),
+        Route("/v2", "GET", server_metadata, "The server's metadata"),
+        Route("/v2/health/live", "GET", live, "Whether the server is running"),
+        Route("/v2/health/ready", "GET", ready, "Whether every model is ready"),
     )
 
     def model_name(self, path_parameters: Mapping[str, str], headers: Mapping[str, str]) -> str | None:

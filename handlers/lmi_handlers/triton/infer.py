@@ -18,7 +18,7 @@ def infer(call: Call, model: ServedModel) -> Generation | Inference:
     if not isinstance(backend, TensorBackend) or "text_input" in request.inputs:
         return text_generation(request, model)
     for name in request.parameters:
-        raise InvalidPayload(f"`parameters.{name}` is no parameter of this model, whose requests are tensors")
+        raise InvalidPayload(f"`parameters.{name}` is not a parameter of this model, whose requests are tensors")
     request.check_outputs([output.name for output in backend.tensor_outputs])
     refuse_stream(request.inputs)
     return Inference(request.inputs, InferWriter(head(model, request.id), request), request.timeout)

@@ -26,7 +26,9 @@ class _Part(BaseModel):
 class InputParameters(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    binary_data_size: NonNegativeInt | None = Field(None, description="Bytes of this tensor behind the JSON object.")
+    binary_data_size: NonNegativeInt | None = Field(
+        None, description="The number of bytes of this tensor after the JSON object."
+    )
 
 
 class InferInput(_Part):
@@ -39,7 +41,7 @@ class InferInput(_Part):
 class OutputParameters(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    binary_data: bool | None = Field(None, description="Send it as bytes behind the JSON object.")
+    binary_data: bool | None = Field(None, description="Send this tensor as bytes after the JSON object.")
 
 
 class InferOutput(_Part):
@@ -64,11 +66,11 @@ class InferPayload(BaseModel):
         },
     )
 
-    id: str | None = Field(None, description="Comes back in the answer.")
-    model_name: str | None = Field(None, description="The name in the path, if given.")
+    id: str | None = Field(None, description="Returned in the answer.")
+    model_name: str | None = Field(None, description="Must be the name in the path, if given.")
     parameters: dict[str, Any] = Field(default_factory=dict, description="`binary_data_output`, `timeout`.")
     inputs: Annotated[list[InferInput], Field(min_length=1)]
-    outputs: list[InferOutput] | None = Field(None, description="The tensors to answer with. Default: all.")
+    outputs: list[InferOutput] | None = Field(None, description="The tensors to return. Default: all.")
 
 
 class InferRequest:
@@ -92,8 +94,8 @@ class InferRequest:
         for name in self.outputs or ():
             if name not in known:
                 raise InvalidPayload(
-                    f"`outputs` names `{name}`, which this request has none of.{did_you_mean(name, known)}"
-                    f" Known: {', '.join(known)}"
+                    f"`outputs` names `{name}`, which is not an output of this request.{did_you_mean(name, known)} "
+                    f"Known: {', '.join(known)}"
                 )
 
     def selected(self, outputs: Mapping[str, Tensor]) -> dict[str, tuple[Tensor, bool]]:
@@ -127,7 +129,7 @@ def _tensors(inputs: list[InferInput], data: bytes) -> dict[str, Tensor]:
     place = 0
     for each in inputs:
         if each.name in tensors:
-            raise InvalidPayload(f"`inputs` has `{each.name}` twice")
+            raise InvalidPayload(f"`inputs` must contain each tensor once. Given twice: `{each.name}`")
         size = each.parameters.binary_data_size
         if (each.data is None) == (size is None):
             raise InvalidPayload(f"`{each.name}` must have either `data` or `parameters.binary_data_size`")
@@ -157,7 +159,7 @@ def _outputs(outputs: list[InferOutput] | None) -> dict[str, bool | None] | None
 def _timeout(parameters: dict[str, Any]) -> float | None:
     microseconds = parameters.pop("timeout", 0)
     if type(microseconds) is not int or microseconds < 0:
-        raise InvalidPayload(f"`timeout` must be microseconds, 0 for none. Given: {shown(microseconds)}")
+        raise InvalidPayload(f"`timeout` must be a number of microseconds, or 0 for none. Given: {shown(microseconds)}")
     return microseconds / MICROSECONDS or None
 
 
@@ -173,4 +175,4 @@ def _refuse_scheduling(parameters: dict[str, Any]) -> None:
     for name in (*NO_SEQUENCES, "priority"):
         if parameters.pop(name, 0):
             reason = "requests have no priorities" if name == "priority" else "the model keeps no state"
-            raise InvalidPayload(f"`{name}` cannot be given: {reason}")
+            raise InvalidPayload(f"`{name}` is not supported: {reason}")

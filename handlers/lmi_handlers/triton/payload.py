@@ -50,7 +50,7 @@ class TritonPayload(BaseModel):
         },
     )
 
-    id: Annotated[str | None, OneElement] = Field(None, description="Comes back in the answer.")
+    id: Annotated[str | None, OneElement] = Field(None, description="Returned in the answer.")
     text_input: Annotated[str, Field(min_length=1), OneElement] = Field(description="The prompt.")
     parameters: dict[str, Any] = Field(
         default_factory=dict, description="Generation parameters, by LMI's names or those of Triton's LLM backends."
@@ -68,7 +68,7 @@ class TritonParameters:
             self.outputs |= {*LOG_PROBS}
         for name in TENSORS_ONLY:
             if _flag(given, name, False):
-                raise InvalidPayload(f"`{name}` must be false where the answer is text. Given: True")
+                raise InvalidPayload(f"`{name}` must be false, as the answer is text. Given: True")
         exclude_input = _flag(given, "exclude_input_in_output", None)
         given.pop("pad_id", None)  # only pads TensorRT-LLM's batches
         self.values, self.spellings = translate({name: _scalar(value) for name, value in given.items()}, NAMES)
@@ -89,7 +89,7 @@ class TritonParameters:
 
 def _merge(parameters: dict[str, Any], properties: dict[str, Any]) -> dict[str, Any]:
     for name in parameters.keys() & properties.keys():
-        raise InvalidPayload(f"`{name}` is given twice: in `parameters` and beside them")
+        raise InvalidPayload(f"`{name}` is given twice, in `parameters` and next to it")
     return parameters | properties
 
 

@@ -25,7 +25,7 @@ def from_json(name: str, dtype: TensorType, shape: Iterable[int], data: object) 
         )
     if len(nesting) > 1 and nesting != dimensions:
         raise InvalidPayload(
-            f"`{name}` must have data of shape {list(dimensions)}, or flat. Given: {shown([*nesting])}"
+            f"`{name}` must have data of shape {list(dimensions)}, or a flat list. Given: {shown([*nesting])}"
         )
     return Tensor(dtype, dimensions, _packed(name, dtype, values))
 
@@ -64,7 +64,7 @@ def _unnested(name: str, data: object) -> tuple[tuple[int, ...], list[Any]]:
     while values and isinstance(values[0], list):
         lengths.append(len(values[0]))
         if any(not isinstance(value, list) or len(value) != lengths[-1] for value in values):
-            raise InvalidPayload(f"`{name}` must have lists of one length within a list. Given: {shown(data)}")
+            raise InvalidPayload(f"`{name}` must have nested lists of equal length. Given: {shown(data)}")
         values = [inner for value in values if isinstance(value, list) for inner in value]
     return tuple(lengths), values
 
@@ -73,11 +73,11 @@ def _packed(name: str, dtype: TensorType, values: list[Any]) -> bytes:
     kinds = ELEMENT_KINDS.get(dtype, {int, float})
     for value in values:
         if type(value) not in kinds:
-            raise InvalidPayload(f"`{name}` must hold values of type {dtype}. Given: {shown(value)}")
+            raise InvalidPayload(f"`{name}` must contain values of type {dtype}. Given: {shown(value)}")
     try:
         return _array(dtype, values)
     except OverflowError:
-        raise InvalidPayload(f"`{name}` holds a value that does not fit {dtype}. Given: {shown(values)}") from None
+        raise InvalidPayload(f"`{name}` contains a value that does not fit {dtype}. Given: {shown(values)}") from None
 
 
 def _array(dtype: TensorType, values: list[Any]) -> bytes:

@@ -78,7 +78,7 @@ def text_generation(request: InferRequest, model: ServedModel) -> Generation:
     payload = check_payload(values | {"parameters": request.parameters}, TritonPayload)
     parameters = TritonParameters(payload)
     if parameters.stream:
-        raise InvalidPayload("`stream` must be false here: generate_stream is the route of streams. Given: True")
+        raise InvalidPayload("`stream` must be false on this route: use generate_stream for streams. Given: True")
     request.check_outputs(OUTPUT_TYPES)
     outputs = parameters.outputs | (OUTPUT_TYPES.keys() & (request.outputs or {}).keys())
     inner = TritonFormatter({}, outputs, parameters.num_answers)
@@ -126,4 +126,4 @@ def _values(name: str, tensor: Tensor) -> list[Any]:
     try:
         return [element.decode() for element in values]
     except UnicodeDecodeError as error:
-        raise InvalidPayload(f"`{name}` must hold UTF-8: {error}") from None
+        raise InvalidPayload(f"`{name}` must be valid UTF-8: {error}") from None

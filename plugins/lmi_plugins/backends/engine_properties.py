@@ -20,40 +20,38 @@ class EngineProperties(ModelProperties):
     tensor_parallel_degree: Annotated[
         PositiveInt | Literal["max"] | None,
         Names(aliases=("tensor_parallel_size",), environment=("TENSOR_PARALLEL_DEGREE", "SM_NUM_GPUS")),
-    ] = Field(None, description="Devices that one model is spread over; all that there are when not given, or max.")
+    ] = Field(None, description="Number of devices for tensor parallelism; max means all. Default: all.")
     pipeline_parallel_degree: Annotated[
         PositiveInt, Names(aliases=("pipeline_parallel_size",), environment=("PIPELINE_PARALLEL_DEGREE",))
-    ] = Field(1, description="Groups of devices that the model's layers are spread over, one after the other.")
+    ] = Field(1, description="Number of stages for pipeline parallelism.")
     gpu_memory_utilization: Annotated[float | None, Names(environment=("CUDA_MEMORY_FRACTION",))] = Field(
         None,
         gt=0,
         le=1,
-        description="Share of a GPU's memory that the model and its keys and values may take together.",
+        description="Share of a GPU's memory for the model and its KV cache together.",
     )
     max_model_len: PositiveInt | None = Field(
-        None, description="Longest prompt and answer together, in tokens; the model's own limit when not given."
+        None, description="Maximum length of prompt and answer together, in tokens. Default: the model's own limit."
     )
     speculative_draft_model: Annotated[str | None, Names(aliases=("speculative_model",))] = Field(
         None,
-        description="A folder, an s3:// URL or a Hugging Face hub id with a smaller model of the same vocabulary, whose"
-        " guesses the model checks several at a time.",
+        description="A folder, an s3:// URL or a Hugging Face hub id with a draft model for speculative decoding, a "
+        "smaller model with the same vocabulary.",
     )
     speculative_length: Annotated[PositiveInt, Names(aliases=("num_speculative_tokens",))] = Field(
-        5, description="Tokens that the draft model guesses at a time."
+        5, description="Number of tokens that the draft model proposes at a time."
     )
-    record_acceptance_rate: bool = Field(
-        False, description="Log with each request how many of the draft model's guesses were right."
-    )
+    record_acceptance_rate: bool = Field(False, description="Log how many draft tokens of each request were accepted.")
     max_stream_delay: NonNegativeInt = Field(
         40,
-        description="Most milliseconds that a token waits, while many requests run, for others of its request to be"
-        " sent with it (with vLLM on average); 0 disables it.",
+        description="Maximum time that a token is held back, while many requests run, to be sent together with the "
+        "next ones of its request, in milliseconds (with vLLM on average); 0 disables it.",
     )
-    max_loras: PositiveInt = Field(4, description="Most LoRA adapters that run at the same time.")
+    max_loras: PositiveInt = Field(4, description="Maximum number of LoRA adapters in use at the same time.")
     max_cpu_loras: PositiveInt | None = Field(
-        None, description="Most LoRA adapters kept in main memory; max_loras when not given."
+        None, description="Maximum number of LoRA adapters kept in main memory. Default: max_loras."
     )
-    max_lora_rank: PositiveInt = Field(16, description="Highest rank of a LoRA adapter.")
+    max_lora_rank: PositiveInt = Field(16, description="Maximum rank of a LoRA adapter.")
 
 
 def adapter_folders(directory: Path, properties: ModelProperties) -> dict[str, Path]:
@@ -75,7 +73,11 @@ def draft_model(directory: Path, properties: EngineProperties) -> str | None:
 
 def int8_warnings(dtype: str) -> list[str]:
     """Return a warning for `option.dtype=int8`, with which LMI-Dist once quantized the weights."""
-    return ["option.dtype=int8: nothing is quantized, the weights keep their own type"] if dtype == "int8" else []
+    return (
+        ["option.dtype=int8 has no effect: models are not quantized while loading, the weights keep their own type"]
+        if dtype == "int8"
+        else []
+    )
 
 
 def engine_downloads(setup: BackendSetup[Any], *, from_hub: bool = True) -> dict[str, RemoteModel]:

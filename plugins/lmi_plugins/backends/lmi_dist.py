@@ -22,15 +22,15 @@ logger = logging.getLogger(__name__)
 
 ONE_DEVICE = "the torch engine runs on one device"
 
-OF_VLLM = "it is vLLM's, and the torch engine has nothing like it"
+OF_VLLM = "it is for vLLM, and the torch engine has no equivalent"
 
 # Options of vLLM and LMI-Dist with no effect on the torch engine, besides those that it declares itself.
 WITHOUT_EFFECT_ON_TORCH: Mapping[str, str] = {
     "cpu_offload_gb_per_gpu": ONE_DEVICE,
     "disable_custom_all_reduce": ONE_DEVICE,
-    "disable_sliding_window": "the torch engine keeps to the windows that the model has",
+    "disable_sliding_window": "the torch engine always uses the model's sliding windows",
     "draft_model_tp_size": ONE_DEVICE,
-    "enable_chunked_prefill": "the torch engine computes long prompts in several steps anyway",
+    "enable_chunked_prefill": "the torch engine always computes long prompts in several steps",
     "fully_sharded_loras": ONE_DEVICE,
     "tokenizer_mode": "transformers chooses the tokenizer",
 }
@@ -40,10 +40,10 @@ class LmiDistProperties(VllmProperties):
     """vLLM's options, and LMI-Dist's further ones."""
 
     cpu_offload_gb_per_gpu: Annotated[float | None, Names(aliases=("cpu_offload_gb",))] = Field(
-        None, ge=0, description="GiB of the weights, for each GPU, that are kept in main memory."
+        None, ge=0, description="GiB of the weights to keep in main memory, for each GPU."
     )
     lora_extra_vocab_size: Annotated[
-        int | None, NoEffect("LoRA adapters that bring tokens of their own are not taken, whatever it is")
+        int | None, NoEffect("LoRA adapters with tokens of their own are not supported")
     ] = None
 
 
@@ -60,7 +60,7 @@ class LmiDistBackend(VllmBackend):
             self.arguments["cpu_offload_gb"] = str(setup.properties.cpu_offload_gb_per_gpu)
 
     async def start(self) -> None:
-        logger.info("lmi-dist runs on vLLM, as that is installed")
+        logger.info("lmi-dist runs on vLLM, which is installed")
         await super().start()
 
 

@@ -29,7 +29,7 @@ def parallel_degrees(tensor: int | str | None, pipeline: int, devices: int | Non
     return ParallelDegrees(
         fitting,
         fitting_pipeline,
-        f"{wanted} asks for {(asked or 1) * pipeline} devices, and this host has {devices}: the model runs on {used}",
+        f"{wanted} asks for {(asked or 1) * pipeline} devices, but this host has {devices}: the model runs on {used}",
     )
 
 

@@ -35,9 +35,9 @@ class ScriptedProperties(ModelProperties):
     """The options of the scripted backend's answers."""
 
     scripted_text: str = Field(
-        "Deep Learning is a really cool field.", description="The answer to every prompt, a token for each word."
+        "Deep Learning is a really cool field.", description="The answer to every prompt, with one token per word."
     )
-    scripted_delay: NonNegativeFloat = Field(0, description="Seconds between two tokens.")
+    scripted_delay: NonNegativeFloat = Field(0, description="Time between two tokens, in seconds.")
 
 
 @dataclass(slots=True)

@@ -37,30 +37,38 @@ class TorchProperties(EngineProperties):
     """The options of the torch engine."""
 
     dtype: DataType | Literal["int8"] = Field(
-        "auto", description="Type of the weights and of the computation; auto is the model's own."
+        "auto", description="Data type of the weights and the computation; auto means the model's own."
     )
-    device: str = Field("auto", description="auto (CUDA, else MPS, else CPU), cpu, cuda, cuda:N or mps.")
+    device: str = Field(
+        "auto", description="The device: auto (CUDA, otherwise MPS, otherwise CPU), cpu, cuda, cuda:N or mps."
+    )
     max_rolling_batch_prefill_tokens: Annotated[PositiveInt, Names(environment=("MAX_BATCH_PREFILL_TOKENS",))] = Field(
-        512, description="Most prompt tokens computed in one step; longer prompts take several, between decode steps."
+        512,
+        description="Maximum number of prompt tokens in one step; longer prompts are split over several steps, between "
+        "decode steps.",
     )
     kv_cache_memory: PositiveInt | None = Field(
-        None, description="Bytes for keys and values, taken at the start; a share of what is free when not given."
+        None,
+        description="Size of the KV cache, which is allocated at the start, in bytes. Default: a share of the free "
+        "memory.",
     )
     enable_prefix_caching: bool = Field(
-        True, description="Compute prompts that begin alike once, for as long as there is room to keep them."
+        True, description="Cache the keys and values of prompts, and reuse them for prompts with the same prefix."
     )
-    enable_lora: bool = Field(True, description="Take LoRA adapters; they cost nothing while there are none.")
-    enforce_eager: Annotated[bool, NoEffect("the torch engine captures no graphs")] = False
-    load_format: Annotated[str, NoEffect("the torch engine reads what there is, safetensors or PyTorch's own")] = "auto"
+    enable_lora: bool = Field(True, description="Support LoRA adapters; costs nothing while there are none.")
+    enforce_eager: Annotated[bool, NoEffect("the torch engine does not capture CUDA graphs")] = False
+    load_format: Annotated[
+        str, NoEffect("the torch engine detects the format of the weights, safetensors or PyTorch's own")
+    ] = "auto"
     quantize: Annotated[
         str | None,
         Names(aliases=("quantization",), environment=("HF_MODEL_QUANTIZE",)),
-        NoEffect("the torch engine quantizes nothing; weights that are quantized say so in the model's configuration"),
+        NoEffect("the torch engine does not quantize; quantized weights are loaded as the model's configuration says"),
     ] = None
     device_map: str | None = Field(
-        None, description="transformers' name for option.device, which counts if both are given; auto, or one device."
+        None, description="transformers' name for option.device, which takes precedence; auto or one device."
     )
-    lora_dtype: Annotated[str | None, NoEffect("adapters are computed in the type of the model")] = None
+    lora_dtype: Annotated[str | None, NoEffect("adapters have the data type of the model")] = None
 
     @property
     def chosen_device(self) -> str:
@@ -76,9 +84,9 @@ class TorchProperties(EngineProperties):
         spread = [
             f"option.{name}={degree}" for name, degree in degrees.items() if isinstance(degree, int) and degree > 1
         ]
-        warnings = [f"{' and '.join(spread)}: the torch engine runs on one device"] if spread else []
+        warnings = [f"{' and '.join(spread)} has no effect: the torch engine runs on one device"] if spread else []
         if self.device_map is not None and self.device_map != "auto" and not self._maps_to_one:
-            warnings.append(f"option.device_map={self.device_map}: the torch engine puts the model on one device")
+            warnings.append(f"option.device_map={self.device_map} has no effect: the torch engine runs on one device")
         return [*warnings, *int8_warnings(self.dtype)]
 
     @property

@@ -10,11 +10,11 @@ from lmi_plugins.trtllm.requests.limits import RequestLimits
 
 Given = str | None  # whatever it is
 
-OWN_KERNELS = NoEffect("it chooses TensorRT's kernels, and the torch engine has its own")
-OWN_CONFIGURATION = NoEffect("the model's own configuration says it")
-NOTHING_BUILT = NoEffect("it says how TensorRT's engine is built, and nothing is built here")
-PAGED = NoEffect("the cache is paged and nothing is padded wherever the model allows it")
-NOT_QUANTIZED = NoEffect("the torch engine quantizes nothing")
+OWN_KERNELS = NoEffect("it selects TensorRT's kernels; the torch engine has its own")
+OWN_CONFIGURATION = NoEffect("it is read from the model's own configuration")
+NOTHING_BUILT = NoEffect("it configures how TensorRT's engine is built; this server builds no engine")
+PAGED = NoEffect("the cache is always paged and inputs are never padded, where the model allows it")
+NOT_QUANTIZED = NoEffect("the torch engine does not quantize")
 
 
 class EngineBuildProperties(TorchProperties):
@@ -35,9 +35,11 @@ class EngineBuildProperties(TorchProperties):
     use_paged_context_fmha: Annotated[Given, OWN_KERNELS] = None
     tokens_per_block: Annotated[Given, NoEffect("the cache has blocks of 16 tokens")] = None
     batch_scheduler_policy: Annotated[
-        Given, NoEffect("as many requests run as memory has room for, and one that is paused goes on where it was")
+        Given, NoEffect("as many requests run as fit in memory, and a paused one continues where it stopped")
     ] = "max_utilization"
-    enable_chunked_context: Annotated[Given, NoEffect("prompts are computed in parts wherever others generate")] = None
+    enable_chunked_context: Annotated[
+        Given, NoEffect("prompts are always computed in chunks while other requests generate")
+    ] = None
     enable_trt_overlap: Annotated[Given, OWN_KERNELS] = None
     use_custom_all_reduce: Annotated[Given, OWN_KERNELS] = None
     use_fused_mlp: Annotated[Given, OWN_KERNELS] = None
@@ -66,27 +68,32 @@ class TrtllmProperties(EngineBuildProperties):
     """The options of TensorRT-LLM for requests and memory."""
 
     max_rolling_batch_size: Annotated[PositiveInt, Names(environment=("MAX_BATCH_SIZE",))] = Field(
-        256, description="Most requests that generate at the same time."
+        256, description="Maximum number of requests that generate at the same time."
     )
     max_draft_len: NonNegativeInt | None = Field(
-        None, description="Most draft tokens that a request brings; one with more is refused."
+        None, description="Maximum number of draft tokens in a request; a request with more is refused."
     )
-    max_input_len: PositiveInt = Field(1024, description="Most tokens of a prompt; a longer one is refused.")
-    max_output_len: PositiveInt = Field(512, description="Most tokens to generate; a request for more is refused.")
+    max_input_len: PositiveInt = Field(
+        1024, description="Maximum number of tokens in a prompt; a longer one is refused."
+    )
+    max_output_len: PositiveInt = Field(
+        512, description="Maximum number of tokens to generate; a request for more is refused."
+    )
     max_num_tokens: PositiveInt = Field(
-        16384, description="Most tokens computed in one step; a prompt that is longer is refused."
+        16384, description="Maximum number of tokens in one step; a longer prompt is refused."
     )
     max_beam_width: PositiveInt | None = Field(
-        None, description="Widest beam search; max_rolling_batch_size when not given."
+        None, description="Maximum number of beams. Default: max_rolling_batch_size."
     )
     max_num_sequences: PositiveInt | None = Field(
-        None, description="Most requests that generate at the same time; max_rolling_batch_size when not given."
+        None,
+        description="Maximum number of requests that generate at the same time. Default: max_rolling_batch_size.",
     )
     enable_prefix_caching: Annotated[bool, Names(aliases=("enable_kv_cache_reuse",))] = Field(
-        True, description="Compute prompts that begin alike once, for as long as there is room to keep them."
+        True, description="Cache the keys and values of prompts, and reuse them for prompts with the same prefix."
     )
     kv_cache_free_gpu_mem_fraction: float | None = Field(
-        None, gt=0, lt=1, description="Share of the memory that is free once the model is loaded, for keys and values."
+        None, gt=0, lt=1, description="Share of the memory that is free after the model is loaded, for the KV cache."
     )
 
     @property

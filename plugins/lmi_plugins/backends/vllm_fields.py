@@ -21,7 +21,7 @@ def _not_too_deep(value: JsonObject | None) -> JsonObject | None:
     for _ in range(DEEPEST):
         level = [inner for each in level for inner in _members(each)]
     if any(isinstance(each, dict | list) for each in level):
-        raise ValueError(f"must be nested at most {DEEPEST} deep")
+        raise ValueError(f"must have at most {DEEPEST} levels of nesting")
     return value
 
 
@@ -34,7 +34,7 @@ def _members(value: object) -> list[Any]:
 def _argument(value: object) -> object:
     for each in value if isinstance(value, list) else [value]:
         if not isinstance(each, str | int | float):
-            raise ValueError("must be a text, a number, a boolean, or a list of these")
+            raise ValueError("must be a string, a number, a boolean or a list of these")
     return value
 
 
@@ -51,18 +51,21 @@ class VllmFields(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     vllm_xargs: dict[str, Argument] | None = Field(
-        None, description="What logits processors and models beyond vLLM's own take of a request."
+        None, description="Additional arguments for custom logits processors and models."
     )
-    kv_transfer_params: ShallowObject | None = Field(None, description="What the engine's KV connector is told.")
+    kv_transfer_params: ShallowObject | None = Field(None, description="Parameters of the engine's KV connector.")
     priority: int = Field(
-        0, ge=-(2**63), lt=2**63, description="Less goes first, where vLLM's `scheduling_policy` is priority."
+        0,
+        ge=-(2**63),
+        lt=2**63,
+        description="With vLLM's `scheduling_policy` priority: lower values are scheduled first.",
     )
-    ec_transfer_params: ShallowObject | None = Field(None, description="What the engine's EC connector is told.")
+    ec_transfer_params: ShallowObject | None = Field(None, description="Parameters of the engine's EC connector.")
     mm_processor_kwargs: ShallowObject | None = Field(
-        None, description="Arguments of the model's own processor of images, if option.trust_request_mm_kwargs."
+        None, description="Arguments of the model's image processor; only with option.trust_request_mm_kwargs."
     )
     media_io_kwargs: dict[str, ShallowObject] | None = Field(
-        None, description="How media are read, by their kind: `image`; if option.trust_request_mm_kwargs."
+        None, description="How media are read, by their kind (`image`); only with option.trust_request_mm_kwargs."
     )
 
 

@@ -43,29 +43,36 @@ class VllmProperties(EngineProperties):
 
     max_rolling_batch_size: Annotated[
         PositiveInt, Names(aliases=("max_num_seqs",), environment=("MAX_BATCH_SIZE",))
-    ] = Field(default=256, description="Most requests that generate at the same time.")
+    ] = Field(default=256, description="Maximum number of requests that generate at the same time.")
     max_rolling_batch_prefill_tokens: Annotated[
         PositiveInt | None, Names(aliases=("max_num_batched_tokens",), environment=("MAX_BATCH_PREFILL_TOKENS",))
-    ] = Field(None, description="Most tokens computed in one step, prompts' and others; vLLM's choice when not given.")
-    dtype: DataType = Field("auto", description="Type of the weights and of the computation; auto is the model's own.")
-    quantize: Annotated[str | None, Names(aliases=("quantization",), environment=("HF_MODEL_QUANTIZE",))] = Field(
-        None, description="How the weights are quantized, in vLLM's words (awq, gptq, fp8, ...); as the model says."
+    ] = Field(None, description="Maximum number of tokens in one step, of prompts and others. Default: vLLM's choice.")
+    dtype: DataType = Field(
+        "auto", description="Data type of the weights and the computation; auto means the model's own."
     )
-    device_map: str | None = Field(None, description="transformers' option: only auto means something here.")
+    quantize: Annotated[str | None, Names(aliases=("quantization",), environment=("HF_MODEL_QUANTIZE",))] = Field(
+        None,
+        description="Quantization of the weights, by vLLM's names (awq, gptq, fp8, ...). Default: the model's own.",
+    )
+    device_map: str | None = Field(
+        None,
+        description="transformers' option, which has no effect with vLLM; only auto is accepted without a warning.",
+    )
     lmcache_config_file: str | None = Field(
         None,
-        description="LMCache's configuration, a file in the model directory; option.kv_transfer_config turns it on.",
+        description="LMCache's configuration, a file in the model directory; option.kv_transfer_config enables "
+        "LMCache.",
     )
     trust_request_mm_kwargs: bool = Field(
         default=False,
-        description="Let chats bring `mm_processor_kwargs` and `media_io_kwargs`: trust everyone who sends requests "
-        "with the processor time and the memory that reading their images takes.",
+        description="Allow requests to bring `mm_processor_kwargs` and `media_io_kwargs`. Every client must be "
+        "trusted with the CPU time and memory that reading its images takes.",
     )
     enable_lora: bool | None = Field(
-        None, description="Take LoRA adapters; when not given, if the model directory holds some."
+        None, description="Support LoRA adapters. Default: true if the model directory contains some."
     )
     draft_model_tp_size: Annotated[PositiveInt | None, Names(aliases=("speculative_draft_tensor_parallel_size",))] = (
-        Field(None, description="Devices that the draft model is spread over; vLLM's choice when not given.")
+        Field(None, description="Number of devices for the draft model. Default: vLLM's choice.")
     )
 
 
@@ -74,10 +81,12 @@ def vllm_warnings(properties: VllmProperties) -> list[str]:
     warnings = int8_warnings(properties.dtype)
     if properties.quantize in METHODS_OF_OTHERS:
         warnings.append(
-            f"option.quantize={properties.quantize}: vLLM has no such method, and loads what the model says"
+            f"option.quantize={properties.quantize} has no effect: vLLM has no such method, and uses the model's own"
         )
     if properties.device_map not in (None, "auto"):
-        warnings.append(f"option.device_map={properties.device_map}: vLLM spreads a model over devices by itself")
+        warnings.append(
+            f"option.device_map={properties.device_map} has no effect: vLLM distributes a model over devices itself"
+        )
     return warnings
 
 
@@ -144,7 +153,8 @@ def _speculative_arguments(setup: BackendSetup[Any], passed: Mapping[str, str]) 
         return recording if "speculative_config" in passed else {}
     if "speculative_config" in setup.engine_arguments:
         raise ConfigurationError(
-            "option.speculative_draft_model and option.speculative_config exclude each other: give one of them"
+            "option.speculative_draft_model and option.speculative_config cannot be used together: give only one of "
+            "them"
         )
     config: dict[str, object] = {"method": "ngram"} if model == NGRAM else {"model": model}
     config["num_speculative_tokens"] = properties.speculative_length

@@ -100,7 +100,7 @@ def choose_runner(model: PreTrainedModel, max_length: int) -> ModelRunner:
         return PagedRunner(model, max_length)
     except UnsupportedAttention as reason:
         name = type(model).__name__
-        logger.warning("%s runs each sequence by itself, which is slower with many: %s", name, reason)
+        logger.warning("%s runs each sequence separately, which is slower with many: %s", name, reason)
         return RowRunner(model)
 
 

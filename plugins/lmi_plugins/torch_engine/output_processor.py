@@ -23,7 +23,7 @@ from lmi_plugins.torch_engine.step_output import StepOutput
 
 logger = logging.getLogger(__name__)
 
-NO_TOKEN = "the model gave no numbers, or the request's parameters leave no token to choose"
+NO_TOKEN = "the model's logits are not numbers, or the request's parameters exclude all tokens"
 
 
 class OutputProcessor:

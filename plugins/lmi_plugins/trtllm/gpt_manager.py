@@ -111,7 +111,7 @@ class GptManager:
             while not self._shut_down.is_set():
                 self._iterate()
         except BaseException as failure:
-            logger.exception("The manager ends")
+            logger.exception("The manager failed")
             self._failure = failure
         reason = "the manager was shut down" if self._failure is None else f"the manager ended: {self._failure}"
         try:
@@ -148,7 +148,7 @@ class GptManager:
 
     def _admit(self, request: InferenceRequest) -> None:
         if request.request_id in self._active:
-            raise InvalidParameter(f"`request_id` {request.request_id} is that of a request that still runs")
+            raise InvalidParameter(f"`request_id` {request.request_id} is the id of a request that is still running")
         engine = self.engine
         self._limits.check(request)
         check_model(request, engine.limits.vocabulary, engine.hidden_size, engine.limits.max_length)

@@ -16,39 +16,54 @@ class TrtllmParameters(GenerationParameters):
     """Generation parameters for TensorRT-LLM, which samples wherever `top_k` or `top_p` is above 0."""
 
     do_sample: bool = Field(
-        False, description="Which defaults temperature, top_k and top_p have; given as false, decoding is greedy."
+        False,
+        description="Selects the defaults of temperature, top_k and top_p; if false is given, decoding is greedy.",
     )
     temperature: float = Field(
-        0.8, ge=0, le=100, description="Divides the logits before sampling; 0 is greedy. With do_sample: 1.0."
+        0.8,
+        ge=0,
+        le=100,
+        description="Sampling temperature, which divides the logits; 0 means greedy decoding. With do_sample: 1.0.",
     )
     top_k: int = Field(
-        0, ge=-1, le=INT32_MAX, description="Sample from the k most likely tokens; 0: all. With do_sample: 5."
+        0,
+        ge=-1,
+        le=INT32_MAX,
+        description="Top-k sampling: the number of most likely tokens to keep; 0 means all. With do_sample: 5.",
     )
     top_p: float = Field(
-        0.0, ge=0, le=1, description="Sample from the tokens of this probability; 0: all. With do_sample: 0.85."
+        0.0,
+        ge=0,
+        le=1,
+        description="Top-p sampling: the probability mass of the most likely tokens to keep; 0 means all. With "
+        "do_sample: 0.85.",
     )
     min_length: int = Field(
-        1, ge=0, le=INT32_MAX, description="The fewest tokens to generate before the end-of-sequence token."
+        1, ge=0, le=INT32_MAX, description="The minimum number of tokens to generate before the end-of-sequence token."
     )
     bad_sequences: list[StopSequence] | None = Field(
-        None, max_length=64, description="Texts that never come, however they are split into tokens."
+        None, max_length=64, description="Strings that must not be generated, however they are split into tokens."
     )
-    stop: bool = Field(False, description="Generate nothing, but stop the requests of the same x-request-id.")
+    stop: bool = Field(False, description="Stop the requests with the same x-request-id instead of generating.")
     presence_penalty: float = Field(
-        0.0, ge=-100, le=100, description="Above 0: tokens are less likely once they have come."
+        0.0, ge=-100, le=100, description="Above 0 makes tokens that were generated before less likely."
     )
     frequency_penalty: float = Field(
-        0.0, ge=-100, le=100, description="Above 0: tokens get less likely each time they come."
+        0.0, ge=-100, le=100, description="Above 0 makes tokens less likely each time they are generated."
     )
-    length_penalty: float = Field(0.0, ge=-10, le=10, description="Beam search: above 0 favours longer sequences.")
-    num_beams: int = Field(1, ge=1, le=64, description="Above 1: beam search; only without streaming.")
+    length_penalty: float = Field(
+        0.0, ge=-10, le=10, description="Beam search: a length penalty above 0 favours longer sequences."
+    )
+    num_beams: int = Field(
+        1, ge=1, le=64, description="The number of beams; above 1 means beam search, only without streaming."
+    )
     no_repeat_ngram_size: int = Field(
-        0, ge=0, le=INT32_MAX, description="No run of this many tokens comes twice; 0: any may."
+        0, ge=0, le=INT32_MAX, description="No sequence of this many tokens may occur twice; 0 disables it."
     )
     stop_token_ids: list[Annotated[int, Field(ge=0, le=INT32_MAX)]] | None = Field(
-        None, max_length=64, description="Token ids that end the generation."
+        None, max_length=64, description="Token ids that end generation."
     )
-    ignore_eos_token: bool = Field(False, description="Go on after the end-of-sequence token.")
+    ignore_eos_token: bool = Field(False, description="Continue generating after the end-of-sequence token.")
 
     @model_validator(mode="before")
     @classmethod

@@ -70,6 +70,6 @@ def check_adapters() -> str | None:
     if not current_platform.is_cpu() or version in FAULTY or not takes_no_adapter_for_the_last():
         return None
     return (
-        f"vLLM {version} for CPUs would change requests without an adapter by those beside them"
-        f" (https://github.com/vllm-project/vllm/pull/48421), which is mended in {FAULTY}"
+        f"vLLM {version} for CPUs lets adapters change the answers of other requests in the batch "
+        f"(https://github.com/vllm-project/vllm/pull/48421); the workaround is only for {FAULTY}"
     )

@@ -110,7 +110,7 @@ class VllmEngine:
         except LmiError:
             raise
         except Exception as error:  # of whatever class vLLM's reading of its outputs raises
-            raise GenerationFailed(f"vLLM failed at this request: {error}") from error
+            raise GenerationFailed(f"vLLM failed to process the request: {error}") from error
         finally:
             if not finished and not engine.errored:
                 await engine.abort(request_id)

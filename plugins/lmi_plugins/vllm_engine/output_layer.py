@@ -16,7 +16,7 @@ OUTPUT_LAYER = "lm_head"  # in the names of an adapter's weights, as vLLM looks 
 
 
 class OutputLayerAdapters:
-    """Those that an engine was given. One that is unloaded still counts: requests with it may be running."""
+    """The adapters of an engine that change the output layer. Unloaded ones count, as requests may still use them."""
 
     def __init__(self) -> None:
         self._names: list[str] = []
@@ -30,9 +30,9 @@ class OutputLayerAdapters:
         """Raise InvalidParameter for a request that wants them, if they may be wrong."""
         if self._names:
             raise InvalidParameter(
-                "`decoder_input_details` and `prompt_logprobs` cannot be given: the adapter"
-                f" `{self._names[0]}` changes the output layer ({OUTPUT_LAYER}), and beside such an adapter vLLM gets"
-                " the log probs of prompts wrong. Leave them out, or serve that adapter from another model directory"
+                f"`decoder_input_details` and `prompt_logprobs` cannot be used: the adapter `{self._names[0]}` "
+                f"changes the output layer ({OUTPUT_LAYER}), and with such an adapter vLLM computes wrong prompt log "
+                "probabilities. Remove these parameters, or serve that adapter from another model directory"
             )
 
 

@@ -1,4 +1,4 @@
-"""Which vLLM is installed, and with which ones this project is tested. Imports no vLLM."""
+"""The installed version of vLLM and those tested with this project, determined without importing vLLM."""
 
 import logging
 import re
@@ -12,7 +12,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class VersionRange:
-    """Releases by major and minor number, from `first` up to, not including, `end`."""
+    """Releases by major and minor number, from `first` up to but not including `end`."""
 
     first: tuple[int, int]
     end: tuple[int, int]
@@ -24,7 +24,7 @@ class VersionRange:
 
     def __str__(self) -> str:
         first, end = (".".join(map(str, each)) for each in (self.first, self.end))
-        return f"{first} up to, not including, {end}"
+        return f"{first} up to but not including {end}"
 
 
 TESTED = VersionRange((0, 32), (0, 33))
@@ -43,4 +43,6 @@ def installed_version() -> str | None:
 def warn_if_untested(installed: str | None) -> None:
     """Log a warning for a version that this project is not tested with."""
     if installed not in TESTED:
-        logger.warning("vLLM %s is installed; this was tested with %s", installed or "of no known version", TESTED)
+        logger.warning(
+            "vLLM %s is installed, but this server was tested with %s", installed or "of an unknown version", TESTED
+        )

@@ -17,7 +17,7 @@ def call(body: bytes) -> Call:
 
 @pytest.fixture
 def parsed(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
-    """What was parsed from JSON."""
+    """Return the value that was parsed from JSON."""
     texts: list[bytes] = []
     loads: Callable[[bytes], Any] = orjson.loads
 
@@ -75,5 +75,5 @@ def test_json_that_is_no_object() -> None:
 
 def test_nesting_that_can_be_read_and_not_written() -> None:
     given = call(b'{"a":' * 500 + b"1" + b"}" * 500)
-    with pytest.raises(InvalidPayload, match=r"^the body cannot be taken: "):
+    with pytest.raises(InvalidPayload, match=r"^the body cannot be written as JSON: "):
         given.with_json({**given.json_object(), "b": 1})

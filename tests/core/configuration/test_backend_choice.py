@@ -40,17 +40,17 @@ NEVER = backend("never", None)
 @pytest.mark.parametrize(
     ("backends", "expected", "reason"),
     [
-        ([SLOW], SLOW, "takes slow, the only backend that it can take"),
-        ([SLOW, QUICK], QUICK, "takes quick"),
-        ([QUICK, SLOW], QUICK, "takes quick"),
-        ([NEVER, SLOW], SLOW, "takes slow, the only backend that it can take"),
-        ([SLOW, BLOCKED, QUICK], QUICK, "takes quick; not blocked: it is not installed"),
+        ([SLOW], SLOW, "selects slow, the only backend that it can select"),
+        ([SLOW, QUICK], QUICK, "selects quick"),
+        ([QUICK, SLOW], QUICK, "selects quick"),
+        ([NEVER, SLOW], SLOW, "selects slow, the only backend that it can select"),
+        ([SLOW, BLOCKED, QUICK], QUICK, "selects quick; not blocked: it is not installed"),
         (
             [SLOW, BLOCKED, UNFIT],
             SLOW,
-            "takes slow; not unfit: there is no GPU; not blocked: it is not installed",
+            "selects slow; not unfit: there is no GPU; not blocked: it is not installed",
         ),
-        ([backend("below", -1, "it is broken"), SLOW], SLOW, "takes slow"),
+        ([backend("below", -1, "it is broken"), SLOW], SLOW, "selects slow"),
     ],
 )
 def test_auto_takes_by_priority_and_says_why(
@@ -73,7 +73,8 @@ def test_nothing_is_available() -> None:
     with pytest.raises(PluginError) as raised:
         choose_backend("auto", registry(NEVER, BLOCKED, UNFIT))
     assert raised.value.message == (
-        "option.rolling_batch=auto finds no backend: not unfit: there is no GPU; not blocked: it is not installed"
+        "option.rolling_batch=auto: no backend is available: not unfit: there is no GPU; not blocked: it is not "
+        "installed"
     )
 
 

@@ -120,7 +120,7 @@ def test_primary_spelling_wins_over_an_alias_with_a_warning(directory: Directory
     )
     assert configuration.load(RequestProperties).entry_point == "djl_python.huggingface"
     assert configuration.warnings == [
-        "option.entryPoint: the value of serving.properties:2 gives way to that of serving.properties:1"
+        "option.entryPoint: the value from serving.properties:2 is overridden by the one from serving.properties:1"
     ]
 
 
@@ -128,7 +128,8 @@ def test_two_environment_names_are_warned_of(directory: Directory) -> None:
     configuration = directory.read(None, {"HF_MODEL_ID": "short", "OPTION_MODEL_ID": "long"})
     configuration.load(ModelProperties)
     assert configuration.warnings == [
-        "option.model_id: the value of environment HF_MODEL_ID gives way to that of environment OPTION_MODEL_ID"
+        "option.model_id: the value from environment HF_MODEL_ID is overridden by the one from environment "
+        "OPTION_MODEL_ID"
     ]
 
 
@@ -142,7 +143,7 @@ def test_last_of_a_repeated_key_wins_with_a_warning(directory: Directory) -> Non
     configuration = directory.read("option.model_id=first\nbatch_size=2\noption.model_id=last")
     assert configuration.load(ModelProperties).model_id == "last"
     assert configuration.warnings == [
-        "option.model_id: the value of serving.properties:1 gives way to that of serving.properties:3"
+        "option.model_id: the value from serving.properties:1 is overridden by the one from serving.properties:3"
     ]
 
 
@@ -180,7 +181,7 @@ def test_required_key(directory: Directory) -> None:
     class Required(Properties):
         draft_model: str
 
-    assert error_of(directory.read(), Required) == "serving.properties: option.draft_model must be given"
+    assert error_of(directory.read(), Required) == "serving.properties: option.draft_model is required"
 
 
 def test_keys_that_contradict_each_other(directory: Directory) -> None:
@@ -277,7 +278,7 @@ def test_the_last_of_the_servers_keys_counts(directory: Directory) -> None:
     configuration = directory.read(common=common)
     assert configuration.load(ServerProperties).batch_size == 3
     assert configuration.warnings == [
-        "batch_size: the value of config.properties:2 gives way to that of environment OTHER"
+        "batch_size: the value from config.properties:2 is overridden by the one from environment OTHER"
     ]
 
 
@@ -317,7 +318,7 @@ def test_overrides_that_are_wrong_or_unknown(directory: Directory) -> None:
     assert error_of(configuration, ServerProperties).startswith("command line: batch_size must be ")
     configuration = directory.read(overrides=[Given("batch_sise", "1", "command line")])
     load_all(configuration, ServerProperties)
-    expected = "command line: batch_sise is not a known key, and is ignored; did you mean batch_size?"
+    expected = "command line: batch_sise is not a known key and is ignored; did you mean batch_size?"
     assert configuration.warnings == [expected]
 
 

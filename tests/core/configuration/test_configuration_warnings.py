@@ -1,4 +1,4 @@
-"""What a configuration says of keys that are given in vain."""
+"""Warnings of a configuration about keys without effect."""
 
 from collections.abc import Mapping
 from typing import Annotated
@@ -71,7 +71,7 @@ def test_an_unknown_key_is_a_warning(directory: Directory, line: str, hint: str)
     configuration = directory.read(f"\n{line}")
     configuration.pass_through(["max_model_len"])
     warnings = warnings_of(configuration, ServerProperties, RequestProperties, ModelProperties)
-    assert warnings == [f"serving.properties:2: {line.partition('=')[0]} is not a known key, and is ignored{hint}"]
+    assert warnings == [f"serving.properties:2: {line.partition('=')[0]} is not a known key and is ignored{hint}"]
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_a_key_in_the_wrong_namespace_is_read_with_a_warning(
 ) -> None:
     configuration = directory.read(line)
     warnings = warnings_of(configuration, ServerProperties, RequestProperties, ModelProperties)
-    assert warnings == [f"serving.properties:1: {line.partition('=')[0]} is read as {key}, which is its name"]
+    assert warnings == [f"serving.properties:1: {line.partition('=')[0]} is read as {key}, the name of that key"]
     assert EffectiveValue(key, value, "serving.properties:1") in configuration.effective()
 
 
@@ -97,7 +97,7 @@ def test_a_key_in_the_wrong_namespace_gives_way_to_the_right_one(directory: Dire
     warnings = warnings_of(configuration, ModelProperties)
     assert configuration.load(ModelProperties).model_id == "right"
     assert warnings == [
-        "serving.properties:1: model_id is not a known key, and is ignored; did you mean option.model_id?"
+        "serving.properties:1: model_id is not a known key and is ignored; did you mean option.model_id?"
     ]
 
 
@@ -118,14 +118,15 @@ def test_a_known_key_that_means_nothing_is_explained(directory: Directory) -> No
 def test_unknown_variable(directory: Directory) -> None:
     configuration = directory.read(None, {"OPTION_TRUST_REMOTE": "true", "OPTION_PLEASE": "1", "PATH": "/bin"})
     assert warnings_of(configuration, ModelProperties) == [
-        "environment OPTION_TRUST_REMOTE sets no known key, and is ignored; did you mean OPTION_TRUST_REMOTE_CODE?",
-        "environment OPTION_PLEASE sets no known key, and is ignored",
+        "environment OPTION_TRUST_REMOTE is not a known variable and is ignored; did you mean "
+        "OPTION_TRUST_REMOTE_CODE?",
+        "environment OPTION_PLEASE is not a known variable and is ignored",
     ]
 
 
 def test_unknown_server_variable(directory: Directory) -> None:
     configuration = directory.read(None, {"SERVING_FAIL_FAST": "true", "SERVING_BATCHSIZE": "2", "PATH": "/bin"})
     assert warnings_of(configuration, ServerProperties) == [
-        "environment SERVING_FAIL_FAST sets no known key, and is ignored",
-        "environment SERVING_BATCHSIZE sets no known key, and is ignored; did you mean SERVING_BATCH_SIZE?",
+        "environment SERVING_FAIL_FAST is not a known variable and is ignored",
+        "environment SERVING_BATCHSIZE is not a known variable and is ignored; did you mean SERVING_BATCH_SIZE?",
     ]

@@ -52,7 +52,7 @@ def test_environment_makes_an_empty_directory_a_model(tmp_path: Path, variable: 
 
 @pytest.mark.parametrize("environment", [{"HF_MODEL_ID": ""}, {"MODEL_ID": "gpt2"}])
 def test_environment_that_names_no_model(tmp_path: Path, environment: dict[str, str]) -> None:
-    with pytest.raises(ConfigurationError, match="holds no model"):
+    with pytest.raises(ConfigurationError, match="contains no model"):
         find_model_directories(tmp_path, environment)
 
 
@@ -71,12 +71,12 @@ def test_missing_path(tmp_path: Path) -> None:
 def test_file(tmp_path: Path) -> None:
     write(tmp_path, "serving.properties")
     assert error_of(tmp_path / "serving.properties").endswith(
-        "is a file: give the path of the model directory that holds it"
+        "is a file: give the path of the model directory that contains it"
     )
 
 
 def test_empty_directory(tmp_path: Path) -> None:
-    assert error_of(tmp_path).startswith(f"{tmp_path} holds no model: put a serving.properties there")
+    assert error_of(tmp_path).startswith(f"{tmp_path} contains no model: put a serving.properties there")
 
 
 def test_the_variable_that_names_a_model() -> None:

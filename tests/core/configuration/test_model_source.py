@@ -35,7 +35,7 @@ def test_model_directory_holds_the_weights(directory: Path) -> None:
 
 def test_no_weights_and_no_model_id(directory: Path) -> None:
     assert error_of(directory, None) == (
-        f"{directory} holds no config.json: set option.model_id, or put the model's files there"
+        f"{directory} contains no config.json: set option.model_id, or put the model's files there"
     )
 
 
@@ -69,14 +69,14 @@ def test_s3_url(directory: Path) -> None:
 
 
 def test_wrong_s3_url(directory: Path) -> None:
-    assert error_of(directory, "s3:///model") == "s3:///model is no S3 URL: give s3://bucket/folder/"
+    assert error_of(directory, "s3:///model") == "s3:///model is not an S3 URL: give s3://bucket/folder/"
 
 
 @pytest.mark.parametrize("model_id", ["https://host/model", "djl://ai.djl/model", "S3://bucket/model"])
 def test_other_url(directory: Path, model_id: str) -> None:
     assert error_of(directory, model_id) == (
-        f"option.model_id={model_id} is no URL that can be downloaded: give s3://bucket/folder/, the path of a folder,"
-        " or a hub id"
+        f"option.model_id={model_id} is not a supported URL: give s3://bucket/folder/, the path of a folder, or a "
+        "hub id"
     )
 
 

@@ -72,8 +72,8 @@ def test_keys_shared_by_siblings_are_shown_for_both() -> None:
 
 def test_markdown_row() -> None:
     assert (
-        "| `option.model_id`, `option.s3url` | text |  | `OPTION_MODEL_ID`, `OPTION_S3URL`, `HF_MODEL_ID` | "
-        "A folder, an s3:// URL or a Hugging Face hub id with the weights; the model directory when not given. |\n"
+        "| `option.model_id`, `option.s3url` | text |  | `OPTION_MODEL_ID`, `OPTION_S3URL`, `HF_MODEL_ID` | A "
+        "folder, an s3:// URL or a Hugging Face hub id with the weights. Default: the model directory. |\n"
     ) in markdown(TYPES)
 
 

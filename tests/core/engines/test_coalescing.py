@@ -1,4 +1,4 @@
-"""Which streams wait for more of their tokens, and how long."""
+"""Output coalescing: the streams that wait for more tokens, and how long."""
 
 import asyncio
 from contextlib import ExitStack

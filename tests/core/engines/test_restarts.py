@@ -62,7 +62,7 @@ async def test_words(waits: list[float], caplog: pytest.LogCaptureFixture) -> No
     assert caplog.messages == [
         "the worker could not be restarted: no memory",
         "the worker was restarted",
-        "the worker died, and is given up after 1 restarts in a row (retry_threshold)",
+        "the worker died and is not restarted again, after 1 consecutive restarts (retry_threshold)",
     ]
     assert restarts.given_up.is_set()
     assert len(waits) == 2

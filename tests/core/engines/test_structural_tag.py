@@ -46,17 +46,17 @@ def nested(depth: int) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (3, "must be a structural tag, as an object or as its text. Given: 3"),
-        ("[]", "must be a structural tag, as an object or as its text. Given: '[]'"),
-        ("{", "must be a structural tag, or one as text: "),
+        (3, "must be a structural tag, as an object or as JSON text. Given: 3"),
+        ("[]", "must be a structural tag, as an object or as JSON text. Given: '[]'"),
+        ("{", "must be a structural tag, as an object or as JSON text: "),
         ({}, "must have `format`, or `structures` and `triggers`. Given: {}"),
         (OLDER | NEWER, "must have `format`, or `structures` and `triggers`. Given: {"),
         ({"type": "json_schema", "format": {}}, 'must have the `type` "structural_tag". Given: {'),
         ({"format": "any_text"}, "must have an object as its `format`. Given: {"),
-        ({"format": nested(300)}, "must be a structural tag that is nested less deeply. Given: "),
-        ({"structures": STRUCTURES}, "must have a right `triggers`: Field required. Given: {"),
-        ({"structures": [], "triggers": ["<"]}, "must have a right `structures`: List should have at least 1 item"),
-        ({"structures": [{"begin": "<"}], "triggers": ["<"]}, "must have a right `structures.0.end`: Field required"),
+        ({"format": nested(300)}, "must be a structural tag with less nesting. Given: "),
+        ({"structures": STRUCTURES}, "must have a valid `triggers`: Field required. Given: {"),
+        ({"structures": [], "triggers": ["<"]}, "must have a valid `structures`: List should have at least 1 item"),
+        ({"structures": [{"begin": "<"}], "triggers": ["<"]}, "must have a valid `structures.0.end`: Field required"),
     ],
 )
 def test_what_is_no_structural_tag(given: object, message: str) -> None:

@@ -1,4 +1,4 @@
-"""What a supervisor does with an engine that dies when it is told to."""
+"""Supervision of an engine that dies on command."""
 
 import asyncio
 
@@ -65,7 +65,7 @@ async def test_it_is_given_up_after_too_many_in_a_row() -> None:
     await supervisor.start()
     engines.kill()
     await supervisor.restarts.given_up.wait()
-    with pytest.raises(BackendUnhealthy, match="given up after 2 restarts in a row"):
+    with pytest.raises(BackendUnhealthy, match="not restarted again, after 2 consecutive restarts"):
         _ = supervisor.running
     await supervisor.stop()
 

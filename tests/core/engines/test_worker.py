@@ -56,7 +56,7 @@ async def start() -> AsyncIterator[Start]:
 
 
 async def process_id(worker: Worker) -> int:
-    """Of a worker that runs `tell_process`, once it does."""
+    """Return the process id of a worker that runs `tell_process`, once it runs."""
     async with asyncio.timeout(LIMIT):
         return int((await worker.receive()).split()[0])
 

@@ -31,7 +31,7 @@ def test_shards(tmp_path: Path) -> None:
     ("index", "message"),
     [
         ("{", "the file is not JSON"),
-        ("{}", "`weight_map` must hold the file"),
+        ("{}", "`weight_map` must contain the file"),
         ('{"weight_map": {"a": 5}}', "`weight_map"),
     ],
 )

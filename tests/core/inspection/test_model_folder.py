@@ -12,8 +12,6 @@ from lmi_core.inspection.model_folder import inspect_folder
 
 HELLO = Path(__file__).parents[3] / "examples" / "hello"
 
-pytestmark = pytest.mark.torch  # tokenizers are loaded by transformers
-
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:

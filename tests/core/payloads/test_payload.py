@@ -93,10 +93,13 @@ def test_read_payload() -> None:
         (b'{"inputs": "x", "even": 2, "odd": 5}', "`even` and `odd` must be neighbours"),
         (b'{"inputs": "x", "messages": [{"role": "a"}, {}]}', "`messages.1.role` is required"),
         (b'{"inputs": "x", "messages": [{"role": 1}]}', "`messages.0.role` must be a valid string. Given: 1"),
-        (b'{"inputs": "x", "temprature": 1}', "`temprature` is no field of this request. Did you mean `temperature`?"),
-        (b'{"inputs": "x", "messages": [{"role": "a", "b": 1}]}', "`messages.0.b` is no field of this request."),
+        (
+            b'{"inputs": "x", "temprature": 1}',
+            "`temprature` is not a field of this request. Did you mean `temperature`?",
+        ),
+        (b'{"inputs": "x", "messages": [{"role": "a", "b": 1}]}', "`messages.0.b` is not a field of this request."),
         (b'{"inputs": "x", "messages": []}', "`messages` must have at least 1 item. Given: []"),
-        (b'{"inputs": "x", "zzz": 1}', "`zzz` is no field of this request."),
+        (b'{"inputs": "x", "zzz": 1}', "`zzz` is not a field of this request."),
         (b"[]", "the body must be a JSON object. Given: []"),
     ],
 )

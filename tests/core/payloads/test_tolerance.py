@@ -140,7 +140,7 @@ def test_what_is_known_but_not_taken_is_refused(name: str, value: object) -> Non
     backend = backend_of(GenerationParameters)
     request, ignored = drop_unknown(GenerationRequest("a prompt", {name: value}), backend, False)
     assert ignored == ()
-    with pytest.raises(InvalidParameter, match=f"`{name}` is no field of the scripted backend's parameters"):
+    with pytest.raises(InvalidParameter, match=f"`{name}` is not a field of the scripted backend's parameters"):
         validate(request, backend, "request-1")
 
 
@@ -150,7 +150,7 @@ def test_what_is_known_but_not_taken_is_refused(name: str, value: object) -> Non
     ["adapter_id", "adapterName", "my-adaptor", "lora_request", "useLora", "LORA", "output_formatter", "session_id"],
 )
 def test_what_would_change_the_answer_is_never_dropped(name: str, strict: bool) -> None:
-    with pytest.raises(InvalidParameter, match=f"^`{name}` is no parameter here: "):
+    with pytest.raises(InvalidParameter, match=f"^`{name}` is not a parameter of this request: "):
         drop({name: "a"}, strict=strict)
     assert drop({name: None}, strict=strict) == ({}, ())
 
@@ -185,12 +185,11 @@ def test_log_line_comes_once_for_each_name(caplog: pytest.LogCaptureFixture) -> 
     ignored = IgnoredParameters("m")
     for names in (["temprature", "zzz"], ["zzz"], ["bad\nline"]):
         ignored.report(names, lambda: ["temperature"])
-    said = " (Said once; option.strict_parameters=true refuses such requests.)"
+    said = " (Logged once; option.strict_parameters=true refuses such requests.)"
     assert caplog.messages == [
-        "model m: the request parameter `temprature` is ignored, as nobody here knows it."
-        f" Did you mean `temperature`?{said}",
-        f"model m: the request parameter `zzz` is ignored, as nobody here knows it.{said}",
-        f"model m: the request parameter `bad?line` is ignored, as nobody here knows it.{said}",
+        f"model m: the request parameter `temprature` is unknown and is ignored. Did you mean `temperature`?{said}",
+        f"model m: the request parameter `zzz` is unknown and is ignored.{said}",
+        f"model m: the request parameter `bad?line` is unknown and is ignored.{said}",
     ]
 
 

@@ -172,7 +172,7 @@ class OwnChatFormatter(ChatFormatter):
 
 def test_formatter_that_needs_arguments_is_for_its_own_handler_alone() -> None:
     message = error_of(Adds(AskingFormatter))
-    assert message.startswith(f"the output formatter {__name__}.AskingFormatter cannot be created without arguments")
+    assert message.startswith(f"the output formatter {__name__}.AskingFormatter must be creatable without arguments")
 
 
 def test_formatters_of_chats_are_created_with_the_chat() -> None:
@@ -241,7 +241,7 @@ def test_wrong_argument_of_a_hook() -> None:
 
 @pytest.mark.parametrize("plugin", [NamelessFormatter, ScriptedBackend, OutputFormatter, LoudFormatter()])
 def test_what_is_no_formatter(plugin: object) -> None:
-    assert "is no output formatter: a subclass of OutputFormatter with a `name` is" in error_of(Adds(plugin))
+    assert "must be a subclass of OutputFormatter with a `name`" in error_of(Adds(plugin))
 
 
 class HalfABackend(Backend[ModelProperties]):
@@ -279,7 +279,7 @@ def test_plugins_directory(tmp_path: Path) -> None:
 @pytest.mark.parametrize("path", ["nowhere", "mine.py"])
 def test_plugins_directory_that_is_none(tmp_path: Path, path: str) -> None:
     (tmp_path / "mine.py").touch()
-    assert error_of(directory=tmp_path / path) == f"{tmp_path / path} is no folder of plugins"
+    assert error_of(directory=tmp_path / path) == f"{tmp_path / path} is not a folder"
 
 
 @pytest.mark.parametrize(

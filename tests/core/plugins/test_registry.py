@@ -70,7 +70,7 @@ def test_taken_name_names_both(fruits: Registry[Fruit], late: type[Fruit], name:
 
 @pytest.mark.parametrize("plugin", [Fruit, Stone, Apple(), "apple", None, lambda: Apple])
 def test_only_named_subclasses_are_plugins(fruits: Registry[Fruit], plugin: Any) -> None:
-    with pytest.raises(PluginError, match="is no fruit: a subclass of Fruit with a `name` is"):
+    with pytest.raises(PluginError, match="must be a subclass of Fruit with a `name`"):
         fruits.register(plugin)
     assert list(fruits) == [Pear, Apple]
 

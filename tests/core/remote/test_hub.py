@@ -40,7 +40,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def of_model(requests: list[str]) -> list[str]:
-    """Without those about the library itself."""
+    """Return the requests for a model, without those about the library itself."""
     return [request for request in requests if "org/tiny" in request]
 
 
@@ -75,14 +75,14 @@ async def test_unreachable_with_a_snapshot(
     folder = await fetch(MODEL)
     monkeypatch.setenv("HF_ENDPOINT", closed_port())
     assert await fetch(MODEL) == folder
-    assert f"The snapshot of before is served: {folder}" in caplog.text
+    assert f"The snapshot downloaded earlier is served: {folder}" in caplog.text
 
 
 async def test_unreachable_without_a_snapshot(hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
     address = closed_port()
     monkeypatch.setenv("HF_ENDPOINT", address)
     message = await error_of(MODEL)
-    assert message.startswith("org/tiny is no folder here, it is not whole in the hub's cache, and the hub at ")
+    assert message.startswith("org/tiny is not a folder, the hub's cache has no complete copy of it, and the hub at ")
     assert f"{address} cannot be reached" in message
 
 
@@ -101,19 +101,22 @@ async def test_snapshot_that_is_not_whole_is_not_served_offline(hub: FakeHub, mo
     await fetch(MODEL)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     assert await error_of(MODEL) == (
-        "org/tiny is no folder here, it is not whole in the hub's cache, and HF_HUB_OFFLINE is set"
+        "org/tiny is not a folder, the hub's cache has no complete copy of it, and HF_HUB_OFFLINE is set"
     )
 
 
 async def test_refusals(hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert await error_of(RemoteModel("org/tiny", "v9")) == "org/tiny (v9): the hub has the model, and no such revision"
+    assert (
+        await error_of(RemoteModel("org/tiny", "v9")) == "org/tiny (v9): the hub has the model, but not this revision"
+    )
     assert await error_of(RemoteModel("org/other")) == (
-        "org/other is no folder here, and the hub has no such public model: check the name, or set HF_TOKEN to a token"
-        " that may read it"
+        "org/other is not a folder, and the hub has no such public model: check the name, or set HF_TOKEN to a "
+        "token with access to it"
     )
     hub.token, hub.gated = "secret", True
     assert await error_of(MODEL) == (
-        "org/tiny: the hub gives it to those who were granted access: set HF_TOKEN to a token that may read it"
+        "org/tiny: access to this model is restricted: request it on the hub, and set HF_TOKEN to a token with "
+        "access to it"
     )
     monkeypatch.setenv("HF_TOKEN", "secret")
     assert contents(await fetch(MODEL)) == FILES

@@ -26,7 +26,7 @@ def test_url(url: str, expected: S3Location, name: str) -> None:
 
 @pytest.mark.parametrize("url", ["s3://", "s3:///folder", "s3://b/folder", "s3://two words/x", "s3://bucket/a\0b", "x"])
 def test_wrong_url(url: str) -> None:
-    with pytest.raises(ConfigurationError, match="is no S3 URL: give s3://bucket/folder/"):
+    with pytest.raises(ConfigurationError, match="is not an S3 URL: give s3://bucket/folder/"):
         S3Location.parse(url)
 
 

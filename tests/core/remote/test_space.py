@@ -18,14 +18,12 @@ def test_in_words(size: float, words: str) -> None:
 
 def test_too_little(tmp_path: Path) -> None:
     check_space("s3://b/m", tmp_path, 1)
-    with pytest.raises(
-        ConfigurationError, match=r"s3://b/m: 3 PB are to be downloaded, and the disk of .* has .* free"
-    ):
+    with pytest.raises(ConfigurationError, match=r"s3://b/m: the download needs 3 PB, but the disk of .* has .* free"):
         check_space("s3://b/m", tmp_path, 3 * 10**15)
 
 
 def test_disk_that_fills_up() -> None:
     job = Job(RemoteModel("s3://b/m"), "/cache")
     assert explained(OSError(errno.ENOSPC, "No space left on device"), job) == (
-        "s3://b/m: the disk of /cache is full: free some, or set LMI_CACHE to a folder on another disk"
+        "s3://b/m: the disk of /cache is full: free some space, or set LMI_CACHE to a folder on another disk"
     )

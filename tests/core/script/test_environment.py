@@ -78,7 +78,7 @@ async def test_without_the_option_the_missing_package_is_named(serve: Serve, mod
 async def test_handler_whose_package_is_missing(serve: Serve, model_dir: ModelDirectory) -> None:
     with pytest.raises(ConfigurationError) as raised:
         await serve(model_dir({"serving.properties": "", "model.py": HANDLER}))
-    assert raised.value.message.endswith("The package tiny_words is not installed: run: pip install tiny_words")
+    assert raised.value.message.endswith("The package tiny_words is not installed. Run: pip install tiny_words")
 
 
 def test_requirements_that_cannot_be_installed(model_dir: ModelDirectory, cache: Path) -> None:

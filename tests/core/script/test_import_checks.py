@@ -39,23 +39,23 @@ def test_every_public_name_is_there(name: str) -> None:
 def test_imports_of_the_file_and_of_those_that_it_imports() -> None:
     deepspeed, formatter, neuron = complaints(SCRIPTS / "missing_import" / "model.py")
     assert deepspeed == (
-        "model.py:2: `from djl_python.deepspeed import DeepSpeedService` cannot work: LMI itself dropped DeepSpeed"
-        " after v0.27; instead of DeepSpeedService import it from djl_python.huggingface, which generates with the"
-        " backend of option.rolling_batch"
+        "model.py:2: `from djl_python.deepspeed import DeepSpeedService` cannot work: LMI itself dropped DeepSpeed "
+        "after v0.27; instead of DeepSpeedService import it from djl_python.huggingface, which generates with the "
+        "backend of option.rolling_batch"
     )
     assert formatter.startswith(
         "helper.py:1: `from djl_python.output_formatter import _json_output_formatter` cannot work:"
-        " djl_python.output_formatter has no `_json_output_formatter` here."
+        " djl_python.output_formatter has no `_json_output_formatter`."
     )
     assert neuron.startswith(
-        "helper.py:2: `import transformers_neuronx` cannot work: AWS Neuron's devices are not served"
+        "helper.py:2: `import transformers_neuronx` cannot work: AWS Neuron devices are not supported"
     )
 
 
 def test_imports_that_may_never_run_are_warnings() -> None:
     (warning,) = import_warnings(SCRIPTS / "missing_import" / "model.py")
     assert warning.startswith("model.py:14: `from djl_python.rolling_batch import SchedulerRollingBatch` cannot work:")
-    assert warning.endswith("(only where it is reached)")
+    assert warning.endswith("(only when it is reached)")
     template = SCRIPTS / "sagemaker_template" / "model.py"
     require_imports(template)
     assert [each.partition(":")[0] for each in import_warnings(template)] == ["model.py", "model.py"]
@@ -85,15 +85,15 @@ def test_what_works_or_is_expected_to_fail(script: Path, code: str) -> None:
 @pytest.mark.parametrize(
     ("code", "words"),
     [
-        ("import djl_python.lmi_vllm.vllm_async_service", "option.rolling_batch=vllm chooses what it did"),
+        ("import djl_python.lmi_vllm.vllm_async_service", "option.rolling_batch=vllm replaces it"),
         ("from djl_python import deepspeed", "LMI itself dropped DeepSpeed"),
-        ("from djl_python import Inputs", "djl_python has no `Inputs` here. Did you mean `Input`?"),
-        ("from djl_python.nonsense import x", "LMI has no such module that is known here; djl_python has: async_utils"),
-        ("import tensorrt_llm", "TensorRT-LLM is no part of this server"),
-        ("with x:\n    import deepspeed", "DeepSpeed is no part of this server"),
-        ("class A:\n    import deepspeed", "DeepSpeed is no part of this server"),
-        ("try:\n    import deepspeed\nfinally:\n    pass", "DeepSpeed is no part of this server"),
-        ("try:\n    import deepspeed\nexcept KeyError:\n    pass", "DeepSpeed is no part of this server"),
+        ("from djl_python import Inputs", "djl_python has no `Inputs`. Did you mean `Input`?"),
+        ("from djl_python.nonsense import x", "there is no such module. djl_python has: async_utils"),
+        ("import tensorrt_llm", "TensorRT-LLM is not part of this server"),
+        ("with x:\n    import deepspeed", "DeepSpeed is not part of this server"),
+        ("class A:\n    import deepspeed", "DeepSpeed is not part of this server"),
+        ("try:\n    import deepspeed\nfinally:\n    pass", "DeepSpeed is not part of this server"),
+        ("try:\n    import deepspeed\nexcept KeyError:\n    pass", "DeepSpeed is not part of this server"),
     ],
 )
 def test_what_cannot_work(script: Path, code: str, words: str) -> None:

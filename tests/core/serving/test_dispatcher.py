@@ -92,7 +92,7 @@ def test_only_model_need_not_be_named(dispatch: Dispatch) -> None:
         ("lama", "model `lama` is not served. Did you mean `llama`? Served: llama, mistral"),
         ("gpt2", "model `gpt2` is not served. Served: llama, mistral"),
         ("", "model `` is not served. Served: llama, mistral"),
-        (None, "several models are served, so name one of: llama, mistral"),
+        (None, "several models are served; name one of: llama, mistral"),
     ],
 )
 def test_model_that_cannot_be_found(dispatch: Dispatch, name: str | None, message: str) -> None:

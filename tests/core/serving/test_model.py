@@ -141,8 +141,8 @@ def test_plan_passes_engine_arguments_on(plan: Plan) -> None:
     [
         (
             "option.swap_space=4",
-            "serving.properties:2: option.swap_space has no effect: it is for option.rolling_batch=lmi-dist or vllm,"
-            " and scripted has nothing like it. Given: 4",
+            "serving.properties:2: option.swap_space has no effect: it is for option.rolling_batch=lmi-dist or "
+            "vllm, and scripted has no equivalent. Given: 4",
         ),
         ("maxWorkers=3", "1 to 3 workers: the model is loaded once, and its engine batches all requests"),
         ("option.adapters=lora", "option.adapters=lora: there is no such folder in the model directory"),
@@ -225,7 +225,7 @@ async def test_queue_is_bounded(started: Start) -> None:
             stack.enter_context(model.admit())
         with pytest.raises(Overloaded) as raised, model.admit():
             pass
-        assert raised.value.message == "model m has 3 requests in its queue, the most it takes"
+        assert raised.value.message == "model m has 3 requests in its queue, which is full"
     with model.admit():
         pass
 
@@ -274,7 +274,7 @@ async def test_predict_timeout_aborts_the_request(started: Start, said: str) -> 
     backend.enqueue(script)
     with pytest.raises(GenerationTimeout) as raised:
         await generate(model, "a")
-    assert raised.value.message == f"no generation step came within option.predict_timeout={TINY} seconds"
+    assert raised.value.message == f"no generation step was received within option.predict_timeout={TINY} seconds"
     assert script.started.is_set()
     assert script.closed.is_set()
 

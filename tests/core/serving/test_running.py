@@ -27,7 +27,7 @@ class Engine:
 async def collect(
     calls: RunningCalls, steps: AsyncGenerator[str, None], request_id: str = "r", predict_timeout: float = 60
 ) -> tuple[list[str], bool]:
-    """What came, and whether the call was aborted."""
+    """Return the steps received, and whether the call was aborted."""
     with calls.call(request_id, predict_timeout) as call:
         return [step async for step in call.until_aborted(steps)], call.aborted
 
@@ -136,7 +136,9 @@ async def test_errors_pass_through() -> None:
 @in_virtual_time
 async def test_a_step_that_does_not_come() -> None:
     engine = Engine()
-    with pytest.raises(GenerationTimeout, match=r"no generation step came within option.predict_timeout=0.05 seconds"):
+    with pytest.raises(
+        GenerationTimeout, match=r"no generation step was received within option.predict_timeout=0.05 seconds"
+    ):
         await collect(RunningCalls(), engine.steps(), predict_timeout=0.05)
     assert engine.closed
 

@@ -77,7 +77,11 @@ async def test_one_name_for_two_models(serve: Serve, model_dir: ModelDirectory, 
 
 @pytest.mark.parametrize(
     ("value", "message"),
-    [("[1]", "must be a JSON array of texts"), ('["a"', "must be a JSON array: "), ('[""]', "must be names, each of")],
+    [
+        ("[1]", "must be a JSON array of strings"),
+        ('["a"', "must be a JSON array: "),
+        ('[""]', "must be a list of non-empty names"),
+    ],
 )
 async def test_wrong_names(serve: Serve, model_dir: ModelDirectory, value: str, message: str) -> None:
     with pytest.raises(ConfigurationError, match=f"option.served_model_name {message}"):

@@ -56,7 +56,7 @@ def test_token_id_that_there_is_not(wrong: int) -> None:
     backend = scripted_backend()
     backend.tokenizer.encode("one two three")
     request = GenerationRequest([0, wrong], {}, names={"inputs": "prompt"})
-    with pytest.raises(InvalidParameter, match=rf"^`prompt` must hold token ids from 0 to 2\. Given: {wrong}$"):
+    with pytest.raises(InvalidParameter, match=rf"^`prompt` must contain token ids from 0 to 2\. Given: {wrong}$"):
         validate(request, backend, "request-1")
 
 
@@ -125,7 +125,7 @@ def test_value_at_its_bound(name: str, value: object) -> None:
         ("n", 0, "must be greater than or equal to 1"),
         ("n", 65, "must be less than or equal to 64"),
         ("stop_sequences", ["x"] * 65, "must have at most 64 items"),
-        ("guided_json", nested(300), "must be a JSON schema that is nested less deeply"),
+        ("guided_json", nested(300), "must be a JSON schema with less nesting"),
     ],
 )
 def test_value_past_its_bound(name: str, value: object, bound: str) -> None:
@@ -169,9 +169,9 @@ def test_stop_sequences_are_texts(stop_sequences: object, message: str) -> None:
     [
         (
             "max_tokens",
-            "`max_tokens` is no field of the scripted backend's parameters. Did you mean `max_new_tokens`?",
+            "`max_tokens` is not a field of the scripted backend's parameters. Did you mean `max_new_tokens`?",
         ),
-        ("zzz", "`zzz` is no field of the scripted backend's parameters."),
+        ("zzz", "`zzz` is not a field of the scripted backend's parameters."),
     ],
 )
 def test_unknown_parameter(name: str, message: str) -> None:
@@ -199,7 +199,7 @@ def test_one_stop_sequence_as_a_string() -> None:
 def test_empty_prompt() -> None:
     error = error_of({}, "")
     assert error.kind == "invalid_parameter"
-    assert error.message == "`inputs` must hold at least one token. Given: 0"
+    assert error.message == "`inputs` must contain at least one token. Given: 0"
 
 
 @pytest.mark.parametrize("length", [CONTEXT, CONTEXT + 1])
@@ -234,7 +234,7 @@ def test_default_max_new_tokens_gives_way_to_the_context(length: int, expected: 
         ({"max_new_tokens": 0}, "a", "`max_tokens` must be greater than or equal to 1. Given: 0"),
         ({"stop_sequences": [""]}, "a", "`stop.0` must have at least 1 character. Given: ''"),
         ({"max_new_tokens": 100}, "a", "`max_tokens` must be at most 99 after a prompt of 1 tokens"),
-        ({}, "", "`prompt` must hold at least one token. Given: 0"),
+        ({}, "", "`prompt` must contain at least one token. Given: 0"),
         ({}, " x" * CONTEXT, "`prompt` must be at most 99 tokens long. Given: 100"),
     ],
 )

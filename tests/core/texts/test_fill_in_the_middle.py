@@ -80,5 +80,5 @@ def test_suffix_gets_no_blank_of_the_tokenizers(suffix: str, expected: list[str]
 def test_model_without_such_tokens() -> None:
     tokenizer = tokenizer_with("<|fim_prefix|>", "<|fim_suffix|>")
     assert find_middle_format(tokenizer) is None
-    with pytest.raises(InvalidPayload, match="`suffix` cannot be taken by this model: its tokenizer has none of"):
+    with pytest.raises(InvalidPayload, match="`suffix` is not supported by this model: its tokenizer has no fill"):
         middle_prompt(tokenizer, "p", "s", add_special_tokens=True)

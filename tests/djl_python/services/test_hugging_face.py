@@ -60,8 +60,8 @@ def test_parameters(service: HuggingFaceService, caplog: pytest.LogCaptureFixtur
         assert contents(ask(service, {"inputs": NAME, "parameters": parameters})) == [[{"generated_text": "My name"}]]
     dropped = [record.message for record in caplog.records if "use_cache" in record.message]
     assert dropped == [
-        "model hello: the request parameter `use_cache` is ignored, as nobody here knows it."
-        " (Said once; option.strict_parameters=true refuses such requests.)"
+        "model hello: the request parameter `use_cache` is ignored, as nobody here knows it. (Logged once; "
+        "option.strict_parameters=true refuses such requests.)"
     ]
     seeded = {"do_sample": True, "seed": "7", "temperature": 2.0, "max_new_tokens": 8}
     answers = [contents(ask(service, {"inputs": NAME, "parameters": seeded})) for _ in range(2)]
@@ -70,8 +70,11 @@ def test_parameters(service: HuggingFaceService, caplog: pytest.LogCaptureFixtur
 
 def test_parameter_whose_loss_would_change_the_answer_is_an_error(service: HuggingFaceService) -> None:
     for parameters, error in [
-        ({"lora_name": "german"}, "`lora_name` is no parameter here: name an adapter in the body's `adapters`"),
-        ({"stop": True}, "`stop` is no field of the torch backend's parameters"),
+        (
+            {"lora_name": "german"},
+            "`lora_name` is not a parameter of this request: name an adapter in the body's `adapters`",
+        ),
+        ({"stop": True}, "`stop` is not a field of the torch backend's parameters"),
         ({"tools": [{"type": "function"}]}, "`tools` cannot be given to a model function's service"),
         ({"images": ["data:"]}, "`images` cannot be given to a model function's service"),
     ]:
@@ -88,7 +91,7 @@ def test_strict_parameters_refuse_unknown_ones(service: HuggingFaceService, monk
     strict = service.engine.options.model_copy(update={"strict_parameters": True})
     monkeypatch.setattr(service.engine, "options", strict)
     (failed,) = contents(ask(service, {"inputs": NAME, "parameters": {"use_cache": True}}))
-    assert failed["error"] == "`use_cache` is no field of the torch backend's parameters."
+    assert failed["error"] == "`use_cache` is not a field of the torch backend's parameters."
     assert ask(service, {"inputs": NAME, "parameters": {"use_cache": None}}).code == 200
 
 
@@ -123,15 +126,18 @@ def test_error_of_one_request_of_a_batch_is_its_alone(service: HuggingFaceServic
 @pytest.mark.parametrize(
     ("body", "error"),
     [
-        ({"question": NAME}, "`inputs` must be a text, or a list of texts. Given: {'question': 'What is your name?'}"),
-        ({"inputs": [NAME, 7]}, "`inputs` must be a text, or a list of texts. Given: 7"),
-        ({"inputs": []}, "`inputs` must hold a prompt. Given: none"),
-        ({"inputs": ""}, "`inputs` must hold at least one token. Given: 0"),
+        (
+            {"question": NAME},
+            "`inputs` must be a string, or a list of strings. Given: {'question': 'What is your name?'}",
+        ),
+        ({"inputs": [NAME, 7]}, "`inputs` must be a string, or a list of strings. Given: 7"),
+        ({"inputs": []}, "`inputs` must contain at least one prompt. Given: none"),
+        ({"inputs": ""}, "`inputs` must contain at least one token. Given: 0"),
         ({"inputs": NAME, "parameters": [1]}, "`parameters` must be an object. Given: [1]"),
         ({"inputs": NAME, "parameters": {"max_length": []}}, "`max_length` must be an integer. Given: []"),
         ({"inputs": NAME, "parameters": {"seed": "x"}}, "`seed` must be an integer. Given: 'x'"),
         ({"inputs": NAME, "adapters": "german"}, "Adapter german is not registered"),
-        ({"messages": [{"role": "user", "content": NAME}]}, "chats need rolling batch, or batch_size=1"),
+        ({"messages": [{"role": "user", "content": NAME}]}, "chats require rolling batch or batch_size=1"),
     ],
 )
 def test_request_that_is_wrong_is_an_error(service: HuggingFaceService, body: object, error: str) -> None:
@@ -218,7 +224,7 @@ def test_service_that_is_not_initialized() -> None:
 @pytest.mark.parametrize(
     ("properties", "words"),
     [
-        ({"model_dir": "/nowhere"}, "holds no config.json"),
+        ({"model_dir": "/nowhere"}, "contains no config.json"),
         ({"model_dir": HELLO, "max_rolling_batch_size": "none"}, "the property max_rolling_batch_size"),
         ({"model_dir": HELLO, "rolling_batch": "nonsense"}, "nonsense"),
     ],
@@ -242,5 +248,5 @@ def test_adapters_come_and_go(service: HuggingFaceService, tmp_path: Path) -> No
     assert functions.update_adapter(adapter).code == 200
     functions.unregister_adapter(adapter)
     assert ask(service, body).code == 424
-    with pytest.raises(ValueError, match="an adapter needs a `name`, and as `src` a folder"):
+    with pytest.raises(ValueError, match="an adapter needs a `name` and a folder as `src`"):
         functions.register_adapter(Input())

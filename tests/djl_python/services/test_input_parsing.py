@@ -123,7 +123,7 @@ def test_chat() -> None:
 def test_chat_that_cannot_be_read() -> None:
     with pytest.raises(AttributeError, match="the tokenizer SimpleNamespace has no chat template"):
         parse_chat_completions_request(dict(CHAT), True, SimpleNamespace())
-    with pytest.raises(ValueError, match="chats need rolling batch"):
+    with pytest.raises(ValueError, match="chats require rolling batch"):
         parse_chat_completions_request(dict(CHAT), False, Templated(), configs=configs(batch_size=4))
     with pytest.raises(ValueError, match="each message must have a `role` and a `content`"):
         ChatProperties(messages=[{"role": "user"}])

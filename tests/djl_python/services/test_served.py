@@ -52,7 +52,7 @@ async def test_dynamic_batch_of_bodies_of_ones_own(server: RunningServer) -> Non
     assert two.json() == [{"generated_text": QUESTION + ANSWER}, {"generated_text": NAME + MY_NAME}]
     assert wrong.json()["error"] == "`max_new_tokens` must be greater than or equal to 1. Given: -1"
     alone = await server.post("/predictions/huggingface_prompt", {"prompt": 7})
-    assert (alone.status, alone.json()["error"]) == (424, "`inputs` must be a text, or a list of texts. Given: 7")
+    assert (alone.status, alone.json()["error"]) == (424, "`inputs` must be a string, or a list of strings. Given: 7")
 
 
 @of_the_module

@@ -56,7 +56,7 @@ def test_errors_are_raised_where_texts_are_read(model: Any, tokenizer: Any) -> N
     generate = StreamingUtils.get_stream_generator("Accelerate")
     with pytest.raises(ValueError, match="nonsense"):
         next(generate(model, tokenizer, [NAME], nonsense=1))
-    with pytest.raises(ValueError, match=r"`inputs` must be a text, or a list of texts\. Given: \[\]"):
+    with pytest.raises(ValueError, match=r"`inputs` must be a string, or a list of strings\. Given: \[\]"):
         next(generate(model, tokenizer, []))
 
 
@@ -85,5 +85,5 @@ def test_closing_ends_the_generation(model: Any, tokenizer: Any) -> None:
 def test_engines() -> None:
     generate = StreamingUtils.get_stream_generator("Accelerate")
     assert {StreamingUtils.get_stream_generator(name) for name in ("DeepSpeed", "transformers")} == {generate}
-    with pytest.raises(ValueError, match=r"`transformers-neuronx`, but for: Accelerate, DeepSpeed, transformers"):
+    with pytest.raises(ValueError, match=r"`transformers-neuronx`. Known: Accelerate, DeepSpeed, transformers"):
         StreamingUtils.get_stream_generator("transformers-neuronx")

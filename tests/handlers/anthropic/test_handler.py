@@ -89,7 +89,7 @@ async def test_why_messages_end(server: RunningServer) -> None:
 
 
 async def test_context_that_ends_the_message(server: RunningServer) -> None:
-    """As with Anthropic's newer models, `max_tokens` may be more than the context has room for."""
+    """`max_tokens` may be more than the context has room for, as with Anthropic's newer models."""
     limit = server.scripted.max_length
     server.scripted.max_length = 6
     try:
@@ -127,7 +127,7 @@ async def test_sampling(server: RunningServer) -> None:
 
 
 async def test_what_clients_send_beside(server: RunningServer) -> None:
-    """As Claude Code does, and LiteLLM."""
+    """Fields that Claude Code and LiteLLM send are accepted."""
     headers = {
         "anthropic-version": "2023-06-01",
         "anthropic-beta": "interleaved-thinking-2025-05-14,context-management-2025-06-27",
@@ -161,7 +161,7 @@ async def test_what_clients_send_beside(server: RunningServer) -> None:
 async def test_user_in_the_log(server: RunningServer, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level("INFO", "lmi_handlers"):
         await ask(server, headers={"x-request-id": "mine"}, metadata={"user_id": "somebody"})
-    assert "request mine is of user 'somebody'" in caplog.messages
+    assert "request mine was sent by user 'somebody'" in caplog.messages
 
 
 @pytest.mark.parametrize("stream", [False, True])

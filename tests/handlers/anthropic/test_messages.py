@@ -110,7 +110,7 @@ async def test_images(serve: Serve, model_dir: ModelDirectory) -> None:
     )
     link = {"type": "image", "source": {"type": "url", "url": "https://example.com/cat.png"}}
     assert await refusal(server, messages=[{"role": "user", "content": [link]}]) == (
-        "`messages.0.content.0.source` cannot be fetched: option.allowed_media_domains does not name example.com"
+        "`messages.0.content.0.source` cannot be fetched: option.allowed_media_domains does not include example.com"
     )
 
 
@@ -156,7 +156,7 @@ PLACE = "`messages.1.content.0"
         (block(type="tool_result"), f"{PLACE}` must have `tool_use_id`, as its type is tool_result"),
         (
             block(type="thinking", thinking="x"),
-            "`messages.1` must hold blocks of the types text, image, document, tool_result in a message of the role "
+            "`messages.1` must contain blocks of the types text, image, document, tool_result in a message of the role "
             "user, not thinking (0)",
         ),
         (
@@ -167,10 +167,10 @@ PLACE = "`messages.1.content.0"
             block("assistant", type="thinking", thinking="x"),
             "`messages` must not end with thinking alone: an answer goes on within a text",
         ),
-        ({"system": [{"type": "image", "source": {"type": "url", "url": "https://a/b.png"}}]}, "`system` must hold"),
+        ({"system": [{"type": "image", "source": {"type": "url", "url": "https://a/b.png"}}]}, "`system` must contain"),
         ({"container": "id"}, "`container` must be null: no code is run here. Given: 'id'"),
         ({"mcp_servers": [{"type": "url"}]}, "`mcp_servers` must be null or []: this server calls no other servers"),
-        ({"chat_template_kwargs": {"tools": []}}, "`chat_template_kwargs` must hold names for the template"),
+        ({"chat_template_kwargs": {"tools": []}}, "`chat_template_kwargs` must contain names for the template"),
     ],
 )
 async def test_refused(server: RunningServer, fields: dict[str, Any], told: str) -> None:

@@ -92,7 +92,7 @@ async def test_thinking_before_a_use_of_a_tool(server: RunningServer) -> None:
 
 @same_loop
 async def test_omitted_thinking(server: RunningServer) -> None:
-    """It is there, so that a client sees that there was some, and empty."""
+    """Hidden thinking is an empty block, so that a client sees that there was some."""
     fields = {"thinking": ENABLED | {"display": "omitted"}, "max_tokens": 2000, "headers": {"x-request-id": "one"}}
     server.scripted.enqueue(Script(THOUGHT), Script(THOUGHT))
     assert (await message(server, **fields))["content"][0] == signed("")
@@ -126,10 +126,10 @@ async def test_model_that_keeps_to_no_budget(serve: Serve, model_dir: ModelDirec
     assert (answer.status, answer.headers["X-Lmi-Ignored-Parameters"]) == (200, "thinking.budget_tokens")
     strict = await serve(model_dir({"serving.properties": SCRIPTED + "option.strict_parameters=true\n"}, "strict"))
     assert (await refusal(strict, model="strict", thinking=ENABLED, max_tokens=2000)).startswith(
-        "`thinking.budget_tokens` has no effect here: this model's reasoning has no end that could be forced"
+        "`thinking.budget_tokens` has no effect: this model's reasoning has no end that could be forced"
     )
     assert (await refusal(strict, model="strict", context_management={})).startswith(
-        "`context_management` has no effect here: the conversation is taken as it is"
+        "`context_management` has no effect: the conversation is taken as it is"
     )
 
 
@@ -167,7 +167,7 @@ async def test_structured_output(server: RunningServer, field: str, value: dict[
     assert parameters(server).guided_json == SCHEMA
     name = field if field == "output_format" else "output_config.format"
     assert await refusal(server, **fields, tools=[WEATHER], tool_choice={"type": "any"}) == (
-        f"`tool_choice` and `{name}` exclude each other: both say what the answer is"
+        f"`tool_choice` and `{name}` cannot be used together: both constrain the output"
     )
 
 

@@ -108,7 +108,7 @@ async def test_choices(server: RunningServer, choice: dict[str, Any], said: str,
 
 
 async def test_use_that_was_cut(server: RunningServer) -> None:
-    """It has the input as far as it goes, as Anthropic's client makes it of a stream."""
+    """A call that is cut has its input as far as it goes, as Anthropic's client makes it of a stream."""
     server.scripted.enqueue(
         Script(tokens=["<tool_call>", '{"name": "weather", "arguments": {"city": "Paris",', " more"])
     )
@@ -132,7 +132,7 @@ async def test_use_that_was_cut(server: RunningServer) -> None:
     ],
 )
 async def test_input_that_no_schema_guided(server: RunningServer, arguments: str, given: Any) -> None:
-    """As NamedCall passes on whatever the model wrote, which the scripted one does without its guide."""
+    """NamedCall passes on whatever the model wrote, which the scripted backend does without its guide."""
     server.scripted.enqueue(Script(tokens=[arguments or " "]))
     answer = await ask(server, tools=TOOLS, tool_choice={"type": "tool", "name": "weather"})
     assert json.loads(answer.body)["content"][0]["input"] == given
@@ -222,9 +222,9 @@ async def test_result_without_content(server: RunningServer) -> None:
         ({"tools": [{"name": "weather"}]}, "`tools.0` must have an `input_schema`"),
         (
             {"tools": [{"name": "weather", "input_schema": {"properties": {"city": {"type": "text"}}}}]},
-            "`tools.0.input_schema` is no JSON schema of arguments: its `properties.city.type` must be one of",
+            "`tools.0.input_schema` is not a valid JSON schema: its `properties.city.type` must be one of",
         ),
-        ({"tool_choice": {"type": "any"}}, "`tool_choice` must come with `tools`. Given: any"),
+        ({"tool_choice": {"type": "any"}}, "`tool_choice` requires `tools`. Given: any"),
         (
             {"tools": TOOLS, "tool_choice": {"type": "tool", "name": "whether"}},
             "`tool_choice` must name one of `tools`. Given: 'whether'. Did you mean `weather`?",

@@ -78,7 +78,7 @@ async def test_none(server: RunningServer) -> None:
 
 
 async def test_named_function(server: RunningServer) -> None:
-    """Its finish reason is OpenAI's for a function that the client names."""
+    """A call of a named function has OpenAI's finish reason for it."""
     message, reason = await ask(server, PARIS, function_call=NAMED)
     assert (message["content"], message["function_call"], reason) == (None, CALL, "stop")
     assert parameters(server).guided_json == CITY

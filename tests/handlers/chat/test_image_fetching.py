@@ -1,4 +1,4 @@
-"""Which images are fetched, from a local server that the tests take for a public one."""
+"""Fetching of images, from a local server that the tests treat as a public one."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -72,7 +72,7 @@ async def test_allowed_host(url: str, everything_is_public: None, domains: str) 
 @pytest.mark.parametrize("domains", [None, "", "images.example.com", "0.0.1", "[]"])
 async def test_host_that_is_not_allowed(url: str, host: Host, everything_is_public: None, domains: str | None) -> None:
     assert await refusal(url, options(domains)) == (
-        "cannot be fetched: option.allowed_media_domains does not name 127.0.0.1"
+        "cannot be fetched: option.allowed_media_domains does not include 127.0.0.1"
     )
     assert host.paths == []
 
@@ -131,8 +131,8 @@ async def test_redirect(url: str, host: Host, everything_is_public: None) -> Non
 @pytest.mark.parametrize(
     ("target", "reason"),
     [
-        ("http://other.example.com/", "option.allowed_media_domains does not name other.example.com"),
-        ("file:///etc/passwd", "file:///etc/passwd is no http or https URL"),
+        ("http://other.example.com/", "option.allowed_media_domains does not include other.example.com"),
+        ("file:///etc/passwd", "file:///etc/passwd is not an http or https URL"),
     ],
 )
 async def test_redirect_to_what_is_not_allowed(url: str, everything_is_public: None, target: str, reason: str) -> None:
@@ -160,11 +160,11 @@ async def test_size(url: str, everything_is_public: None) -> None:
 
 async def test_time(url: str, everything_is_public: None) -> None:
     message = await refusal(url + "/slow", options(image_fetch_timeout=1))
-    assert message == "cannot be fetched: that took more than 1 seconds (option.image_fetch_timeout)"
+    assert message == "cannot be fetched: it took more than 1 seconds (option.image_fetch_timeout)"
 
 
 async def test_status(url: str, everything_is_public: None) -> None:
-    assert await refusal(url + "/missing", options()) == "cannot be fetched: the answer has the status 404"
+    assert await refusal(url + "/missing", options()) == "cannot be fetched: the server answered with status 404"
 
 
 @pytest.mark.parametrize("wrong", ["http://", "http://127.0.0.1:99999/", "https://[::1/"])

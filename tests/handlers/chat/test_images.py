@@ -123,8 +123,8 @@ async def test_fetched_image(serve: Serve, model_dir: ModelDirectory, monkeypatc
 @pytest.mark.parametrize(
     ("url", "message"),
     [
-        ("https://example.com/a", "cannot be fetched: option.allowed_media_domains does not name example.com"),
-        ("HTTPS://example.com/a", "cannot be fetched: option.allowed_media_domains does not name example.com"),
+        ("https://example.com/a", "cannot be fetched: option.allowed_media_domains does not include example.com"),
+        ("HTTPS://example.com/a", "cannot be fetched: option.allowed_media_domains does not include example.com"),
         ("file:///etc/passwd", "must be an http or https URL, or an image in base64"),
         ("not base64!", "must be an http or https URL, or an image in base64"),
         ("é", "must be an http or https URL, or an image in base64"),
@@ -139,19 +139,19 @@ async def test_what_is_refused(server: RunningServer, url: str, message: str) ->
 
 
 async def test_too_many(server: RunningServer) -> None:
-    message = "`messages.1.content.0` is one image too many: `messages` must hold at most 2"
+    message = "`messages.1.content.0` is one image too many: `messages` must contain at most 2"
     assert await refusal(server, [given(b"one"), given(b"two")], [given(b"three")]) == message
 
 
 async def test_no_more_than_the_backend_takes(serve: Serve, model_dir: ModelDirectory) -> None:
     properties = PROPERTIES.replace("max_images=2", "max_images=9")
     server = await serve(model_dir({"serving.properties": properties}), plugins=[SeeingPlugin()])
-    message = "`messages.0.content.3` is one image too many: `messages` must hold at most 3"
+    message = "`messages.0.content.3` is one image too many: `messages` must contain at most 3"
     assert await refusal(server, [given(b"one")] * 4) == message
 
 
 async def test_truncated_prompt(server: RunningServer) -> None:
-    message = "`truncate_prompt_tokens` cannot be given with images, which it may cut"
+    message = "`truncate_prompt_tokens` cannot be used with images, which it could cut off"
     assert await refusal(server, [given(b"one"), TEXT], truncate_prompt_tokens=2) == message
     assert (await chat(server, [TEXT], truncate_prompt_tokens=2)).status == 200
 
@@ -170,4 +170,4 @@ async def test_prompt_that_the_images_make_too_long(server: RunningServer) -> No
 async def test_tokenizing(server: RunningServer) -> None:
     body = {"messages": [{"role": "user", "content": [TEXT, given(b"one")]}]}
     answer = await server.post("/v2/tokenizer", body)
-    assert "`messages.0.content.1` is an image, and only text is split into tokens here" in answer.body.decode()
+    assert "`messages.0.content.1` is an image, but only text can be tokenized" in answer.body.decode()

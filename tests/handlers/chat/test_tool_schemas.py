@@ -1,4 +1,4 @@
-"""What is told of a tool whose parameters are no JSON schema, over a real socket."""
+"""Errors about tools whose parameters are not a valid JSON schema, over a real socket."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -14,7 +14,7 @@ from tests.handlers.openai.chats import chat
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 CITY = {"type": "string", "description": "A city."}
-TYPES = "must be one of array, boolean, integer, null, number, object, string, or a list of these, not "
+TYPES = "must be one of array, boolean, integer, null, number, object, string, or a list of these. Given: "
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -41,20 +41,29 @@ def nested(depth: int) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"type": "array"}, "`type` must be object: arguments have names, not 'array'"),
-        ({"properties": ["city"]}, "`properties` must be an object with a JSON schema for each name, not ['city']"),
-        ({"properties": {"city": "string"}}, "`properties.city` must be a JSON schema, which is an object, not 'strin"),
+        ({"type": "array"}, "`type` must be object, as arguments have names. Given: 'array'"),
+        ({"properties": ["city"]}, "`properties` must be an object with a JSON schema for each name. Given: ['city']"),
+        ({"properties": {"city": "string"}}, "`properties.city` must be a JSON schema, an object. Given: 'strin"),
         ({"properties": {"city": {"type": "str"}}}, f"`properties.city.type` {TYPES}'str'"),
         ({"properties": {"city": {"type": ["str"]}}}, f"`properties.city.type` {TYPES}['str']"),
-        ({"properties": {"city": CITY | {"required": True}}}, "`properties.city.required` must be a list of names, no"),
+        (
+            {"properties": {"city": CITY | {"required": True}}},
+            "`properties.city.required` must be a list of names. Given: True",
+        ),
         ({"properties": {"all": {"items": {"type": 5}}}}, f"`properties.all.items.type` {TYPES}5"),
-        ({"properties": {"one": {"anyOf": [CITY, 5]}}}, "`properties.one.anyOf.1` must be a JSON schema, which is an "),
-        ({"properties": {"one": {"anyOf": []}}}, "`properties.one.anyOf` must be a list of JSON schemas, not []"),
-        ({"properties": {"one": {"enum": "a"}}}, "`properties.one.enum` must be a list of values, not 'a'"),
-        ({"properties": {"one": {"pattern": 5}}}, "`properties.one.pattern` must be a text, not 5"),
-        ({"properties": {"one": {"$ref": 5}}}, "`properties.one.$ref` must be a text, not 5"),
-        ({"properties": {"one": {"$ref": "#/$defs/x"}}}, "`properties.one.$ref` must be a reference to a place within"),
-        ({"$defs": [1]}, "`$defs` must be an object with a JSON schema for each name, not [1]"),
+        (
+            {"properties": {"one": {"anyOf": [CITY, 5]}}},
+            "`properties.one.anyOf.1` must be a JSON schema, an object. Given: 5",
+        ),
+        ({"properties": {"one": {"anyOf": []}}}, "`properties.one.anyOf` must be a list of JSON schemas. Given: []"),
+        ({"properties": {"one": {"enum": "a"}}}, "`properties.one.enum` must be a list of values. Given: 'a'"),
+        ({"properties": {"one": {"pattern": 5}}}, "`properties.one.pattern` must be a string. Given: 5"),
+        ({"properties": {"one": {"$ref": 5}}}, "`properties.one.$ref` must be a string. Given: 5"),
+        (
+            {"properties": {"one": {"$ref": "#/$defs/x"}}},
+            "`properties.one.$ref` must be a reference within this schema",
+        ),
+        ({"$defs": [1]}, "`$defs` must be an object with a JSON schema for each name. Given: [1]"),
         (nested(100), f"`{'properties.a.' * 100}type` {TYPES}'strng'"),
     ],
 )
@@ -66,14 +75,14 @@ async def test_what_is_no_schema(server: RunningServer, choice: str, parameters:
         "invalid_request_error",
         "tools.0.function.parameters",
     )
-    begins = "`tools.0.function.parameters` is no JSON schema of arguments: its "
+    begins = "`tools.0.function.parameters` is not a valid JSON schema: its "
     assert error["message"].startswith(begins + message)
 
 
 async def test_what_is_no_schema_of_a_function(server: RunningServer) -> None:
     functions = [{"name": "weather", "parameters": {"type": "str"}}]
     error = (await chat(server, functions=functions)).json()["error"]
-    assert error["message"].startswith("`functions.0.parameters` is no JSON schema of arguments: its `type` must be")
+    assert error["message"].startswith("`functions.0.parameters` is not a valid JSON schema: its `type` must be")
 
 
 @pytest.mark.parametrize(

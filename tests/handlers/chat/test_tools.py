@@ -192,7 +192,7 @@ async def test_earlier_calls_with_arguments_that_are_no_object_do_not_end_the_co
     said = {"role": "assistant", "tool_calls": [call]}
     answer = await chat(server, messages=[said, {"role": "tool", "tool_call_id": "1", "content": "invalid JSON"}])
     assert (answer.status, server.scripted.history[-1].prompt) == (200, "end")
-    assert ("a past call of 'weather' has arguments that are no JSON object" in caplog.text) == bool(arguments)
+    assert ("a past call of 'weather' has arguments that are not a JSON object" in caplog.text) == bool(arguments)
 
 
 async def test_allowed_tools_are_all_that_the_model_is_told_of(serve: Serve, model_dir: ModelDirectory) -> None:
@@ -234,7 +234,7 @@ async def test_lmi_form(server: RunningServer) -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"tool_choice": "required"}, "`tool_choice` must come with `tools`. Given: required"),
+        ({"tool_choice": "required"}, "`tool_choice` requires `tools`. Given: required"),
         (
             {"tools": TOOLS, "tool_choice": {"type": "function", "function": {"name": "wether"}}},
             "`tool_choice` must name one of `tools`. Given: 'wether'",
@@ -245,11 +245,11 @@ async def test_lmi_form(server: RunningServer) -> None:
         ),
         (
             {"tools": TOOLS, "tool_choice": {"type": "function"}},
-            "`tool_choice` must be none, auto, required, or name a function.",
+            "`tool_choice` must be none, auto, required or a named function.",
         ),
         (
             {"tools": TOOLS, "tool_choice": "required", "response_format": {"type": "json_object"}},
-            "`tool_choice` and `response_format` exclude each other: both say what the answer is",
+            "`tool_choice` and `response_format` cannot be used together: both constrain the output",
         ),
         ({"tools": [{"type": "code"}]}, "`tools.0.type` must be 'function'. Given: 'code'"),
         (
@@ -258,7 +258,7 @@ async def test_lmi_form(server: RunningServer) -> None:
         ),
         (
             {"tools": TOOLS, "tool_choice": {"type": "allowed_tools"}},
-            "`tool_choice` must have `allowed_tools` where its `type` says so, and only there.",
+            "`tool_choice` must have `allowed_tools` if and only if its `type` is allowed_tools.",
         ),
         (
             {"tools": TOOLS, "tool_choice": allowed("none", "clock")},
@@ -270,9 +270,9 @@ async def test_lmi_form(server: RunningServer) -> None:
         ),
         (
             {"tools": TOOLS, "tool_choice": allowed("auto", "clock", "wether")},
-            "`tool_choice.allowed_tools.tools.1.function.name` must be of one of `tools`. Given: 'wether'. Did",
+            "`tool_choice.allowed_tools.tools.1.function.name` must name one of `tools`. Given: 'wether'. Did",
         ),
-        ({"tool_choice": allowed("auto", "clock")}, "`tool_choice` must come with `tools`. Given: allowed_tools"),
+        ({"tool_choice": allowed("auto", "clock")}, "`tool_choice` requires `tools`. Given: allowed_tools"),
     ],
 )
 async def test_invalid_request(server: RunningServer, fields: dict[str, Any], message: str) -> None:
@@ -326,7 +326,7 @@ async def test_format_is_not_looked_for(serve: Serve, model_dir: ModelDirectory)
     [
         (
             "option.tool_call_parser=mistrl\n",
-            "option.tool_call_parser must be a known format of tool calls. Did you mean `mistral`? Known: apertus, ",
+            "option.tool_call_parser must be a known tool-call format. Did you mean `mistral`? Known: apertus, ",
         ),
         (
             "option.enable_auto_tool_choice=maybe\n",
@@ -344,7 +344,7 @@ def test_plugin_for_parsers_has_no_effect(model_dir: ModelDirectory) -> None:
     configuration = Configuration.read(directory, {})
     configuration.load(RequestProperties)
     (warning,) = configuration.warnings
-    assert "option.tool_parser_plugin has no effect: tool calls are found by the server's own parsers" in warning
+    assert "option.tool_parser_plugin has no effect: the server's own parsers extract tool calls" in warning
 
 
 async def test_unknown_form_of_calls(serve: Serve, model_dir: ModelDirectory) -> None:
@@ -357,4 +357,4 @@ async def test_template_without_tools(serve: Serve, model_dir: ModelDirectory) -
     properties = SCRIPTED + "option.chat_template={{ messages[0].content }}\n"
     server = await serve(model_dir({"serving.properties": properties}))
     error = (await chat(server, tools=TOOLS)).json()["error"]
-    assert error["message"] == "`tools` cannot be told to this model: its chat template has no place for them"
+    assert error["message"] == "`tools` are not supported by this model: its chat template does not use them"

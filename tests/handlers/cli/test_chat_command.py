@@ -6,8 +6,6 @@ import signal
 import subprocess
 from pathlib import Path
 
-import pytest
-
 from tests.conftest import SCRIPTED, ModelDirectory
 from tests.handlers.cli.test_cli import LMI
 
@@ -81,7 +79,6 @@ def test_what_does_not_work_ends_no_conversation(model_dir: ModelDirectory, tmp_
     assert any(line.startswith("/retry ") for line in printed)
 
 
-@pytest.mark.slow
 def test_ctrl_c_ends_the_answer_and_not_the_conversation(model_dir: ModelDirectory) -> None:
     words = "one two " + "three " * 500
     directory = model_dir(

@@ -22,7 +22,6 @@ def configure(directory: Path, **values: object) -> None:
     (directory / "config.json").write_text(json.dumps({**config, **values}))
 
 
-@pytest.mark.torch
 def test_weights_that_are_not_those_of_the_configuration(hello: Path) -> None:
     configure(hello, num_hidden_layers=8)
     result = lmi("check", hello)
@@ -31,7 +30,6 @@ def test_weights_that_are_not_those_of_the_configuration(hello: Path) -> None:
     assert len(result.stderr.splitlines()) == 1
 
 
-@pytest.mark.torch
 def test_the_server_refuses_the_same_without_a_traceback(hello: Path) -> None:
     configure(hello, num_hidden_layers=8)
     result = lmi("serve", hello, "--port", "0")
@@ -40,7 +38,6 @@ def test_the_server_refuses_the_same_without_a_traceback(hello: Path) -> None:
     assert result.stderr.splitlines()[-1].startswith(f"lmi: {hello}: 18 weights are missing (")
 
 
-@pytest.mark.torch
 def test_all_faults_of_options_and_files_are_told_at_once(hello: Path) -> None:
     (hello / "serving.properties").write_text("option.dtype=strange\noption.max_rolling_batch_size=0\n")
     (hello / "tokenizer_config.json").write_text("{")

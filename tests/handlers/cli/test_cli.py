@@ -96,8 +96,8 @@ def test_check_shows_how_formatters_are_called(model_dir: ModelDirectory) -> Non
     assert f"custom input formatter: rename, {called}" in lines
     assert "adapter french: custom output formatter: mine, called as (response_data: dict) -> dict" in lines
     assert (
-        "warning: which contract mine follows is ambiguous: `output` has no annotation that tells; the function reads"
-        " `choices`. It is called as (response) -> response"
+        "warning: the signature of mine is ambiguous: `output` has no annotation that decides it; the function uses "
+        "`choices`. It is called as (response) -> response"
     ) in lines
 
 
@@ -105,7 +105,7 @@ def test_check_of_a_handle_function(model_dir: ModelDirectory) -> None:
     script = "import torch\n\n\ndef handle(inputs):\n    return torch.load('weights')\n"
     result = lmi("check", model_dir({"serving.properties": "option.own_key=7\n", "model.py": script}))
     rows = [line.split() for line in result.stdout.splitlines()]
-    assert ["model", "function:", "model.py", "serves", "the", "model", "itself"] in rows
+    assert ["model", "function:", "model.py", "answers", "requests", "itself"] in rows
     assert ["option.own_key", "7", "serving.properties:1"] in rows
 
 
@@ -127,7 +127,7 @@ def test_model_py_that_cannot_be_loaded(model_dir: ModelDirectory, command: str)
 @pytest.mark.parametrize(
     ("properties", "message"),
     [
-        ("option.entryPoint=serve.py\n", "option.entryPoint=serve.py: there is no such file in "),
+        ("option.entryPoint=serve.py\n", "option.entryPoint=serve.py: "),
         ("option.handler=infer\n", "option.handler=infer: "),
     ],
 )
@@ -156,7 +156,7 @@ def test_script_that_is_not_there(model_dir: ModelDirectory, properties: str, me
             "option.rolling_batch=disable\noption.tgi_compat=true\n",
             "option.tgi_compat=true needs rolling batch: remove it, or option.rolling_batch=disable",
         ),
-        ("option.model_id=s3://b/model\n", "s3://b/model is no S3 URL: give s3://bucket/folder/"),
+        ("option.model_id=s3://b/model\n", "s3://b/model is not an S3 URL: give s3://bucket/folder/"),
         ("option.model_id=./missing\n", "option.model_id=./missing: there is no such folder"),
     ],
 )
@@ -171,11 +171,11 @@ def test_wrong_properties(model_dir: ModelDirectory, command: str, properties: s
 
 UNKNOWN_AND_FOREIGN = SCRIPTED + "option.max_rolling_batch_sise=3\nbatchsize=1\noption.n_positions=512\n"
 TOLD = (
-    "serving.properties:2: option.max_rolling_batch_sise is not a known key, and is ignored;"
-    " did you mean option.max_rolling_batch_size?",
-    "serving.properties:3: batchsize is not a known key, and is ignored; did you mean batch_size?",
-    "serving.properties:4: option.n_positions has no effect: it is for AWS Neuron's compiler, and models run on GPU or"
-    " CPU here. Given: 512",
+    "serving.properties:2: option.max_rolling_batch_sise is not a known key and is ignored; did you mean "
+    "option.max_rolling_batch_size?",
+    "serving.properties:3: batchsize is not a known key and is ignored; did you mean batch_size?",
+    "serving.properties:4: option.n_positions has no effect: it is for AWS Neuron's compiler; this server runs "
+    "models on GPUs and CPUs. Given: 512",
 )
 
 
@@ -237,7 +237,7 @@ def test_missing_and_empty_directories(tmp_path: Path) -> None:
 def test_a_model_directory_without_weights(model_dir: ModelDirectory) -> None:
     result = lmi("serve", model_dir({"serving.properties": "option.rolling_batch=torch\n"}))
     assert result.returncode == 2
-    assert result.stderr.endswith("holds no config.json: set option.model_id, or put the model's files there\n")
+    assert result.stderr.endswith("contains no config.json: set option.model_id, or put the model's files there\n")
 
 
 def test_plugins() -> None:

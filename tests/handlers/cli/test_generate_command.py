@@ -66,7 +66,10 @@ def test_several_models(model_dir: ModelDirectory) -> None:
     store = model_dir({"serving.properties": SAYS}, "store/one").parent
     model_dir({"serving.properties": SAYS}, "store/two")
     result = lmi("generate", store, "Hello")
-    assert (result.returncode, result.stderr) == (2, f"lmi: {store} holds several models: give the directory of one\n")
+    assert (result.returncode, result.stderr) == (
+        2,
+        f"lmi: {store} contains several models: give the directory of one\n",
+    )
 
 
 def test_help() -> None:

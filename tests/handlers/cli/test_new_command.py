@@ -1,4 +1,4 @@
-"""What `lmi new` writes works as it is."""
+"""Plugins written by `lmi new`, which work unchanged."""
 
 import ast
 import os
@@ -34,11 +34,11 @@ def test_what_is_written_passes_its_own_test(kind: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["My", "my-own", "2nd", ""])
 def test_bad_name(name: str, tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="is no name for a formatter"):
+    with pytest.raises(ConfigurationError, match="is not a valid name for a formatter"):
         write_new("formatter", name, tmp_path)
 
 
 def test_folder_that_exists(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
-    with pytest.raises(ConfigurationError, match="mine exists already"):
+    with pytest.raises(ConfigurationError, match="mine already exists"):
         write_new("backend", "mine", tmp_path)

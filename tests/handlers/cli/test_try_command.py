@@ -39,7 +39,7 @@ def test_each_chunk_with_its_time(directory: Path) -> None:
 
 
 def test_no_engine_is_imported(directory: Path) -> None:
-    """What makes it quick: the engines' libraries take seconds to import, each."""
+    """`lmi try` is quick because it imports no engine, each of which takes seconds."""
     result = lmi("try", directory, PYTHONPROFILEIMPORTTIME="1")
     imported = {line.rpartition("|")[2].strip().partition(".")[0] for line in result.stderr.splitlines()}
     assert {"lmi_handlers", "lmi_plugins"} <= imported
@@ -80,7 +80,7 @@ def test_handle_function(model_dir: ModelDirectory) -> None:
 def test_real_model_that_cannot_be_loaded(directory: Path) -> None:
     result = lmi("try", directory, "--real")
     assert result.returncode == 2
-    assert "holds no config.json" in result.stderr
+    assert "contains no config.json" in result.stderr
 
 
 def test_changes_are_seen(directory: Path) -> None:
@@ -117,4 +117,4 @@ async def read_until(stream: asyncio.StreamReader, mark: bytes) -> list[bytes]:
 def test_several_models(model_dir: ModelDirectory) -> None:
     store = model_dir({"serving.properties": SCRIPTED}, "store/one").parent
     model_dir({"serving.properties": SCRIPTED}, "store/two")
-    assert lmi("try", store).stderr == f"lmi: {store} holds several models: give the directory of one\n"
+    assert lmi("try", store).stderr == f"lmi: {store} contains several models: give the directory of one\n"

@@ -51,8 +51,8 @@ def test_addresses(url: str, expected: tuple[str, str]) -> None:
 @pytest.mark.parametrize(
     ("url", "message"),
     [
-        ("https://0.0.0.0:8443", "asks for HTTPS, which is not served here: give http://HOST:PORT, and put a proxy"),
-        ("unix:/tmp/socket", "asks for a Unix socket, which is not served here"),
+        ("https://0.0.0.0:8443", "asks for HTTPS, which is not supported: give http://HOST:PORT, and put a proxy"),
+        ("unix:/tmp/socket", "asks for a Unix socket, which is not supported"),
         ("0.0.0.0:8080", "must be http://HOST:PORT"),
         ("http://", "must be http://HOST:PORT"),
         ("http://host:1/path", "must be http://HOST:PORT"),
@@ -71,7 +71,7 @@ def test_ports_that_are_none(port: str) -> None:
     for name in ("SAGEMAKER_BIND_TO_PORT", "SERVING_PORT"):
         with pytest.raises(ConfigurationError) as raised:
             chosen({name: port})
-        assert raised.value.message == f"environment {name}: the port must be an integer up to 65535. Given: {port}"
+        assert raised.value.message == f"environment {name}: the port must be an integer from 0 to 65535. Given: {port}"
 
 
 def test_each_part_has_its_source() -> None:

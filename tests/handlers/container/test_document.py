@@ -21,4 +21,4 @@ def test_every_declaration_has_a_row() -> None:
 def test_a_row() -> None:
     name, sets = "SAGEMAKER_NUM_MODEL_WORKERS", "Sets `minWorkers`, `maxWorkers`."
     (row,) = (row for row in tables()["variables"].splitlines() if f"{name}` |" in row)
-    assert row == f"| `{name}` | honoured | Processes of a model function. {sets} |"
+    assert row == f"| `{name}` | honoured | The number of processes that run a model function. {sets} |"

@@ -106,10 +106,10 @@ def test_a_model_id_that_is_a_folder_gives_its_name(container: Container, store:
 def test_nothing_at_all(container: Container) -> None:
     assert container.error() == f"{NOTHING}. {container.model}, where SageMaker puts models, does not exist"
     container.model.mkdir(parents=True)
-    assert container.error() == f"{NOTHING}. {container.model}, where SageMaker puts models, holds none"
+    assert container.error() == f"{NOTHING}. {container.model}, where SageMaker puts models, contains none"
     assert container.error(environment={"SAGEMAKER_MULTI_MODEL": "true"}).endswith(
-        "holds none. SAGEMAKER_MULTI_MODEL=true asks for a server without models, to load them later: that is not done"
-        " here"
+        "contains none. SAGEMAKER_MULTI_MODEL=true asks for a server without models that loads them later, which is "
+        "not supported"
     )
 
 
@@ -175,10 +175,9 @@ def test_two_models_of_one_name(container: Container, store: Path) -> None:
     a, b = store / "a", store / "b"
     assert container.error(f"x={a}", f"x={b}") == f"two models are named x: {a} and {b}. Name them: NAME=DIR"
     assert container.error(items=(f"x:v1={a},x:v2={b}",)) == (
-        f"-m: model x is served in one version, and two are given: v1 ({a}) and v2 ({b}). Give the second a name of its"
-        " own"
+        f"-m: model x can be served in one version only. Given: v1 ({a}) and v2 ({b}). Give the second another name"
     )
-    assert "two are given: no version" in container.error(f"x={a}", f"x:v2={b}")
+    assert "Given: no version" in container.error(f"x={a}", f"x:v2={b}")
 
 
 def test_a_url_names_its_model(container: Container, store: Path) -> None:
@@ -193,7 +192,7 @@ def test_a_url_names_its_model(container: Container, store: Path) -> None:
 
 
 def test_stores_that_are_no_folders_of_this_host(container: Container) -> None:
-    message = "https://bucket/models: models are not fetched from https://"
+    message = "https://bucket/models: models cannot be fetched from https://"
     assert container.error(model_store="https://bucket/models").startswith(f"-s: {message}")
     environment = {"SERVING_MODEL_STORE": "https://bucket/models"}
     assert container.error(environment=environment).startswith(f"environment SERVING_MODEL_STORE: {message}")
@@ -205,7 +204,7 @@ def test_where_containers_have_models() -> None:
 
 def test_a_name_for_a_folder_of_models(container: Container, store: Path) -> None:
     assert container.error(f"x={store}") == (
-        f"x={store} is a folder of models (a, b): give each a name, or none to the folder"
+        f"x={store} is a folder of several models (a, b): give each model a name, or remove the folder's name"
     )
 
 
@@ -221,8 +220,8 @@ def test_what_a_store_has_beside_models(container: Container, store: Path) -> No
     for file in ("readme.txt", "c.tar.gz"):
         (store / file).touch()
     assert container.launch(store).warnings == (
-        f"{store}/c.tar.gz is not served: archives are to be unpacked",
-        f"{store}/notes is not served: it holds no model",
+        f"{store}/c.tar.gz is not served: archives must be unpacked",
+        f"{store}/notes is not served: it contains no model",
     )
 
 
@@ -242,7 +241,7 @@ def test_a_store_that_does_not_exist(container: Container, tmp_path: Path) -> No
     launch = container.launch(environment={"SERVING_MODEL_STORE": str(store), "HF_MODEL_ID": "org/name"})
     assert named(launch) == {"org_name": store}
     assert launch.warnings == (
-        f"environment SERVING_MODEL_STORE: {store} does not exist: the environment's model is served alone",
+        f"environment SERVING_MODEL_STORE: {store} does not exist: only the model that the environment names is served",
     )
 
 
@@ -264,7 +263,9 @@ def test_a_file_of_the_command_line_comes_first(container: Container, store: Pat
     own.write_text(f"model_store={store}\n")
     assert list(named(container.launch(config_file=own))) == ["a", "b"]
     missing = tmp_path / "missing.properties"
-    assert container.error(config_file=missing).startswith(f"{missing} cannot be read: No such file or directory")
+    assert container.error(config_file=missing).startswith(
+        f"{missing} cannot be read as a config.properties: No such file or directory"
+    )
 
 
 def test_a_home_of_ones_own(container: Container, store: Path, tmp_path: Path) -> None:
@@ -278,12 +279,12 @@ def test_a_home_of_ones_own(container: Container, store: Path, tmp_path: Path) -
 
 def test_what_cannot_be_left_out_ends_the_start(container: Container, store: Path) -> None:
     assert container.error(store, environment={"SAGEMAKER_SECURE_MODE": "true"}) == (
-        "environment SAGEMAKER_SECURE_MODE is refused: the checks that it asks for are not made here. Given: true"
+        "environment SAGEMAKER_SECURE_MODE is refused: the checks that it asks for are not supported. Given: true"
     )
     path = container.write_config("load_workflows=a.json\n")
     assert container.error(store) == (
-        f"{path}:1: load_workflows is refused: workflows are not served here: name their models in load_models. Given:"
-        " a.json"
+        f"{path}:1: load_workflows is refused: workflows are not supported: name their models in load_models. Given: "
+        "a.json"
     )
 
 

@@ -39,16 +39,19 @@ def test_other_schemes_are_refused_by_name(scheme: str) -> None:
     with pytest.raises(ConfigurationError) as raised:
         local_directory(f"{scheme}://host/model", "environment SERVING_LOAD_MODELS")
     assert raised.value.message == (
-        f"environment SERVING_LOAD_MODELS: {scheme}://host/model: models are not fetched from {scheme}://: give a"
-        " directory of this host, as a path or as file:///path, or one in S3, s3://bucket/folder/"
+        f"environment SERVING_LOAD_MODELS: {scheme}://host/model: models cannot be fetched from {scheme}://: give a "
+        "directory on this host, as a path or as file:///path, or one in S3, as s3://bucket/folder/"
     )
 
 
 @pytest.mark.parametrize(
     ("url", "message"),
     [
-        ("file://elsewhere/model", "models are not fetched from file://"),
-        ("file:/model?application=nlp", "what follows `?` is not read: put it into the model's serving.properties"),
+        ("file://elsewhere/model", "models cannot be fetched from file://"),
+        (
+            "file:/model?application=nlp",
+            "the query after `?` is not supported: put its settings into the model's serving.properties",
+        ),
         ("/nowhere/model", "/nowhere/model does not exist: give the path of a model directory"),
         (
             "org/model",

@@ -32,16 +32,16 @@ def test_an_item(text: str, expected: ModelItem) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("llama=", "-m: llama= names no directory: write NAME=DIR"),
+        ("llama=", "-m: a model must be given as NAME=DIR. Given: llama="),
         (
             "a:b:c:d:e=m",
-            "-m: a:b:c:d:e has more parts than NAME:VERSION:ENGINE:DEVICES, in which `;` separates devices."
-            " Given: a:b:c:d:e=m",
+            "-m: a:b:c:d:e must have at most the parts NAME:VERSION:ENGINE:DEVICES, with `;` between devices. "
+            "Given: a:b:c:d:e=m",
         ),
         (
             "a::PyTorch=m",
-            "-m: the engine must be Python or MPI, or left out: this server runs language models and Python handlers."
-            " Given: PyTorch in a::PyTorch=m",
+            "-m: the engine must be Python or MPI, or be omitted: this server runs language models and Python model "
+            "functions. Given: PyTorch in a::PyTorch=m",
         ),
     ],
 )
@@ -54,7 +54,7 @@ def test_an_item_that_is_wrong(text: str, message: str) -> None:
 def test_what_the_command_line_gave_needs_no_source() -> None:
     with pytest.raises(ConfigurationError) as raised:
         parse_item("llama=", COMMAND_LINE)
-    assert raised.value.message == "llama= names no directory: write NAME=DIR"
+    assert raised.value.message == "a model must be given as NAME=DIR. Given: llama="
 
 
 @pytest.mark.parametrize("text", ["a=x,[b:v1]=y,z", "a=x [b:v1]=y z", " a=x, [b:v1]=y,  z,"])
@@ -77,4 +77,4 @@ def test_devices_are_a_warning() -> None:
     warning = parse_item("a:::0;1=m", "-m").warning
     assert warning is not None
     assert warning.startswith("-m: the devices of a have no effect: ")
-    assert warning.endswith("CUDA_VISIBLE_DEVICES says. Given: 0;1")
+    assert warning.endswith("CUDA_VISIBLE_DEVICES selects the devices. Given: 0;1")

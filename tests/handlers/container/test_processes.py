@@ -27,7 +27,7 @@ async def test_serve_without_arguments(
     for name, value in {"SAGEMAKER_BASE_DIR": str(tmp_path / "ml"), "SERVING_PORT": "0", "SERVING_OPTS": "-Dx"}.items():
         monkeypatch.setenv(name, value)
     async with lmi_serve() as server:
-        assert "environment SERVING_OPTS has no effect: there is no JVM; " in await server.line_with("WARNING")
+        assert "environment SERVING_OPTS has no effect: this server has no JVM; " in await server.line_with("WARNING")
         line = await server.line_with("Ready: model on http://0.0.0.0:")
         url = line.partition(" on ")[2].split()[0].replace("0.0.0.0", "127.0.0.1")
         async with aiohttp.ClientSession(url) as client:
@@ -60,7 +60,7 @@ async def test_several_models_by_name_and_version(model_dir: ModelDirectory) -> 
                 assert (path, response.status) == (path, status)
                 body = await response.text()
             if path == "/predictions/y/1":
-                assert '"model `y` is served in version 2 only. Given: 1"' in body
+                assert '"model `y` is only served in version 2. Given: 1"' in body
 
 
 def test_check_shows_everything_at_once(model_dir: ModelDirectory, tmp_path: Path) -> None:
@@ -77,16 +77,16 @@ def test_check_shows_everything_at_once(model_dir: ModelDirectory, tmp_path: Pat
         ["host", "0.0.0.0", f"{file}:1", "honoured"],
         ["port", "80", f"{file}:1", "honoured"],
         ["model", "a=store/a", "-s", "honoured"],
-        ["use_native_io", "true", f"{file}:4", "no", "meaning", "here"],
+        ["use_native_io", "true", f"{file}:4", "ignored"],
         ["job_queue_size", "8", "environment", "SERVING_JOB_QUEUE_SIZE"],
         ["batch_size", "2", "serving.properties:2"],
     ):
         assert row in rows
-    note = "SAGEMAKER_REGION eu environment SAGEMAKER_REGION asks for nothing: it says where the container runs"
+    note = "SAGEMAKER_REGION eu environment SAGEMAKER_REGION informational: it tells where the container runs"
     assert note in map(" ".join, rows)
     lines = [line.strip() for line in result.stdout.splitlines()]
     assert "warning: environment DJL_OFLINE is not known. Did you mean `DJL_OFFLINE`?" in lines
-    assert f"warning: {file}:4: use_native_io has no effect: it tunes Netty, which is not here" in result.stdout
+    assert f"warning: {file}:4: use_native_io has no effect: it tunes Netty" in result.stdout
 
 
 def test_keys_of_the_file_reach_the_models(model_dir: ModelDirectory, tmp_path: Path) -> None:
@@ -110,8 +110,7 @@ def test_every_model_that_is_wrong_is_told(model_dir: ModelDirectory) -> None:
         [
             "lmi: model first: serving.properties:2: batch_size must be an integer greater than 0. Given: no",
             "model second: serving.properties:3: job_queue_size must be an integer greater than 0. Given: no",
-            "warning: serving.properties:2: option.dtipe is not a known key, and is ignored;"
-            " did you mean option.dtype?",
+            "warning: serving.properties:2: option.dtipe is not a known key and is ignored; did you mean option.dtype?",
         ],
     )
 
@@ -119,13 +118,13 @@ def test_every_model_that_is_wrong_is_told(model_dir: ModelDirectory) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["check"], "lmi: nothing says what to serve. Give one of: a model directory (lmi serve DIR)"),
-        (["serve"], "lmi: nothing says what to serve. Give one of: a model directory (lmi serve DIR)"),
-        (["serve", "-m", "x=gs://bucket/model"], "lmi: -m: gs://bucket/model: models are not fetched from gs://"),
-        (["check", "gs://bucket/model"], "lmi: gs://bucket/model: models are not fetched from gs://"),
-        (["serve", "-m", ""], "lmi: -m: an empty text names no directory: write NAME=DIR"),
-        (["check", " "], "lmi: an empty text names no directory: write NAME=DIR"),
-        (["serve", "-w", "workflow.json"], "workflows are not served here"),
+        (["check"], "lmi: there is no model to serve. Give a model directory (lmi serve DIR)"),
+        (["serve"], "lmi: there is no model to serve. Give a model directory (lmi serve DIR)"),
+        (["serve", "-m", "x=gs://bucket/model"], "lmi: -m: gs://bucket/model: models cannot be fetched from gs://"),
+        (["check", "gs://bucket/model"], "lmi: gs://bucket/model: models cannot be fetched from gs://"),
+        (["serve", "-m", ""], "lmi: -m: a model must be given as NAME=DIR. Given: an empty string"),
+        (["check", " "], "lmi: a model must be given as NAME=DIR. Given: an empty string"),
+        (["serve", "-w", "workflow.json"], "workflows are not supported"),
         (["check", "-i", "ai.djl.pytorch:pytorch-engine"], "it installs engines for Java"),
     ],
 )

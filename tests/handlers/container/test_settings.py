@@ -32,7 +32,7 @@ def test_no_variable_is_taken_in_silence(variable: Declared) -> None:
 
 
 def check_said(declared: Declared, environment: dict[str, str], file: list[Given]) -> None:
-    """It is in force, or a warning or an error has its name and the reason; and it is shown."""
+    """Check that a setting is honoured, or named with the reason in a warning or an error, and that it is shown."""
     if declared.fate is Fate.REFUSED:
         with pytest.raises(ConfigurationError, match=f"{declared.name.upper()}|{declared.name} is refused: "):
             Settings(environment, file)
@@ -63,10 +63,10 @@ def test_messages() -> None:
     settings = Settings({"SERVING_OPTS": "-Dx=y", "SERVING_KEYSTORE_PASS": "secret", "SAGEMAKER_REGON": "eu"})
     assert settings.warnings == [
         "environment SAGEMAKER_REGON is not known. Did you mean `SAGEMAKER_REGION`?",
-        "environment SERVING_KEYSTORE_PASS: keystore_pass has no effect: HTTPS is left to a proxy in front of the"
-        " server. Given: ***",
-        "environment SERVING_OPTS has no effect: there is no JVM; --log-level sets the least serious messages to log."
-        " Given: -Dx=y",
+        "environment SERVING_KEYSTORE_PASS: keystore_pass has no effect: put a proxy in front of the server for "
+        "HTTPS. Given: ***",
+        "environment SERVING_OPTS has no effect: this server has no JVM; --log-level sets the lowest level of "
+        "messages to log. Given: -Dx=y",
     ]
     assert "secret" not in repr(settings.shown)
 
@@ -83,7 +83,7 @@ def test_the_environment_comes_before_the_file() -> None:
     settings = Settings({"SERVING_model_store": "/a"}, in_file(model_store="/b", load_models="ALL"))
     assert (value(settings, "model_store"), value(settings, "load_models")) == ("/a", "ALL")
     assert settings.warnings == [
-        "model_store: the value of config.properties:1 gives way to that of environment SERVING_model_store"
+        "model_store: the value from config.properties:1 is overridden by the one from environment SERVING_model_store"
     ]
     assert [given.source for _, given in settings.shown] == ["environment SERVING_model_store", "config.properties:2"]
 
@@ -161,7 +161,10 @@ def test_reading_a_file(tmp_path: Path) -> None:
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "latin").write_bytes(b"port=\xff")
-    expected = {"missing": "cannot be read: No such file or directory", "latin": "must be UTF-8 text"}
+    expected = {
+        "missing": "cannot be read as a config.properties: No such file or directory",
+        "latin": "must be UTF-8 text",
+    }
     for name, message in expected.items():
         with pytest.raises(ConfigurationError) as raised:
             read_file(tmp_path / name)

@@ -19,7 +19,7 @@ def test_routes_are_as_declared() -> None:
 
 
 def test_keys_without_effect_are_read_by_nobody() -> None:
-    """Such a key would have a meaning, and the reason would be wrong."""
+    """No backend reads a key without effect, as the reason given for it would be wrong."""
     keys = PAGE.partition("\n## Variables")[0]
     rows = {line.split("`")[1]: line for line in keys.splitlines() if line.startswith("| `")}
     assert [key for key in KEYS_WITHOUT_EFFECT if key in rows and "No effect" not in rows[key]] == []

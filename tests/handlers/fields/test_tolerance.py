@@ -17,7 +17,7 @@ TGI = {"inputs": "Hey", "parameters": {"temprature": 0.5}, "options": {"use_cach
 ROOT = TGI | {"strem": True}  # which knows `options`
 HAPPY = {"prompt": "Hey", "temprature": 0.5}
 CHAT = {"messages": [{"role": "user", "content": "Hey"}], "temprature": 0.5}
-NO_FIELD = "`{}` is no field of this request."
+NO_FIELD = "`{}` is not a field of this request."
 ROUTES: list[tuple[str, dict[str, Any], str]] = [
     ("/invocations", LMI, "strem, temprature"),
     ("/invocations", CHAT, "temprature"),
@@ -46,7 +46,7 @@ async def test_unknown_parameters_are_listed(
         assert (answer.status, answer.headers[HEADER]) == (200, listed), answer.body
     said = [line for line in caplog.messages if "is ignored" in line]
     assert len(said) == len(listed.split(", "))
-    assert "`temprature` is ignored, as nobody here knows it. Did you mean `temperature`?" in said[-1]
+    assert "`temprature` is unknown and is ignored. Did you mean `temperature`?" in said[-1]
 
 
 async def test_misspelt_adapters(server: RunningServer, caplog: pytest.LogCaptureFixture) -> None:
@@ -75,7 +75,7 @@ async def test_strict_parameters(
 async def test_strict_parameters_of_the_backend(serve: Serve, model_dir: ModelDirectory) -> None:
     server = await serve(model_dir({"serving.properties": SCRIPTED + STRICT}))
     answer = await server.post("/invocations", {"inputs": "Hey", "parameters": {"temprature": 1}})
-    message = "`temprature` is no field of the scripted backend's parameters. Did you mean `temperature`?"
+    message = "`temprature` is not a field of the scripted backend's parameters. Did you mean `temperature`?"
     assert (answer.status, answer.json()["error"]) == (424, message)
 
 
@@ -168,7 +168,7 @@ async def test_the_model_s_own_formatter_reads_its_own_parameters(serve: Serve, 
 async def test_triton_s_parameters_stay_strict(server: RunningServer) -> None:
     answer = await server.post("/v2/models/model/generate", {"text_input": "Hey", "temprature": 1})
     assert answer.status == 400
-    assert "`temprature` is no field of the scripted backend's parameters." in answer.json()["error"]
+    assert "`temprature` is not a field of the scripted backend's parameters." in answer.json()["error"]
 
 
 @pytest.mark.parametrize(

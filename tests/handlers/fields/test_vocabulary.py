@@ -48,5 +48,7 @@ def test_sequences_that_are_all_wanted(parameters: dict[str, Any]) -> None:
 
 
 def test_sequences_that_are_not_all_wanted() -> None:
-    with pytest.raises(InvalidPayload, match=r"`beam_width` must be at most 1, the sequences to stream\. Given: 4"):
+    with pytest.raises(
+        InvalidPayload, match=r"`beam_width` must be at most 1, the number of sequences in the stream\. Given: 4"
+    ):
         refuse_hidden_sequences({"num_beams": 4}, {"num_beams": "beam_width"})

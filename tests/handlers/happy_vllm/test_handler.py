@@ -42,7 +42,7 @@ async def server(serve: Serve, model_dir: ModelDirectory) -> RunningServer:
 
 
 def parameters(server: RunningServer) -> ExtendedParameters:
-    """What the last request was translated into."""
+    """Return the parameters into which the last request was translated."""
     found = server.scripted.history[-1].parameters
     assert isinstance(found, ExtendedParameters)
     return found
@@ -127,7 +127,7 @@ async def test_best_of(server: RunningServer) -> None:
     (best,), (second,) = answer["logprobs"]
     assert [next(iter(place.values()))["logprob"] for place in (best, second)] == [-0.25, -0.5]
     refused = await server.post("/v1/generate_stream", body)
-    message = "`best_of` must be at most 2, the sequences to stream. Given: 3"
+    message = "`best_of` must be at most 2, the number of sequences in the stream. Given: 3"
     assert (refused.status, refused.json()) == (422, {"detail": message})
 
 
@@ -182,19 +182,19 @@ async def test_sampling_keywords_of_vllm(
         ({"prompt": "a", "max_tokens": 0}, "`max_tokens` must be greater than or equal to 1. Given: 0"),
         (
             {"prompt": "a", "logits_processors": ["f"]},
-            "`logits_processors` is not taken; `response_pool` and `json_format` are what guides the text here",
+            "`logits_processors` is not supported: use `response_pool` or `json_format`",
         ),
         (
             {"prompt": "a", "response_pool": ["b"], "min_tokens": 1},
-            "`response_pool` and `min_tokens` exclude each other",
+            "`response_pool` and `min_tokens` cannot be used together",
         ),
         (
             {"prompt": "a", "response_pool": ["never", "b"], "stop": ["\n", "eve"]},
-            "`stop` must hold no part of what `response_pool` offers. Given: 'eve'",
+            "`stop` must not contain a part of a string in `response_pool`. Given: 'eve'",
         ),
         (
             {"prompt": "a", "response_pool": ["b"], "json_format": {"c": "string"}},
-            "`response_pool` and `json_format` exclude each other",
+            "`response_pool` and `json_format` cannot be used together",
         ),
         ({"prompt": "a", "response_pool": [""]}, "`response_pool.0` must have at least 1 character. Given: ''"),
         ({"prompt": "a", "json_format": {"b": "text"}}, "`json_format.b` must be one of string, integer, boolean"),

@@ -111,7 +111,7 @@ async def test_metadata_text(server: RunningServer, given: dict[str, Any], cut_o
         ("/v2/tokenizer", {}, "one of `prompt` and `messages` is required"),
         ("/v2/tokenizer", {"prompt": "a", "messages": [{"role": "user", "content": "a"}]}, "one of `prompt` and"),
         ("/v2/tokenizer", {"messages": []}, "`messages` must have at least 1 item"),
-        ("/v2/decode", {"tokens": [1_000_000]}, "`tokens` must hold token ids from 0 to "),
+        ("/v2/decode", {"tokens": [1_000_000]}, "`tokens` must contain token ids from 0 to "),
         ("/v2/decode", {"tokens": [-1]}, "`tokens.0` must be greater than or equal to 0. Given: -1"),
         ("/v1/split_text", {"text": "a", "num_tokens_in_chunk": 0}, "`num_tokens_in_chunk` must be greater than"),
         ("/v1/metadata_text", {"text": "a", "truncation_side": "top"}, "`truncation_side` must be 'left' or 'right'"),
@@ -141,4 +141,4 @@ async def test_model_that_its_own_function_serves(serve: Serve, model_dir: Model
     body = {"tokens": [1]} if path == "/v2/decode" else {"prompt": "a"}
     answer = await (server.get(path) if path.endswith("info") else server.post(path, body))
     assert answer.status == 404
-    assert b"model `model` has no tokenizer here: its model function answers" in answer.body
+    assert b"model `model` has no tokenizer: its model function answers requests" in answer.body

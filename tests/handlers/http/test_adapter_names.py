@@ -1,4 +1,4 @@
-"""Which adapter a call names, where several places may name one."""
+"""The adapter that a call names in one of several places."""
 
 import re
 
@@ -84,7 +84,7 @@ def test_places_that_differ_are_refused(body: bytes, headers: Pairs, query: Pair
 
 @pytest.mark.parametrize("name", ["adapters", "Adapter", "adapter_id", "lora"])
 def test_query_that_names_one_in_another_way_is_refused(name: str) -> None:
-    with pytest.raises(InvalidPayload, match=f"the query names an adapter as `adapter`. Given: '{name}'"):
+    with pytest.raises(InvalidPayload, match=f"the query must name an adapter as `adapter`. Given: '{name}'"):
         adapters(query=[(name, "a")])
     assert adapters(query=[(name, ""), ("exploration", "a")]) == ()
 

@@ -33,14 +33,14 @@ async def test_ping_while_the_server_drains(server: RunningServer) -> None:
 async def test_unknown_path(server: RunningServer) -> None:
     answer = await server.post("/invocation", {"inputs": "hi"})
     assert (answer.status, answer.json()["code"]) == (404, 404)
-    expected = "there is no route POST /invocation. Did you mean `/invocations`? GET /docs shows all"
+    expected = "there is no route POST /invocation. Did you mean `/invocations`? GET /docs lists all routes"
     assert answer.json()["error"] == expected
 
 
 async def test_wrong_method(server: RunningServer) -> None:
     answer = await server.get("/invocations")
     assert (answer.status, answer.headers["Allow"]) == (405, "POST")
-    assert answer.json()["error"].startswith("/invocations takes POST, not GET.")
+    assert answer.json()["error"].startswith("/invocations supports POST, not GET.")
 
 
 @pytest.mark.parametrize(
@@ -48,8 +48,8 @@ async def test_wrong_method(server: RunningServer) -> None:
     [
         ("POST", "/v1/chat/completion", 404, "unknown_url", "there is no route POST /v1/chat/completion. Did you mean"),
         ("GET", "/v1", 404, "unknown_url", "there is no route GET /v1."),
-        ("GET", "/v1/chat/completions", 405, "method_not_supported", "/v1/chat/completions takes POST, not GET."),
-        ("DELETE", "/v1/models/m", 405, "method_not_supported", "/v1/models/m takes GET, HEAD, not DELETE."),
+        ("GET", "/v1/chat/completions", 405, "method_not_supported", "/v1/chat/completions supports POST, not GET."),
+        ("DELETE", "/v1/models/m", 405, "method_not_supported", "/v1/models/m supports GET, HEAD, not DELETE."),
     ],
 )
 async def test_openai_clients_read_what_is_wrong_with_a_path(

@@ -1,4 +1,4 @@
-"""What a model function gets of queries, forms and multipart bodies, over a real socket."""
+"""Queries, forms and multipart bodies as the input of a model function, over a real socket."""
 
 import asyncio
 import shutil
@@ -23,7 +23,7 @@ MULTIPART = {"Content-Type": "multipart/form-data; boundary=xyz"}
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RunningServer]:
-    """Of a function that says what it got."""
+    """Yield a server of a model function that returns its input."""
     directory = tmp_path_factory.mktemp("store") / "model"
     shutil.copytree(SCRIPT, directory)
     (directory / "serving.properties").write_text("max_request_size=10000\noption.task=own\n")
@@ -123,8 +123,12 @@ TWICE = part("a", b"1") + part("b", b"2")
             "part a has the Content-Transfer",
         ),
         (part("a", b"MQ==", "Content-Encoding: gzip\r\n") + END, MULTIPART, "part a has the Content-Encoding gzip"),
-        (part("a", b"", "Content-Type: multipart/mixed; boundary=in\r\n") + END, MULTIPART, "message of its own"),
-        (b"&".join([b"a=1"] * (MAX_FIELDS + 1)), FORM, f"must have at most {MAX_FIELDS} fields together"),
+        (
+            part("a", b"", "Content-Type: multipart/mixed; boundary=in\r\n") + END,
+            MULTIPART,
+            "itself a multipart message",
+        ),
+        (b"&".join([b"a=1"] * (MAX_FIELDS + 1)), FORM, f"must have at most {MAX_FIELDS} fields"),
     ],
 )
 async def test_what_cannot_be_read_is_refused(

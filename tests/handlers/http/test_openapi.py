@@ -94,7 +94,7 @@ async def test_every_example_is_answered(server: RunningServer, document: dict[s
 
 
 async def answers(server: RunningServer, path: str, example: object) -> None:
-    """With what they name there: no request is running, and there are no adapters."""
+    """Check that an example is answered, or refused because its request or adapter does not exist."""
     for name, value in {"model": "model", "version": "1", "endpoint": "mine", "name": "1"}.items():
         path = path.replace(f"{{{name}}}", value)
     answer = await server.post(path, example)

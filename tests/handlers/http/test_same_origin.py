@@ -26,7 +26,7 @@ OPEN |= {route.path for route in ROUTES if route.path.startswith("/api/")}  # Ol
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RunningServer]:
-    """Its model is called `model` and has the adapter `french`."""
+    """Yield a server of a model with the name `model` and the adapter `french`."""
     directory = tmp_path_factory.mktemp("same_origin") / "model"
     for name in ("adapters/french", "new"):
         (directory / name).mkdir(parents=True)
@@ -210,7 +210,7 @@ async def test_any_name_is_allowed_and_pages_still_are_not(serve: Serve, model_d
 @pytest.mark.parametrize("value", ["http://models.example.com", "models.example.com/path", "a*.example.com", "a:b"])
 async def test_allowed_hosts_that_are_none(serve: Serve, model_dir: ModelDirectory, value: str) -> None:
     directory = model_dir({"serving.properties": f"{SCRIPTED}allowed_hosts={value}\n"})
-    with pytest.raises(ConfigurationError, match=r"allowed_hosts must be names of hosts, such as .*Given: "):
+    with pytest.raises(ConfigurationError, match=r"allowed_hosts must be host names, such as .*Given: "):
         await serve(directory)
 
 

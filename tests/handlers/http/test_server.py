@@ -54,7 +54,7 @@ async def test_a_signal_lets_requests_finish(model_dir: ModelDirectory, number: 
         url = await server.ready()
         async with streaming(url) as response, aiohttp.ClientSession(url) as client:
             server.process.send_signal(number)
-            await server.line_with("shutting down: 1 requests may finish")
+            await server.line_with("shutting down: 1 requests have ")
             async with client.get("/ping") as ping:
                 assert ping.status == 503
             (directory / "go").touch()
@@ -88,7 +88,9 @@ async def test_a_server_whose_last_model_is_given_up_ends(model_dir: ModelDirect
     async with lmi_serve(directory, "--port", 0) as server:
         async with aiohttp.ClientSession(await server.ready()) as client, client.post("/invocations") as response:
             assert response.status == 500
-        await server.line_with("lmi: model model: the model function's worker died, and is given up after 0 restarts")
+        await server.line_with(
+            "lmi: model model: the model function's worker died and is not restarted again, after 0 consecutive"
+        )
         assert await server.process.wait() == 1
 
 

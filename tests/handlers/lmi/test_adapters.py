@@ -108,7 +108,7 @@ async def test_adapter_comes_changes_and_goes(server: RunningServer, directory: 
 @pytest.mark.parametrize(
     ("path", "body", "status", "message"),
     [
-        (ADAPTERS, {"name": "french", "src": "one"}, 409, "there is an adapter `french` already: update or delete it"),
+        (ADAPTERS, {"name": "french", "src": "one"}, 409, "the adapter `french` already exists: update or delete it"),
         (
             "/models/mudel/adapters",
             {"name": "a", "src": "one"},
@@ -120,7 +120,7 @@ async def test_adapter_comes_changes_and_goes(server: RunningServer, directory: 
         (ADAPTERS, {"name": "", "src": "one"}, 400, "`name` must have at least 1 character"),
         (ADAPTERS, {"name": "a" * 256, "src": "one"}, 400, "`name` must have at most 255 characters. Given: 'aaa"),
         *(
-            (ADAPTERS, {"name": name, "src": "one"}, 400, f"`name` must be printable, without / and {BACKSLASH}")
+            (ADAPTERS, {"name": name, "src": "one"}, 400, f"`name` must be printable, without / or {BACKSLASH}")
             for name in ("a/b", f"a{BACKSLASH}b", ".", "..", "a\n", "\0", " a", "a ", " ", "\u202ea")
         ),
         (
@@ -131,8 +131,8 @@ async def test_adapter_comes_changes_and_goes(server: RunningServer, directory: 
         ),
         (ADAPTERS, {"name": "a", "src": "\0"}, 400, "`src` must be a folder"),
         (ADAPTERS, {"name": "a", "src": "o" * 5000}, 400, "`src` must be a folder"),
-        (ADAPTERS, {"name": "a", "src": "one", "pin": True}, 400, "`pin` must be false: no adapter is pinned"),
-        (ADAPTERS, {"name": "a", "src": "one", "perload": True}, 400, "`perload` is no field of this request."),
+        (ADAPTERS, {"name": "a", "src": "one", "pin": True}, 400, "`pin` must be false: adapters cannot be pinned"),
+        (ADAPTERS, {"name": "a", "src": "one", "perload": True}, 400, "`perload` is not a field of this request."),
         (f"{ADAPTERS}/frensh/update", {"src": "one"}, 404, "there is no adapter `frensh`. Did you mean `french`?"),
         (f"{ADAPTERS}/french/update", {"src": "none"}, 400, "`src` must be a folder"),
     ],
@@ -148,8 +148,8 @@ async def test_refused(server: RunningServer, path: str, body: dict[str, Any], s
     ("source", "status", "message"),
     [
         ("wrong", 424, "No module named 'nothing_of_this_name'"),
-        ("empty", 400, "empty has neither adapter_config.json nor model.py"),
-        ("weights", 400, "the scripted backend takes no LoRA adapters"),
+        ("empty", 400, "empty contains neither adapter_config.json nor model.py"),
+        ("weights", 400, "the scripted backend does not support LoRA adapters"),
     ],
 )
 async def test_failure_changes_nothing(server: RunningServer, source: str, status: int, message: str) -> None:
@@ -209,7 +209,7 @@ async def test_other_hosts_are_refused(server: RunningServer, monkeypatch: pytes
     ]
     for answer in answers:
         assert answer.status == 403
-        assert answer.json()["error"].endswith("from its own host only; open_management=true opens it to others")
+        assert answer.json()["error"].endswith("from the server's own host; open_management=true allows other hosts")
     assert await written_by(server, "french") == "adapters/french"
 
 
@@ -225,7 +225,7 @@ async def test_handle_function(serve: Serve, model_dir: ModelDirectory) -> None:
     server = await serve(model_dir({"serving.properties": "minWorkers=2\nmaxWorkers=2\n", "model.py": HANDLE, **files}))
 
     async def known() -> list[Any]:
-        """What each process knows."""
+        """Return the adapters that each process has registered."""
         found: dict[int, Any] = {}
         while len(found) < 2:
             answers = await asyncio.gather(*(server.post("/invocations", {}) for _ in range(4)))

@@ -133,7 +133,7 @@ async def test_model_is_not_looked_at_where_there_is_one(server: RunningServer) 
     [
         (
             {"messages": [IMAGE_EXAMPLE]},
-            "`messages.0.content.1` is an image, and this model takes only text on the scripted backend",
+            "`messages.0.content.1` is an image, but this model accepts only text on the scripted backend",
         ),
         ({"top_p": "x"}, "`top_p` must be a valid number. Given: 'x'"),
     ],

@@ -17,7 +17,7 @@ DISABLE = "option.rolling_batch=disable\n"
 
 
 class AutoBackend(ScriptedBackend):
-    """What `disable` takes in these tests, in the place of a real engine."""
+    """A backend that `disable` selects in these tests instead of a real engine."""
 
     name = "auto_scripted"
     auto_priority = 100
@@ -101,7 +101,7 @@ async def test_unknown_parameters(serve: Serve, model_dir: ModelDirectory, stric
     server = await serve_dynamic(serve, model_dir, "option.strict_parameters=true\n" if strict else "")
     answer = await server.post("/invocations", {"inputs": ["a", "b"], "parameters": {"zzz": 1}, "streem": True})
     if strict:
-        message = "`streem` is no field of this request. Did you mean `stream`?"
+        message = "`streem` is not a field of this request. Did you mean `stream`?"
         assert (answer.status, answer.json()["error"]) == (424, message)
     else:
         assert (answer.status, answer.headers["X-Lmi-Ignored-Parameters"]) == (200, "streem, zzz")

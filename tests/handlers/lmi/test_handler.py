@@ -108,7 +108,7 @@ async def test_best_of_one_answer_shows_all_others(server: RunningServer) -> Non
 async def test_a_body_that_names_another_model(server: RunningServer) -> None:
     for path in ("/invocations", "/predictions/model"):
         answer = await server.post(path, {"inputs": PROMPT, "model": "mudel"})
-        assert (answer.status, answer.json()["error"]) == (404, "`model` must be model or left out. Given: 'mudel'")
+        assert (answer.status, answer.json()["error"]) == (404, "`model` must be model, or be omitted. Given: 'mudel'")
 
 
 async def test_return_full_text(server: RunningServer) -> None:
@@ -214,7 +214,7 @@ BAD_MESSAGE = "`temperature` must be greater than or equal to 0. Given: -1"
         (b'{"inputs": ["a"]}', "`inputs` must be a valid string. Given: ['a']"),
         (b'{"inputs": "a", "stream": "yes"}', "`stream` must be a valid boolean. Given: 'yes'"),
         (b'{"inputs": "a", "parameters": 1}', "`parameters` must be a valid dictionary. Given: 1"),
-        (b'{"input": "a"}', "`inputs` is required. Did you mean it by `input`?"),
+        (b'{"input": "a"}', "`inputs` is required. Was it meant by `input`?"),
     ],
 )
 async def test_invalid_payload(server: RunningServer, body: bytes, message: str) -> None:
@@ -293,7 +293,7 @@ async def test_full_queue(serve: Serve, model_dir: ModelDirectory) -> None:
     await asyncio.gather(*(script.started.wait() for script in scripts))
     answer = await server.post("/invocations", data=b"not even read")
     assert (answer.status, answer.headers["Retry-After"]) == (503, "1")
-    assert answer.json()["error"] == "model model has 2 requests in its queue, the most it takes"
+    assert answer.json()["error"] == "model model has 2 requests in its queue, which is full"
     for task in waiting:
         task.cancel()
     await asyncio.gather(*(script.closed.wait() for script in scripts))
@@ -310,7 +310,7 @@ async def test_client_that_leaves(server: RunningServer, caplog: pytest.LogCaptu
         request.cancel()
         await script.closed.wait()
     assert server.dispatcher.in_flight == 0
-    assert sum("/invocations ended: the client left" in line for line in caplog.messages) == 2
+    assert sum("/invocations ended: the client disconnected" in line for line in caplog.messages) == 2
 
 
 async def test_client_that_has_left_when_it_is_written_to(
@@ -323,7 +323,7 @@ async def test_client_that_has_left_when_it_is_written_to(
     monkeypatch.setattr(web.StreamResponse, "write", write)
     with pytest.raises(ClientError):
         await server.post("/invocations", {"inputs": PROMPT, "stream": True})
-    assert sum("/invocations ended: the client left" in line for line in caplog.messages) == 1
+    assert sum("/invocations ended: the client disconnected" in line for line in caplog.messages) == 1
     assert [record for record in caplog.records if record.levelname == "ERROR"] == []
 
 
@@ -382,4 +382,4 @@ async def test_model_store(serve: Serve, model_dir: ModelDirectory) -> None:
         {"generated_text": "two"},
         {"generated_text": "two"},
     ]
-    assert (unnamed.status, unnamed.json()["error"]) == (404, "several models are served, so name one of: one, two")
+    assert (unnamed.status, unnamed.json()["error"]) == (404, "several models are served; name one of: one, two")

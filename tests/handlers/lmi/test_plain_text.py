@@ -23,7 +23,7 @@ async def server(serve: Serve, model_dir: ModelDirectory) -> RunningServer:
 
 
 def prompt(server: RunningServer) -> str:
-    """What the backend got last."""
+    """Return the last prompt that the backend received."""
     return server.scripted.history[-1].prompt
 
 
@@ -70,7 +70,7 @@ async def test_several_models(serve: Serve, model_dir: ModelDirectory) -> None:
         store = model_dir({"serving.properties": SCRIPTED}, name=f"store/{name}").parent
     server = await serve(store)
     unnamed = await server.post("/invocations", data=b"Hey", headers=PLAIN)
-    message = "several models are served, so name one of: one, two"
+    message = "several models are served; name one of: one, two"
     assert (unnamed.status, unnamed.json()["error"]) == (404, message)
     named = await server.post("/invocations", data=b"Hey", headers={**PLAIN, "X-Amzn-SageMaker-Target-Model": "two"})
     assert named.json() == {"generated_text": TEXT}

@@ -1,4 +1,4 @@
-"""What `option.tgi_compat` changes in how requests are read, and what LMI's routes take of TGI's without it."""
+"""Requests with `option.tgi_compat`, and TGI's parameters on LMI's routes without it."""
 
 from typing import Any
 
@@ -30,7 +30,7 @@ async def plain(serve: Serve, model_dir: ModelDirectory) -> RunningServer:
 
 
 async def parameters(server: RunningServer, path: str, given: dict[str, Any]) -> ExtendedParameters:
-    """What the backend got."""
+    """Return the parameters that the backend received."""
     answer = await server.post(path, {"inputs": "Hey", "parameters": given})
     assert (answer.status, "X-Lmi-Ignored-Parameters" in answer.headers) == (200, False), answer.body
     found = server.scripted.history[-1].parameters
@@ -91,11 +91,11 @@ async def test_grammar(
         ({"grammar": {"type": "regex", "value": {}}}, "`grammar.value` must be a regular expression as a string"),
         (
             {"grammar": {"type": "json", "value": "{"}},
-            "`grammar.value` must be a JSON schema, as an object or as its text",
+            "`grammar.value` must be a JSON schema, as an object or as JSON text",
         ),
         (
             {"grammar": {"type": "json", "value": "{}"}, "guided_regex": "a"},
-            "`grammar` and `guided_regex` exclude each other: both say what the answer is",
+            "`grammar` and `guided_regex` cannot be used together: both constrain the output",
         ),
     ],
 )
@@ -182,7 +182,7 @@ async def test_a_body_that_is_nested_too_deeply_to_be_rewritten(server: RunningS
     body = b'{"inputs": "Hey", "parameters": {"adapter_id": "a", "zzz": %b}}' % nested
     answer = await server.post("/invocations", data=body)
     assert answer.status == 424
-    assert answer.json()["error"].startswith("the body cannot be taken: ")
+    assert answer.json()["error"].startswith("the body cannot be written as JSON: ")
 
 
 HANDLE = """\

@@ -174,12 +174,12 @@ async def test_log_probs_of_tokens_without_a_text_of_their_own(server: RunningSe
         ({"messages": "Hi"}, "`messages` must be a valid list. Given: 'Hi'"),
         (
             {"messages": [{"role": "user", "content": "Hi", "images": ["x"]}]},
-            "`messages.0.images.0` is an image, and this model takes only text on the scripted backend",
+            "`messages.0.images.0` is an image, but this model accepts only text on the scripted backend",
         ),
         ({"tools": [{"type": "retrieval"}]}, "`tools.0.type` must be 'function'"),
         (
             {"tools": [{"function": {"name": "f", "parameters": {"type": "text"}}}]},
-            "`tools.0.function.parameters` is no JSON schema of arguments",
+            "`tools.0.function.parameters` is not a valid JSON schema",
         ),
         ({"think": "hard"}, "`think"),
         ({"think": "low"}, '"model" does not support thinking'),

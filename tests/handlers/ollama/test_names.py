@@ -45,7 +45,7 @@ async def test_names(server: RunningServer, name: str, text: str) -> None:
 @pytest.mark.parametrize("name", ["three", "one:3b", "llama3.2", "", None])
 async def test_unknown_names(server: RunningServer, name: str | None) -> None:
     answer = await generate(server, model=name)
-    expected = f"model '{name}' not found" if name else "several models are served, so name one of: one, two"
+    expected = f"model '{name}' not found" if name else "several models are served; name one of: one, two"
     assert (answer.status, answer.json()) == (404, {"error": expected})
 
 

@@ -227,7 +227,7 @@ async def test_guided(server: RunningServer, fields: dict[str, Any]) -> None:
 async def test_user_is_in_the_log(server: RunningServer, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "lmi_handlers.chat.generation")
     await chat(server, headers={"x-request-id": "mine"}, user="bob\n")
-    assert "request mine is of user 'bob\\n'" in caplog.messages
+    assert "request mine was sent by user 'bob\\n'" in caplog.messages
 
 
 async def test_parts_of_text(server: RunningServer) -> None:
@@ -295,7 +295,7 @@ async def test_echo_in_lmis_form(server: RunningServer, stream: bool) -> None:
 
 @pytest.mark.parametrize("last", [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": ""}])
 async def test_echo_of_nothing(server: RunningServer, last: dict[str, Any]) -> None:
-    """Only a message of the assistant's is put before its answer."""
+    """A last message is returned before the answer only if it is the assistant's."""
     (choice,) = (await chat(server, messages=[*MESSAGES, last], echo=True)).json()["choices"]
     assert choice["message"]["content"] == TEXT
     _, *others = events(await chat(server, messages=[*MESSAGES, last], echo=True, stream=True))

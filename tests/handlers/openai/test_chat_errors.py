@@ -1,4 +1,4 @@
-"""What OpenAI's chat dialect refuses, how a model is chosen, and the other forms of its answers."""
+"""Errors of OpenAI's chat dialect, its choice of a model, and other formats of its answers."""
 
 import asyncio
 from typing import Any
@@ -25,7 +25,7 @@ def bad_message(**message: Any) -> dict[str, Any]:
     [
         ({"messages": []}, "messages", "must have at least 1 item"),
         ({"messages": "hello"}, "messages", "must be a valid list. Given: 'hello'"),
-        (bad_message(role="user"), "messages.1.content", "must be a text, or a list of parts. Given: None"),
+        (bad_message(role="user"), "messages.1.content", "must be a string, or a list of parts. Given: None"),
         (bad_message(role="user", content=5), "messages.1.content", "must be a valid list. Given: 5"),
         (
             bad_message(role="robot", content="x"),
@@ -40,16 +40,16 @@ def bad_message(**message: Any) -> dict[str, Any]:
         (
             bad_message(role="user", content=[{"type": "image_url", "image_url": {"url": "https://host/cat.png"}}]),
             "messages.1.content.0",
-            "is an image, and this model takes only text on the scripted backend",
+            "is an image, but this model accepts only text on the scripted backend",
         ),
         ({"temperature": 3}, "temperature", "must be less than or equal to 2. Given: 3"),
         ({"temperature": "hot"}, "temperature", "must be a valid number. Given: 'hot'"),
         ({"top_logprobs": 21, "logprobs": True}, "top_logprobs", "must be less than or equal to 20. Given: 21"),
-        ({"top_logprobs": 2}, "top_logprobs", "is only for `logprobs`: true"),
+        ({"top_logprobs": 2}, "top_logprobs", "requires `logprobs`: true"),
         ({"max_tokens": 0}, "max_tokens", "must be greater than or equal to 1. Given: 0"),
         ({"n": 65}, "n", "must be less than or equal to 64. Given: 65"),
         ({"stop": [""]}, "stop.0", "must have at least 1 character. Given: ''"),
-        ({"stream_options": {"include_usage": True}}, "stream_options", "is only for `stream`: true"),
+        ({"stream_options": {"include_usage": True}}, "stream_options", "requires `stream`: true"),
         (
             {"response_format": {"type": "xml"}},
             "response_format.type",
@@ -58,12 +58,12 @@ def bad_message(**message: Any) -> dict[str, Any]:
         (
             {"response_format": {"type": "json_schema"}},
             "response_format",
-            "must have `json_schema` where its `type` says so, and only there",
+            "must have `json_schema` if and only if its `type` is json_schema",
         ),
         (
             {"response_format": {"type": "json_object"}, "guided_json": {}},
             "response_format",
-            "and `guided_json` exclude each other: both say what the answer is",
+            "and `guided_json` cannot be used together: both constrain the output",
         ),
     ],
 )

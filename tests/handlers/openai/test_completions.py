@@ -90,7 +90,7 @@ async def test_token_id_that_there_is_not(server: RunningServer) -> None:
     last = server.scripted.tokenizer.encode("a b")[-1]
     for wrong in (last + 1, -1):
         error = (await complete(server, prompt=[wrong])).json()["error"]
-        assert error["message"] == f"`prompt` must hold token ids from 0 to {last}. Given: {wrong}"
+        assert error["message"] == f"`prompt` must contain token ids from 0 to {last}. Given: {wrong}"
 
 
 async def test_best_of(server: RunningServer) -> None:
@@ -190,21 +190,49 @@ async def test_failure_within_a_whole_answer(server: RunningServer) -> None:
 @pytest.mark.parametrize(
     ("fields", "param", "message"),
     [
-        ({"prompt": None}, "prompt", "must be a text, token ids, or a list of texts or of lists of token ids"),
-        ({"prompt": []}, "prompt", "must be a text, token ids, or a list of texts or of lists of token ids"),
-        ({"prompt": ["a", 1]}, "prompt", "must be a text, token ids, or a list of texts or of lists of token ids"),
-        ({"prompt": [True]}, "prompt", "must be a text, token ids, or a list of texts or of lists of token ids"),
-        ({"prompt": ""}, "prompt", "must hold at least one token. Given: 0"),
+        (
+            {"prompt": None},
+            "prompt",
+            "must be a string, a list of token ids, or a list of strings or of lists of token ids",
+        ),
+        (
+            {"prompt": []},
+            "prompt",
+            "must be a string, a list of token ids, or a list of strings or of lists of token ids",
+        ),
+        (
+            {"prompt": ["a", 1]},
+            "prompt",
+            "must be a string, a list of token ids, or a list of strings or of lists of token ids",
+        ),
+        (
+            {"prompt": [True]},
+            "prompt",
+            "must be a string, a list of token ids, or a list of strings or of lists of token ids",
+        ),
+        ({"prompt": ""}, "prompt", "must contain at least one token. Given: 0"),
         ({"logprobs": 21}, "logprobs", "must be less than or equal to 20. Given: 21"),
-        ({"suffix": "end"}, "suffix", "cannot be taken by this model: its tokenizer has none of the tokens by which"),
-        ({"suffix": "end", "echo": True}, "suffix", "and `echo` exclude each other: the answer is the text in the mid"),
-        ({"suffix": "end", "truncate_prompt_tokens": 3}, "suffix", "and `truncate_prompt_tokens` exclude each other: "),
-        ({"suffix": "end", "prompt": [[1, 2]]}, "suffix", "must come with a `prompt` that is a text. Given: token ids"),
+        ({"suffix": "end"}, "suffix", "is not supported by this model: its tokenizer has no fill-in-the-middle"),
+        (
+            {"suffix": "end", "echo": True},
+            "suffix",
+            "and `echo` cannot be used together: the answer contains only the text",
+        ),
+        (
+            {"suffix": "end", "truncate_prompt_tokens": 3},
+            "suffix",
+            "and `truncate_prompt_tokens` cannot be used together: ",
+        ),
+        ({"suffix": "end", "prompt": [[1, 2]]}, "suffix", "requires a `prompt` that is a string. Given: token ids"),
         ({"max_tokens": 0}, "max_tokens", "must be at least 1 without `echo`. Given: 0"),
         ({"n": 2, "best_of": 1}, "best_of", "must be at least `n`, which is 2. Given: 1"),
-        ({"best_of": 2, "stream": True}, "best_of", "must be at most 1, the sequences to stream. Given: 2"),
-        ({"prompt": ["a"] * 600, "n": 2}, "prompt", "and `n` must make at most 1024 choices"),
-        ({"prompt_embeds": "AA=="}, "prompt_embeds", "must be null or []: prompts are texts or token ids."),
+        (
+            {"best_of": 2, "stream": True},
+            "best_of",
+            "must be at most 1, the number of sequences in the stream. Given: 2",
+        ),
+        ({"prompt": ["a"] * 600, "n": 2}, "prompt", "and `n` must result in at most 1024 choices"),
+        ({"prompt_embeds": "AA=="}, "prompt_embeds", "must be null or []: prompts must be strings or token ids."),
         ({"temperature": -1}, "temperature", "must be greater than or equal to 0. Given: -1"),
     ],
 )
@@ -253,7 +281,7 @@ async def test_suffix(server: RunningServer, stream: bool) -> None:
 async def test_user_is_in_the_log(server: RunningServer, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "lmi_handlers.openai.completions")
     await complete(server, headers={"x-request-id": "mine"}, user="bob")
-    assert "request mine is of user 'bob'" in caplog.messages
+    assert "request mine was sent by user 'bob'" in caplog.messages
 
 
 async def test_lmi_form_by_accept(server: RunningServer) -> None:
@@ -261,7 +289,7 @@ async def test_lmi_form_by_accept(server: RunningServer) -> None:
     assert answer.content_type == "application/jsonlines"
     assert answer.json_lines()[-1]["generated_text"] == PROMPT + TEXT
     several = await complete(server, headers={"Accept": "application/jsonlines"}, prompt=["a", "b"])
-    assert several.json()["error"]["message"] == "`prompt` must be a single one for an answer in the LMI schema"
+    assert several.json()["error"]["message"] == "`prompt` must be a single prompt for an answer in the LMI schema"
 
 
 async def test_lmi_form_by_output_formatter(serve: Serve, model_dir: ModelDirectory) -> None:

@@ -76,7 +76,7 @@ async def test_each_of_the_list_is_found(server: RunningServer) -> None:
 
 @same_loop
 async def test_adapter_of_several_models(server: RunningServer) -> None:
-    message = "several models have an adapter `both`: name one of one, two as `model`, and the adapter as `adapters`"
+    message = "several models have an adapter `both`: give one of one, two as `model`, and the adapter as `adapters`"
     for answer in (
         await server.get("/v1/models/both"),
         await server.post("/v1/completions", {"prompt": "Hi", "model": "both"}),
@@ -166,7 +166,7 @@ async def test_its_own_names(
 @same_loop
 async def test_no_name_where_several_are_served(server: RunningServer) -> None:
     answer = await server.post("/v1/completions", {"prompt": "Hi", "model": ""})
-    message = "several models are served, so name one of: one, two"
+    message = "several models are served; name one of: one, two"
     assert (answer.status, answer.json()["error"]["message"]) == (404, message)
 
 

@@ -1,4 +1,4 @@
-"""What OpenAI's dialects hand on to an engine: salts, names of requests, and what only vLLM can do something with."""
+"""Fields that OpenAI's dialects pass to the engine: salts, request ids, and fields for vLLM only."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -41,7 +41,7 @@ async def test_what_is_vllms_alone_may_be_empty(server: RunningServer, path: str
 
 @pytest.mark.parametrize("path", BODIES)
 async def test_a_request_names_itself(server: RunningServer, path: str) -> None:
-    """By a header, or else in its body."""
+    """A request's id comes from a header, otherwise from its body."""
     answer = await ask(server, path, request_id="mine 1", n=1)
     assert answer.headers["x-request-id"] == "mine 1"
     assert answer.json()["id"].endswith("-mine 1")
@@ -63,7 +63,7 @@ async def test_a_request_is_aborted_by_the_name_in_its_body(server: RunningServe
 
 @pytest.mark.parametrize("path", BODIES)
 async def test_salt_of_the_cache(server: RunningServer, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It changes no answer, so that a backend without such a cache need not know it."""
+    """A cache salt changes no answer, so a backend without a prefix cache need not support it."""
     answer = await ask(server, path, cache_salt="a")
     assert (answer.status, answer.headers.get(HEADER)) == (200, None)
     assert parameters(server).cache_salt == "a"
@@ -74,7 +74,7 @@ async def test_salt_of_the_cache(server: RunningServer, path: str, monkeypatch: 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])
 async def test_what_an_engine_hands_on(server: RunningServer, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In whole answers; vLLM's streams have no place for it either."""
+    """Whole answers return the engine's parameters; streams have no field for them, as in vLLM."""
     told = {"kv_transfer_params": {"remote_block_ids": [1]}}
     scripted: Any = server.scripted
     say = scripted._say
@@ -93,4 +93,6 @@ async def test_what_an_engine_hands_on(server: RunningServer, path: str, monkeyp
 async def test_other_forms_have_no_place_for_it(server: RunningServer, path: str, name: str) -> None:
     answer = await server.post(path, BODIES[path] | {name: {"a": 1}}, headers={"Accept": "application/jsonlines"})
     assert answer.status == 400
-    assert answer.json()["error"]["message"].startswith(f"`{name}` must be null in a request for another form")
+    assert answer.json()["error"]["message"].startswith(
+        f"`{name}` must be null unless the answer is in OpenAI's format"
+    )

@@ -11,10 +11,10 @@ from tests.handlers.openai.chats import MESSAGES, PATH, serve_with
     [
         (
             "option.reasoning_parser=deepseek_r2\n",
-            r"option.reasoning_parser must be a known format of reasoning. Did you mean `deepseek_r1`\?"
-            r" Known: cohere_command3, .*step3p5. Given: deepseek_r2$",
+            r"option.reasoning_parser must be a known reasoning format. Did you mean `deepseek_r1`\? Known: "
+            r"cohere_command3, .*step3p5. Given: deepseek_r2$",
         ),
-        ("option.enable_reasoning=true\n", "option.enable_reasoning must come with option.reasoning_parser"),
+        ("option.enable_reasoning=true\n", "option.enable_reasoning requires option.reasoning_parser"),
     ],
 )
 async def test_wrong_configuration(serve: Serve, model_dir: ModelDirectory, properties: str, message: str) -> None:

@@ -63,7 +63,7 @@ def ids(server: RunningServer, text: str) -> list[int]:
 
 
 def holder(answer: Any, path: str) -> Any:
-    """What has the prompt's details: a chat's answer, a completion's choice."""
+    """Return the object with the prompt's details: a chat's answer, or a completion's choice."""
     return answer if path == CHAT else answer["choices"][0]
 
 
@@ -98,7 +98,7 @@ async def test_whole_vocabulary_of_a_long_prompt(server: RunningServer) -> None:
     for number in range(MAX_PROMPT_LOG_PROBS // 1024 + 1):
         server.scripted.tokenizer.id(f"word {number}")
     message = await refusal(server, COMPLETIONS, prompt="a " * 1024, prompt_logprobs=-1)
-    assert message.startswith(f"`prompt_logprobs` can be -1 for at most {MAX_PROMPT_LOG_PROBS} log probabilities")
+    assert message.startswith(f"`prompt_logprobs` may be -1 for at most {MAX_PROMPT_LOG_PROBS} log probabilities")
 
 
 async def test_each_choice_of_a_completion_has_its_own_prompt(server: RunningServer) -> None:
@@ -140,7 +140,7 @@ async def test_backend_without_log_probabilities_of_prompts(
 ) -> None:
     monkeypatch.setattr(server.model.backend, "parameters_type", TrtllmParameters)
     message = await refusal(server, path, prompt_logprobs=1)
-    assert message.startswith("`prompt_logprobs` is no field of the scripted backend's parameters"), message
+    assert message.startswith("`prompt_logprobs` is not a field of the scripted backend's parameters"), message
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -235,7 +235,7 @@ async def test_what_lmis_form_has_no_place_for(server: RunningServer, path: str,
     answer = await server.post(path, BODIES[path] | {name: value}, headers={"Accept": "application/jsonlines"})
     assert answer.status == 400
     message = answer.json()["error"]["message"]
-    assert message.startswith(f"`{name}` must be null in a request for another form of answer than OpenAI's")
+    assert message.startswith(f"`{name}` must be null unless the answer is in OpenAI's format")
     neutral = await server.post(path, BODIES[path] | {name: None}, headers={"Accept": "application/jsonlines"})
     assert neutral.status == 200
 

@@ -138,7 +138,7 @@ async def test_names_of_the_model(server: RunningServer, path: str, name: str | 
         ("/tokenize", {"messages": []}, "`messages` must have at least 1 item"),
         ("/tokenize", {"prompt": ["a"]}, "`prompt` must be a"),
         ("/detokenize", {}, "`tokens` is required"),
-        ("/detokenize", {"tokens": [2**40]}, "`tokens` must hold token ids from 0 to "),
+        ("/detokenize", {"tokens": [2**40]}, "`tokens` must contain token ids from 0 to "),
         ("/detokenize", {"tokens": [2**70]}, "`tokens"),
         ("/detokenize", {"tokens": [-1]}, "`tokens.0` must be greater than or equal to 0. Given: -1"),
     ],
@@ -188,5 +188,5 @@ async def test_model_that_its_own_function_serves(serve: Serve, model_dir: Model
     server = await serve(model_dir({"model.py": "def handle(inputs):\n    return None\n"}))
     for path, body in (("/tokenize", {"prompt": "a"}), ("/detokenize", {"tokens": []})):
         answer = await server.post(path, body)
-        message = "model `model` has no tokenizer here: its model function answers"
+        message = "model `model` has no tokenizer: its model function answers requests"
         assert (answer.status, answer.json()["error"]["message"]) == (404, message)

@@ -1,4 +1,4 @@
-"""What OpenAI's dialects take that they do not read, what they refuse by name, and what they tell of the rest."""
+"""Fields that OpenAI's dialects ignore silently, refuse by name, or report as unknown."""
 
 import json
 from collections.abc import AsyncIterator
@@ -67,16 +67,19 @@ async def test_neutral_values(server: RunningServer, path: str) -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"modalities": ["text", "audio"]}, "`modalities` must be null or [] or ['text']: answers are text. Given: ["),
-        ({"audio": {"voice": "alloy"}}, "`audio` must be null: answers are text. Given: {'voice': 'alloy'}"),
-        ({"thinking_token_budget": 100}, "`thinking_token_budget` is only for models whose reasoning is marked: set "),
+        (
+            {"modalities": ["text", "audio"]},
+            "`modalities` must be null or [] or ['text']: answers are always text. Given: [",
+        ),
+        ({"audio": {"voice": "alloy"}}, "`audio` must be null: answers are always text. Given: {'voice': 'alloy'}"),
+        ({"thinking_token_budget": 100}, "`thinking_token_budget` requires option.reasoning_parser, the format in "),
         ({"thinking_token_budget": -2}, "`thinking_token_budget` must be greater than or equal to -1"),
         ({"allowed_token_ids": []}, "`allowed_token_ids` must "),
-        ({"logprob_token_ids": [1]}, "`logprob_token_ids` is only for `logprobs`"),
-        ({"logits_processors": ["os.system"]}, "`logits_processors` must be null or []: requests bring no code"),
+        ({"logprob_token_ids": [1]}, "`logprob_token_ids` requires `logprobs`"),
+        ({"logits_processors": ["os.system"]}, "`logits_processors` must be null or []: requests cannot bring code"),
         (
             {"vllm_xargs": {"a": 1}},
-            "`vllm_xargs` must be null or {}: only the vllm backend takes it, and this model is ",
+            "`vllm_xargs` must be null or {}: only the vllm backend supports it, and this model ",
         ),
         ({"kv_transfer_params": {"a": 1}}, "`kv_transfer_params` must be null "),
         ({"ec_transfer_params": {"a": 1}}, "`ec_transfer_params` must be null "),
@@ -85,12 +88,12 @@ async def test_neutral_values(server: RunningServer, path: str) -> None:
         ({"repetition_detection": {"max_pattern_size": 2}}, "`repetition_detection` must have a `min_count` of at le"),
         (
             {"repetition_detection": {"max_pattern_size": 2, "min_pattern_size": 3, "min_count": 2}},
-            "`repetition_detection` must have a `min_pattern_size` of at most `max_pattern_size`, 2. Given: 3",
+            "`repetition_detection` must have a `min_pattern_size` that is at most `max_pattern_size`, 2. Given: 3",
         ),
-        ({"cache_salt": "a/b"}, "`cache_salt` must not hold @, /, \\ or NUL. Given: 'a/b'"),
+        ({"cache_salt": "a/b"}, "`cache_salt` must not contain @, /, \\ or NUL. Given: 'a/b'"),
         ({"cache_salt": ""}, "`cache_salt` must have at least 1 character"),
         ({"request_id": "a\nb"}, "`request_id` must be printable ASCII. Given: "),
-        ({"adapter_name": "a"}, "`adapter_name` is no field of this request: name an adapter in "),
+        ({"adapter_name": "a"}, "`adapter_name` is not a field of this request: name an adapter in "),
     ],
 )
 async def test_what_would_change_the_answer_is_refused(
@@ -117,8 +120,8 @@ async def test_strict_parameters(model_dir: ModelDirectory, path: str) -> None:
         assert (await ask(server, path, store=True, audio=None)).status == 200
         unknown = await ask(server, path, max_token=5)
         ignored = await ask(server, path, **{next(iter(IGNORED)): "x"})
-    assert b"`max_token` is no field of this request. Did you mean `max_tokens`?" in unknown.body
-    assert b"`guided_whitespace_pattern` has no effect here: " in ignored.body
+    assert b"`max_token` is not a field of this request. Did you mean `max_tokens`?" in unknown.body
+    assert b"`guided_whitespace_pattern` has no effect: " in ignored.body
     assert unknown.status == ignored.status != 200
 
 
@@ -211,38 +214,38 @@ async def test_vllms_fields(
         ),
         (
             {"guided_json": {}, "response_format": {"type": "json_object"}},
-            "`response_format` and `guided_json` exclude",
+            "`response_format` and `guided_json` cannot be used",
         ),
         (
             {"structured_outputs": {"structural_tag": "{}"}},
             "`structured_outputs.structural_tag` must have `format`, or `",
         ),
-        ({"structural_tag": "{"}, "`structural_tag` must be a structural tag, or one as text: "),
+        ({"structural_tag": "{"}, "`structural_tag` must be a structural tag, as an object or as JSON text: "),
         ({"structural_tag": {"type": "text", "format": {}}}, '`structural_tag` must have the `type` "structural_tag"'),
         ({"response_format": {"type": "json"}}, "`response_format` must have a JSON schema as `value`. Giv"),
         (
             {"response_format": {"type": "json", "value": "[1]"}},
-            "`response_format` must have a JSON schema, which is an object, as `value`. Given",
+            "`response_format` must have a JSON schema, an object, as `value`. Given",
         ),
         (
             {"response_format": {"type": "json", "value": "{"}},
-            "`response_format` must be a JSON schema, or one as text: ",
+            "`response_format` must be a JSON schema, as an object or as JSON text: ",
         ),
         (
             {"response_format": {"type": "json_object", "value": SCHEMA, "schema": SCHEMA}},
-            "`response_format` must have `value` or `schema`, which mean the same, but not both. G",
+            "`response_format` must have `value` or its other name `schema`, but not both. G",
         ),
         (
             {"response_format": {"type": "regex"}},
-            "`response_format` must have a regular expression as `value`, and no `schema`",
+            "`response_format` must have a regular expression as `value` and no `schema`",
         ),
         (
             {"response_format": {"type": "regex", "value": {}}},
-            "`response_format` must have a regular expression as `value`, and no `schema`",
+            "`response_format` must have a regular expression as `value` and no `schema`",
         ),
         (
             {"response_format": {"type": "text", "value": "a+"}},
-            "`response_format` must have no `value` and no `schema` where its `type` is text",
+            "`response_format` must have neither `value` nor `schema` if its `type` is text",
         ),
         (
             {"response_format": {"type": "structural_tag"}},
@@ -250,32 +253,41 @@ async def test_vllms_fields(
         ),
         (
             {"response_format": {"type": "structural_tag", **OLDER_TAG, "triggers": []}},
-            "`response_format` must have a r",
+            "`response_format` must have a v",
         ),
         ({"response_format": OLDER_TAG}, "`response_format.type` is required"),
-        ({"structural_tag": TAG, "guided_regex": "a"}, "`guided_regex` and `structural_tag` exclude each other"),
-        ({"guided_json": "{"}, "`guided_json` must be a JSON schema, or one as text: "),
+        ({"structural_tag": TAG, "guided_regex": "a"}, "`guided_regex` and `structural_tag` cannot be used together"),
+        ({"guided_json": "{"}, "`guided_json` must be a JSON schema, as an object or as JSON text: "),
         ({"truncate_prompt_tokens": 5, "truncation_side": "right"}, "`truncation_side` must be left"),
-        ({"best_of": 2, "stream": True}, "`best_of` must be at most 1, the sequences to stream. Given: 2"),
-        ({"continue_final_message": True}, "`continue_final_message` is only for chats whose last message is the"),
+        (
+            {"best_of": 2, "stream": True},
+            "`best_of` must be at most 1, the number of sequences in the stream. Given: 2",
+        ),
+        ({"continue_final_message": True}, "`continue_final_message` requires a last message whose role is"),
         ({"continue_final_message": True, "add_generation_prompt": True}, "`continue_final_message` and `add_"),
-        ({"chat_template_kwargs": {"chat_template": "x"}}, "`chat_template_kwargs` must hold names for the template."),
+        (
+            {"chat_template_kwargs": {"chat_template": "x"}},
+            "`chat_template_kwargs` must contain only variables of the chat template.",
+        ),
         ({"reasoning_effort": "some"}, "`reasoning_effort` must be 'none', 'minimal', 'low', 'medium', 'high', "),
         ({"echo": 1}, "`echo` must be a valid boolean"),
         (
             {"functions": [FUNCTION], "tools": [TOOL]},
-            "`functions` and `tools` exclude each other: the first is the older",
+            "`functions` and `tools` cannot be used together: `functions` is the older",
         ),
         (
             {"functions": [FUNCTION], "tool_choice": "auto"},
-            "`tool_choice` is for `tools`: `functions` have `function_call`",
+            "`tool_choice` requires `tools`: with `functions` use `function_call`",
         ),
-        ({"tools": [TOOL], "function_call": "none"}, "`function_call` is for `functions`: `tools` have `tool_choice`"),
+        (
+            {"tools": [TOOL], "function_call": "none"},
+            "`function_call` requires `functions`: with `tools` use `tool_choice`",
+        ),
         (
             {"functions": [FUNCTION], "function_call": "required"},
-            "`function_call` must be none, auto, or an object with",
+            "`function_call` must be none, auto or an object with",
         ),
-        ({"function_call": {"name": "f"}}, "`function_call` must come with `functions`. Given: function"),
+        ({"function_call": {"name": "f"}}, "`function_call` requires `functions`. Given: function"),
         (
             {"functions": [FUNCTION], "function_call": {"name": "g"}},
             "`function_call` must name one of `functions`. Giv",
@@ -283,13 +295,13 @@ async def test_vllms_fields(
         ({"functions": [FUNCTION]}, "`function_call` cannot be auto: the chat template does not show how this model"),
         (
             {"functions": [FUNCTION], "function_call": {"name": "f"}, "guided_regex": "a"},
-            "`function_call` and `guided_regex` exclude each other",
+            "`function_call` and `guided_regex` cannot be used together",
         ),
         (
             {"messages": [{"role": "assistant", **CALLS}]},
-            "`messages.0` must have `tool_calls` or `function_call`, the o",
+            "`messages.0` must have `tool_calls` or its older form `func",
         ),
-        ({"chat_template": "{{ 1 }}"}, "`chat_template` is a program, which only the model's own directory may bring"),
+        ({"chat_template": "{{ 1 }}"}, "`chat_template` is not allowed in requests, as it is a program: set option"),
     ],
 )
 async def test_wrong_values_of_known_fields(server: RunningServer, fields: dict[str, Any], message: str) -> None:
@@ -357,7 +369,7 @@ async def test_tokens_as_ids(server: RunningServer, path: str, stream: bool) -> 
 
 
 async def test_special_tokens(model_dir: ModelDirectory) -> None:
-    """What a dialect asks for reaches the tokenizer."""
+    """The tokenizer adds special tokens as the request asks."""
     async with running_server(model_dir({"serving.properties": SCRIPTED})) as one:
         asked: list[bool] = []
         encode = one.scripted.tokenizer.encode

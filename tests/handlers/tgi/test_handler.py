@@ -120,7 +120,7 @@ async def test_parameters(server: RunningServer, given: dict[str, Any], name: st
         ({"inputs": "a", "parameters": {"watermark": True}}, "`parameters.watermark` must be False. Given: True"),
         (
             {"inputs": "a", "parameters": {"grammar": {"type": "json", "value": "[]"}}},
-            "`parameters.grammar.value` must be a JSON schema, as an object or as its text",
+            "`parameters.grammar.value` must be a JSON schema, as an object or as JSON text",
         ),
         (
             {"inputs": "a", "parameters": {"grammar": {"type": "regex", "value": {}}}},
@@ -171,7 +171,7 @@ async def test_unknown_options_are_refused_where_strict(serve: Serve, model_dir:
     answer = await server.post("/", {"inputs": PROMPT, "options": {"use_gpu": True}})
     assert (answer.status, answer.json()) == (200, [{"generated_text": TEXT}])
     answer = await server.post("/", {"inputs": PROMPT, "options": {"use_gpu": True, "zzz": 1}})
-    message = "`options.zzz` is no field of this request."
+    message = "`options.zzz` is not a field of this request."
     assert (answer.status, answer.json()) == (422, {"error": message, "error_type": "validation"})
 
 

@@ -53,7 +53,7 @@ async def test_each_event_is_sent_when_it_is_there(server: RunningServer) -> Non
 
 async def test_generate_does_not_stream(server: RunningServer) -> None:
     answer = await server.post(GENERATE, {"streaming": True, **IDS})
-    message = "`streaming` must be false here: generate_stream is the route of streams. Given: True"
+    message = "`streaming` must be false on this route: use generate_stream for streams. Given: True"
     assert (answer.status, answer.json()) == (400, {"error": message})
 
 
@@ -86,13 +86,13 @@ async def test_shapes(server: RunningServer, name: str, value: object, array: nu
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        ({"input_id": [1]}, "`input_id` is no tensor of this model. Did you mean `input_ids`?"),
+        ({"input_id": [1]}, "`input_id` is not a tensor of this model. Did you mean `input_ids`?"),
         ({"request_output_len": [1, 2]}, "`request_output_len` of shape [1, 1] must have 1 elements. Given: 2"),
         ({"bad_words_list": [5, 9, 1]}, "`bad_words_list` of shape [1, 2, 1] must have 2 elements. Given: 3"),
-        ({"input_ids": "hi"}, "`input_ids` must hold values of type INT32. Given: 'hi'"),
-        ({"input_ids": {"a": 1}}, "`input_ids` must hold values of type INT32. Given: {'a': 1}"),
+        ({"input_ids": "hi"}, "`input_ids` must contain values of type INT32. Given: 'hi'"),
+        ({"input_ids": {"a": 1}}, "`input_ids` must contain values of type INT32. Given: {'a': 1}"),
         ({"input_ids": [1], "parameters": [1]}, "`parameters` must be a valid dictionary. Given: [1]"),
-        (IDS | {"parameters": {"input_ids": 1}}, "`input_ids` is given twice: in `parameters` and beside them"),
+        (IDS | {"parameters": {"input_ids": 1}}, "`input_ids` is given twice, in `parameters` and next to it"),
         (IDS | {"id": 5}, "`id` must be a valid string. Given: 5"),
         ({"request_output_len": 3}, "`input_ids` is required"),
     ],

@@ -25,7 +25,7 @@ async def server(serve: Serve, model_dir: ModelDirectory) -> RunningServer:
 
 
 def parameters(server: RunningServer) -> ExtendedParameters:
-    """What the last request was translated into."""
+    """Return the parameters into which the last request was translated."""
     found = server.scripted.history[-1].parameters
     assert isinstance(found, ExtendedParameters)
     return found
@@ -74,7 +74,7 @@ async def test_each_event_is_sent_when_its_token_is_there(server: RunningServer)
 async def test_generate_does_not_stream(server: RunningServer) -> None:
     answer = await server.post(GENERATE, {"text_input": "hi", "stream": True})
     assert answer.status == 400
-    message = "`stream` must be false here: generate_stream is the route of streams. Given: True"
+    message = "`stream` must be false on this route: use generate_stream for streams. Given: True"
     assert answer.json() == {"error": message}
 
 
@@ -170,7 +170,7 @@ async def test_the_likeliest_of_several(server: RunningServer) -> None:
     body = {"text_input": "hi", "best_of": 2, "max_tokens": 1, "return_cumulative_logprob": True}
     assert (await server.post(GENERATE, body)).json() == {**HEAD, "text_output": "Deep", "cumulative_logprob": -0.25}
     refused = await server.post(STREAM, body)
-    message = "`best_of` must be at most 1, the sequences to stream. Given: 2"
+    message = "`best_of` must be at most 1, the number of sequences in the stream. Given: 2"
     assert (refused.status, refused.json()) == (400, {"error": message})
 
 
@@ -194,15 +194,15 @@ async def test_prompt_in_the_answer(server: RunningServer, path: str) -> None:
         ({"text_input": "a", "return_logprobs": 1}, "`return_logprobs` must be a valid boolean. Given: 1"),
         (
             {"text_input": "a", "temprature": 0},
-            "`temprature` is no field of the scripted backend's parameters. Did you mean `temperature`?",
+            "`temprature` is not a field of the scripted backend's parameters. Did you mean `temperature`?",
         ),
         (
             {"text_input": "a", "seed": 1, "parameters": {"seed": 1}},
-            "`seed` is given twice: in `parameters` and beside them",
+            "`seed` is given twice, in `parameters` and next to it",
         ),
         (
             {"text_input": "a", "stop": "b", "stop_words": "c"},
-            "`stop` and `stop_words` are the same parameter; give one of them",
+            "`stop` and `stop_words` are the same parameter: give only one of them",
         ),
         ({"text_input": "a", "sampling_parameters": "{"}, "`sampling_parameters` is not valid JSON"),
         ({"text_input": "a", "sampling_parameters": 1}, "`sampling_parameters` must be an object. Given: 1"),

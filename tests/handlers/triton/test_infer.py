@@ -123,8 +123,8 @@ async def test_only_the_outputs_that_are_asked_for(server: RunningServer) -> Non
     assert absent.json()["outputs"] == []
     unknown = await infer(server, outputs=[{"name": "output_id"}])
     message = (
-        "`outputs` names `output_id`, which this request has none of. Did you mean `output_ids`?"
-        " Known: output_ids, cum_log_probs, note"
+        "`outputs` names `output_id`, which is not an output of this request. Did you mean `output_ids`? Known: "
+        "output_ids, cum_log_probs, note"
     )
     assert (unknown.status, unknown.json()) == (400, {"error": message})
 
@@ -188,7 +188,7 @@ async def test_errors_are_not_compressed(server: RunningServer) -> None:
 
 async def test_no_streams(server: RunningServer) -> None:
     answer = await infer(server, flag("streaming"))
-    message = "`streaming` must be false here: generate_stream is the route of streams. Given: True"
+    message = "`streaming` must be false on this route: use generate_stream for streams. Given: True"
     assert (answer.status, answer.json()) == (400, {"error": message})
 
 
@@ -204,7 +204,7 @@ async def test_adapters(serve: Serve, model_dir: ModelDirectory) -> None:
     named = {"X-Amzn-SageMaker-Adapter-Identifier": "french"}
     answer = await server.post(INFER, {"inputs": [LENGTH, IDS]}, headers=named)
     assert answer.status == 400
-    assert answer.json() == {"error": "a request of tensors cannot name one of the model's `adapters`"}
+    assert answer.json() == {"error": "a request with tensors cannot name one of the model's `adapters`"}
 
 
 INVALID: list[tuple[dict[str, Any], str]] = [
@@ -213,29 +213,29 @@ INVALID: list[tuple[dict[str, Any], str]] = [
     ({"inputs": [LENGTH], "id": 5}, "`id` must be a valid string. Given: 5"),
     ({"inputs": [LENGTH], "model_name": "other"}, "`model_name` must be model, as in the path. Given: 'other'"),
     ({"inputs": [LENGTH]}, "`input_ids` is required"),
-    ({"inputs": [LENGTH, LENGTH]}, "`inputs` has `request_output_len` twice"),
+    ({"inputs": [LENGTH, LENGTH]}, "`inputs` must contain each tensor once. Given twice: `request_output_len`"),
     ({"inputs": [IDS | {"shape": [1, 4]}]}, "`input_ids` of shape [1, 4] must have 4 elements. Given: 3"),
     (
         {"inputs": [IDS | {"data": [[1], [2], [3]]}]},
-        "`input_ids` must have data of shape [1, 3], or flat. Given: [3, 1]",
+        "`input_ids` must have data of shape [1, 3], or a flat list. Given: [3, 1]",
     ),
     (
         {"inputs": [IDS | {"data": [[1, 2], [3]]}]},
-        "`input_ids` must have lists of one length within a list. Given: [[1, 2], [3]]",
+        "`input_ids` must have nested lists of equal length. Given: [[1, 2], [3]]",
     ),
-    ({"inputs": [IDS | {"data": [1, [2], 3]}]}, "`input_ids` must hold values of type INT32. Given: [2]"),
-    ({"inputs": [IDS | {"data": [1, 2.5, 3]}]}, "`input_ids` must hold values of type INT32. Given: 2.5"),
-    ({"inputs": [IDS | {"data": [1, True, 3]}]}, "`input_ids` must hold values of type INT32. Given: True"),
+    ({"inputs": [IDS | {"data": [1, [2], 3]}]}, "`input_ids` must contain values of type INT32. Given: [2]"),
+    ({"inputs": [IDS | {"data": [1, 2.5, 3]}]}, "`input_ids` must contain values of type INT32. Given: 2.5"),
+    ({"inputs": [IDS | {"data": [1, True, 3]}]}, "`input_ids` must contain values of type INT32. Given: True"),
     (
         {"inputs": [IDS | {"data": [1, 2**31, 3]}]},
-        "`input_ids` holds a value that does not fit INT32. Given: [1, 2147483648, 3]",
+        "`input_ids` contains a value that does not fit INT32. Given: [1, 2147483648, 3]",
     ),
     (
         {"inputs": [tensor("draft_logits", "FP32", [1, 1], [1e39])]},
-        "`draft_logits` holds a value that does not fit FP32. Given: [1e+39]",
+        "`draft_logits` contains a value that does not fit FP32. Given: [1e+39]",
     ),
-    ({"inputs": [tensor("note", "BYTES", [1], [5])]}, "`note` must hold values of type BYTES. Given: 5"),
-    ({"inputs": [flag("streaming") | {"data": [1]}]}, "`streaming` must hold values of type BOOL. Given: 1"),
+    ({"inputs": [tensor("note", "BYTES", [1], [5])]}, "`note` must contain values of type BYTES. Given: 5"),
+    ({"inputs": [flag("streaming") | {"data": [1]}]}, "`streaming` must contain values of type BOOL. Given: 1"),
     ({"inputs": [IDS | {"datatype": "INT33"}]}, "`inputs.0.datatype` must be 'BOOL', 'UINT8'"),
     ({"inputs": [IDS | {"shape": [1, -3]}]}, "`inputs.0.shape.1` must be greater than or equal to 0. Given: -3"),
     ({"inputs": [undata(IDS)]}, "`input_ids` must have either `data` or `parameters.binary_data_size`"),
@@ -245,16 +245,22 @@ INVALID: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"inputs": [undata(IDS) | {"parameters": {"shared_memory_region": "a"}}]},
-        "`inputs.0.parameters.shared_memory_region` is no field of this request.",
+        "`inputs.0.parameters.shared_memory_region` is not a field of this request.",
     ),
     (
         {"inputs": [LENGTH, IDS], "outputs": [{"name": "output_ids", "parameters": {"classification": 2}}]},
-        "`outputs.0.parameters.classification` is no field of this request.",
+        "`outputs.0.parameters.classification` is not a field of this request.",
     ),
-    ({"inputs": [LENGTH, IDS], "parameters": {"sequence_id": 7}}, "`sequence_id` cannot be given: the model keeps no"),
-    ({"inputs": [LENGTH, IDS], "parameters": {"priority": 1}}, "`priority` cannot be given: requests have no prior"),
-    ({"inputs": [LENGTH, IDS], "parameters": {"timeout": -1}}, "`timeout` must be microseconds, 0 for none. Given: -1"),
-    ({"inputs": [LENGTH, IDS], "parameters": {"top_k": 2}}, "`parameters.top_k` is no parameter of this model, whose"),
+    ({"inputs": [LENGTH, IDS], "parameters": {"sequence_id": 7}}, "`sequence_id` is not supported: the model keeps no"),
+    ({"inputs": [LENGTH, IDS], "parameters": {"priority": 1}}, "`priority` is not supported: requests have no prior"),
+    (
+        {"inputs": [LENGTH, IDS], "parameters": {"timeout": -1}},
+        "`timeout` must be a number of microseconds, or 0 for none. Given: -1",
+    ),
+    (
+        {"inputs": [LENGTH, IDS], "parameters": {"top_k": 2}},
+        "`parameters.top_k` is not a parameter of this model, whose",
+    ),
     (
         {"inputs": [LENGTH, IDS], "parameters": {"binary_data_output": 1}},
         "`binary_data_output` must be a valid boolean. Given: 1",
@@ -295,7 +301,7 @@ async def test_wrong_binary_sizes(server: RunningServer) -> None:
     assert shorter.json() == {"error": "`input_ids`: INT32 of shape [1, 3] must have 12 bytes. Given: 8"}
     body, headers = binary((undata(tensor("note", "BYTES", [1], [])), b"\x09\0\0\0abc"))
     cut = await server.post(INFER, data=body, headers=headers)
-    assert cut.json() == {"error": "`note`: the data of a BYTES tensor end within an element"}
+    assert cut.json() == {"error": "`note`: the data of a BYTES tensor ends within an element"}
 
 
 async def test_lists_nested_beyond_reason(server: RunningServer) -> None:
@@ -304,7 +310,9 @@ async def test_lists_nested_beyond_reason(server: RunningServer) -> None:
         data = [data]
     answer = await server.post(INFER, {"inputs": [IDS | {"shape": [1, 1], "data": data}]})
     assert answer.status == 400
-    assert answer.json()["error"].startswith("`input_ids` must have data of shape [1, 1], or flat. Given: [1, 1,")
+    assert answer.json()["error"].startswith(
+        "`input_ids` must have data of shape [1, 1], or a flat list. Given: [1, 1,"
+    )
 
 
 async def test_unknown_model(server: RunningServer) -> None:
@@ -320,7 +328,7 @@ async def test_failure(server: RunningServer) -> None:
 async def test_timeout_of_the_request(server: RunningServer) -> None:
     answer = await infer(server, flag("hold"), parameters={"timeout": 50_000})
     assert answer.status == 504
-    assert answer.json() == {"error": "the answer took longer than the request's `timeout` of 0.05 seconds"}
+    assert answer.json() == {"error": "the answer was not complete within the request's `timeout` of 0.05 seconds"}
     assert backwards(server).closed.is_set()
 
 

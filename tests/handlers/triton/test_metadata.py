@@ -1,4 +1,4 @@
-"""What KServe's protocol tells of the server and its models."""
+"""Metadata of the server and its models in KServe's protocol."""
 
 from importlib.metadata import version
 from typing import Any

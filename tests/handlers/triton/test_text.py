@@ -108,7 +108,7 @@ async def test_an_output_that_is_asked_for_by_name(server: RunningServer) -> Non
     assert found == {"finish_reason": ("BYTES", [1], ["length"])}
     refused = await infer(server, outputs=[{"name": "text"}])
     assert refused.status == 400
-    assert refused.json()["error"].startswith("`outputs` names `text`, which this request has none of.")
+    assert refused.json()["error"].startswith("`outputs` names `text`, which is not an output of this request.")
 
 
 async def test_several_sequences(server: RunningServer) -> None:
@@ -129,9 +129,9 @@ async def test_values_beyond_ascii(server: RunningServer) -> None:
         (tensor("max_tokens", "FP32", 3), "`max_tokens` must be a valid integer. Given: 3.0"),
         (tensor("max_tokens", "INT32", 0), "`max_tokens` must be greater than or equal to 1. Given: 0"),
         (tensor("max_tokens", "INT32", 3, 4), "`max_tokens` must be a valid integer. Given: [3, 4]"),
-        (tensor("return_logits", "BOOL", True), "`return_logits` is no field of the scripted backend's parameters."),
-        (tensor("stream", "BOOL", True), "`stream` must be false here: generate_stream is the route of streams."),
-        (tensor("return_generation_logits", "BOOL", True), "`return_generation_logits` must be false where the answer"),
+        (tensor("return_logits", "BOOL", True), "`return_logits` is not a field of the scripted backend's parameters."),
+        (tensor("stream", "BOOL", True), "`stream` must be false on this route: use generate_stream for streams."),
+        (tensor("return_generation_logits", "BOOL", True), "`return_generation_logits` must be false, as the answer"),
     ],
 )
 async def test_invalid_request(server: RunningServer, given: dict[str, Any], message: str) -> None:
@@ -149,7 +149,7 @@ async def test_the_prompt_is_one_text(server: RunningServer) -> None:
     header = orjson.dumps({"inputs": inputs})
     headers = {"Inference-Header-Content-Length": str(len(header))}
     no_text = await server.post(INFER, data=header + b"\1\0\0\0\xff", headers=headers)
-    assert no_text.json()["error"].startswith("`text_input` must hold UTF-8: ")
+    assert no_text.json()["error"].startswith("`text_input` must be valid UTF-8: ")
 
 
 async def test_failure(server: RunningServer) -> None:

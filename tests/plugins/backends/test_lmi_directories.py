@@ -111,13 +111,13 @@ SERVED: list[tuple[str, str, tuple[str, ...]]] = [
     ("", "batch_size=4\noption.dtype=fp16", ()),
     ("", "option.batch_size=4", ("option.batch_size is read as batch_size",)),
     ("", "max_dynamic_batch_size=4\nminWorkers=0", ()),
-    ("", "option.tensor_parallel_degree=16", ("asks for 16 devices, and this host has 8",)),
+    ("", "option.tensor_parallel_degree=16", ("asks for 16 devices, but this host has 8",)),
 ]
 
 OTHER_PRODUCTS = [
     ("option.entryPoint=djl_python.transformers_neuronx\noption.n_positions=512", "AWS Inferentia and Trainium"),
-    ("engine=Rust\noption.task=text_embedding", "other engines of DJLServing run models of other kinds"),
-    ("engine=OnnxRuntime", "other engines of DJLServing run models of other kinds"),
+    ("engine=Rust\noption.task=text_embedding", "DJLServing's other engines are for kinds of models"),
+    ("engine=OnnxRuntime", "DJLServing's other engines are for kinds of models"),
     ("option.task=text_embedding", "option.task must be text-generation"),
 ]
 

@@ -1,4 +1,4 @@
-"""What LMI-Dist's model directories and requests mean, with vLLM and without."""
+"""LMI-Dist's model directories and requests, with vLLM and without."""
 
 import re
 from pathlib import Path
@@ -160,9 +160,12 @@ def test_what_has_the_default_needs_no_explanation(model_dir: ModelDirectory) ->
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("option.tensor_parallel_degree=2", "option.tensor_parallel_degree=2: the torch engine runs on one device"),
-        ("option.swap_space=4", "option.swap_space=4 has no effect: it is vLLM's"),
-        ("option.limit_mm_per_prompt=image=4", "option.limit_mm_per_prompt=image=4 has no effect: it is vLLM's"),
+        (
+            "option.tensor_parallel_degree=2",
+            "option.tensor_parallel_degree=2 has no effect: the torch engine runs on one device",
+        ),
+        ("option.swap_space=4", "option.swap_space=4 has no effect: it is for vLLM"),
+        ("option.limit_mm_per_prompt=image=4", "option.limit_mm_per_prompt=image=4 has no effect: it is for vLLM"),
     ],
 )
 def test_what_only_vllm_can_do_is_a_warning(model_dir: ModelDirectory, line: str, words: str) -> None:
@@ -187,7 +190,7 @@ def test_unknown_keys_are_warned_of_on_both(
     directory = model_dir({"serving.properties": f"option.rolling_batch={name}\noption.enforce_eagre=true\n"})
     monkeypatch.setattr(lmi_dist, "find_spec", lambda _: object() if installed else None)
     (warning,) = plan_of(directory).warnings
-    assert warning.startswith("serving.properties:2: option.enforce_eagre is not a known key, and is ignored")
+    assert warning.startswith("serving.properties:2: option.enforce_eagre is not a known key and is ignored")
 
 
 def test_both_declare_the_same() -> None:

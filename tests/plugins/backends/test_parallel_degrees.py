@@ -29,6 +29,6 @@ def test_what_the_devices_are_enough_for(
 
 def test_the_warning_names_what_was_asked_for() -> None:
     assert parallel_degrees(2, 4, 2).warning == (
-        "option.tensor_parallel_degree=2 and option.pipeline_parallel_degree=4 asks for 8 devices, and this host has 2:"
-        " the model runs on 2"
+        "option.tensor_parallel_degree=2 and option.pipeline_parallel_degree=4 asks for 8 devices, but this host "
+        "has 2: the model runs on 2"
     )

@@ -1,4 +1,4 @@
-"""What the torch backend makes of options and parameters. The engine behind it has tests of its own."""
+"""Options and parameters of the torch backend, whose engine has tests of its own."""
 
 from pathlib import Path
 
@@ -96,14 +96,23 @@ def test_one_device_is_enough(model_dir: ModelDirectory, degree: str) -> None:
 @pytest.mark.parametrize(
     ("lines", "warning"),
     [
-        ("option.tensor_parallel_degree=2", "option.tensor_parallel_degree=2: the torch engine runs on one device"),
+        (
+            "option.tensor_parallel_degree=2",
+            "option.tensor_parallel_degree=2 has no effect: the torch engine runs on one device",
+        ),
         (
             "option.tensor_parallel_size=2\noption.pipeline_parallel_size=3",
-            "option.tensor_parallel_degree=2 and option.pipeline_parallel_degree=3: the torch engine runs on one"
-            " device",
+            "option.tensor_parallel_degree=2 and option.pipeline_parallel_degree=3 has no effect: the torch engine "
+            "runs on one device",
         ),
-        ("option.device_map=balanced", "option.device_map=balanced: the torch engine puts the model on one device"),
-        ("option.dtype=int8", "option.dtype=int8: nothing is quantized, the weights keep their own type"),
+        (
+            "option.device_map=balanced",
+            "option.device_map=balanced has no effect: the torch engine runs on one device",
+        ),
+        (
+            "option.dtype=int8",
+            "option.dtype=int8 has no effect: models are not quantized while loading, the weights keep their own type",
+        ),
     ],
 )
 def test_what_it_does_otherwise_is_warned_of(model_dir: ModelDirectory, lines: str, warning: str) -> None:

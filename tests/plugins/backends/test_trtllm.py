@@ -1,4 +1,4 @@
-"""What the trtllm backend makes of a model directory. Its requests have tests of their own."""
+"""Options of the trtllm backend, whose requests have tests of their own."""
 
 from pathlib import Path
 
@@ -67,7 +67,7 @@ def test_options_reach_the_engine(model_dir: ModelDirectory) -> None:
 
 
 def test_a_directory_as_they_are_found(model_dir: ModelDirectory) -> None:
-    """What changes nothing here is explained where it is more than a default."""
+    """Options without effect are explained unless they have their default values."""
     files = properties(
         "model_id=some/model",
         "tensor_parallel_degree=max",
@@ -82,8 +82,8 @@ def test_a_directory_as_they_are_found(model_dir: ModelDirectory) -> None:
     configuration.explain_unread({})
     assert (made.max_rolling_batch_size, made.max_num_tokens) == (128, 50000)
     assert configuration.warnings == [
-        "serving.properties:7: option.quantize has no effect: the torch engine quantizes nothing; weights that are"
-        " quantized say so in the model's configuration. Given: awq",
+        "serving.properties:7: option.quantize has no effect: the torch engine does not quantize; quantized weights "
+        "are loaded as the model's configuration says. Given: awq",
         "serving.properties:6: option.tokens_per_block has no effect: the cache has blocks of 16 tokens. Given: 64",
     ]
 
@@ -105,5 +105,5 @@ def test_what_is_refused(model_dir: ModelDirectory, option: str, message: str) -
 def test_more_devices_than_one_are_warned_of(model_dir: ModelDirectory) -> None:
     files = properties("tensor_parallel_degree=4") | {"config.json": "{}"}
     assert backend(model_dir(files)).warnings == [
-        "option.tensor_parallel_degree=4: the torch engine runs on one device"
+        "option.tensor_parallel_degree=4 has no effect: the torch engine runs on one device"
     ]

@@ -129,7 +129,7 @@ def test_what_to_install_when_vllm_cannot_be_imported(
         (False, None, True, "vLLM is not installed"),
         (True, "0.32.0+cpu", True, "is a build for CPUs"),
         (True, None, True, "is a build for CPUs"),
-        (True, "0.32.0", False, "there is no GPU here"),
+        (True, "0.32.0", False, "there is no GPU"),
         (True, "0.32.0", True, None),
     ],
 )

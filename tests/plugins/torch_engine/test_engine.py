@@ -70,7 +70,7 @@ def test_ends_at_an_end_of_sequence_token(as_list: bool, greedy_ids: list[int], 
 
 
 def test_a_request_may_have_end_tokens_of_its_own(greedy_ids: list[int], tmp_path: Path) -> None:
-    """In the place of the model's; none at all is a choice too."""
+    """A request's end tokens replace the model's, even if there are none."""
     model_end, own_end = greedy_ids[6], greedy_ids[3]
     save_tokenizer(tmp_path)
     save_model(tmp_path, "llama", model_end)
@@ -271,7 +271,7 @@ def test_a_step_that_fails_fails_its_requests(
 
 
 def test_refuses_what_can_never_run(engine: Engine) -> None:
-    with pytest.raises(ContextLengthExceeded, match=f"128 tokens, but the context holds {CONTEXT}"):
+    with pytest.raises(ContextLengthExceeded, match=f"128 tokens, but the context has room for {CONTEXT}"):
         engine.add(request("a", [3] * CONTEXT))
     with pytest.raises(InvalidParameter, match="at least one token"):
         engine.add(request("a", []))
@@ -279,7 +279,7 @@ def test_refuses_what_can_never_run(engine: Engine) -> None:
         with pytest.raises(InvalidParameter, match=f"outside the vocabulary of {VOCABULARY}"):
             engine.add(request("a", [token_id]))
     engine.add(request("a", PROMPT))
-    with pytest.raises(InvalidParameter, match="'a' is taken"):
+    with pytest.raises(InvalidParameter, match="'a' is already in use"):
         engine.add(request("a", PROMPT))
     engine.abort("a")
     assert not engine.has_work
@@ -296,4 +296,4 @@ def test_models_that_run_row_by_row_are_named(
     model_directory: ModelDirectory, caplog: pytest.LogCaptureFixture
 ) -> None:
     make_engine(model_directory("gptj"))
-    assert "GPTJForCausalLM runs each sequence by itself" in caplog.text
+    assert "GPTJForCausalLM runs each sequence separately" in caplog.text

@@ -43,7 +43,7 @@ def tokenizer(directory: Path) -> HuggingFaceTokenizer:
 
 @pytest.fixture(scope="module")
 def ids(tokenizer: HuggingFaceTokenizer) -> list[int]:
-    """Of the added tokens, and of the end of a sequence."""
+    """Return the ids of the added tokens and of the end-of-sequence token."""
     contents = [*(token.content for token in ADDED), "</s>"]
     pretrained: Any = tokenizer.pretrained  # typed for one text and for several at once
     return [int(pretrained.convert_tokens_to_ids(content)) for content in contents]

@@ -83,7 +83,7 @@ async def test_allowed_tokens_beside_what_excludes_others(server: RunningServer)
 
 async def test_wrong_allowed_tokens(server: RunningServer) -> None:
     message = await refusal(server, allowed_token_ids=[1, VOCABULARY])
-    assert message == f"`allowed_token_ids` must hold token ids from 0 to {VOCABULARY - 1}. Given: {VOCABULARY}"
+    assert message == f"`allowed_token_ids` must contain token ids from 0 to {VOCABULARY - 1}. Given: {VOCABULARY}"
     assert "`allowed_token_ids`" in await refusal(server, allowed_token_ids=[])
 
 
@@ -116,7 +116,7 @@ async def test_a_guide_comes_after_the_forced_end(server: RunningServer) -> None
 
 
 async def test_reasoning_that_the_model_begins(server: RunningServer) -> None:
-    """Its marker is here a token that the model writes by itself."""
+    """The marker of the reasoning is a token that this model generates by itself."""
     end = server.model.backend.tokenizer.encode(END, False)
     free = ids(await complete(server))
     assert free == ids(await complete(server, thinking_token_budget=4)), "nothing is counted before the reasoning"
@@ -175,11 +175,14 @@ async def test_named_tokens_in_chats(server: RunningServer) -> None:
     [
         (
             {"logprob_token_ids": [VOCABULARY], "logprobs": 1},
-            f"`logprob_token_ids` must hold token ids from 0 to {319}",
+            f"`logprob_token_ids` must contain token ids from 0 to {319}",
         ),
-        ({"logprob_token_ids": [1], "logprobs": 1, "use_beam_search": True, "n": 2}, "`use_beam_search` exclude each"),
-        ({"logprob_token_ids": [1], "logprobs": 1, "echo": True}, "`echo` exclude each other"),
-        ({"logprob_token_ids": [1]}, "`logprob_token_ids` is only for `logprobs`"),
+        (
+            {"logprob_token_ids": [1], "logprobs": 1, "use_beam_search": True, "n": 2},
+            "`use_beam_search` cannot be used",
+        ),
+        ({"logprob_token_ids": [1], "logprobs": 1, "echo": True}, "`echo` cannot be used together"),
+        ({"logprob_token_ids": [1]}, "`logprob_token_ids` requires `logprobs`"),
         ({"logprob_token_ids": list(range(129)), "logprobs": 1}, "`logprob_token_ids` "),
     ],
 )
@@ -209,5 +212,5 @@ async def test_the_end_of_a_repetition(server: RunningServer, fields: dict[str, 
 
 async def test_a_repetition_has_no_place_in_beam_search(server: RunningServer) -> None:
     asked = {"use_beam_search": True, "n": 2, "temperature": 0, "repetition_detection": REPEATED}
-    message = "`repetition_detection` and `num_beams` above 1 exclude each other"
+    message = "`repetition_detection` and `num_beams` above 1 cannot be used together"
     assert await refusal(server, **asked) == message

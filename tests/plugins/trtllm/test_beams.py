@@ -34,7 +34,7 @@ def beams_of(model: Any, count: int, end_id: int | None = None, **arguments: Any
 
 
 def rows_of(tensors: Any) -> list[list[int]]:
-    """Without what fills them up."""
+    """Return the rows without their padding."""
     pairs = zip(tensors["output_ids"].tolist(), tensors["sequence_length"].tolist(), strict=True)
     return [row[:length] for row, length in pairs]
 
@@ -56,7 +56,7 @@ LENGTH, EARLY_END = 20, 19  # with which the search ends at other times for each
 
 @pytest.mark.parametrize(("len_penalty", "meaning"), [(3.0, True), (1.0, "never")])
 def test_early_stopping_matters(reference: ReferenceModel, len_penalty: float, meaning: Any) -> None:
-    """In the comparison below."""
+    """The values of early_stopping give different results, so that comparing them means something."""
     arguments = {"length_penalty": len_penalty}
     differently = beams_of(reference("llama"), LENGTH, EARLY_END, early_stopping=meaning, **arguments)
     assert differently != beams_of(reference("llama"), LENGTH, EARLY_END, early_stopping=False, **arguments)
@@ -115,7 +115,7 @@ def test_log_probs_and_logits(asker: Asker, reference: ReferenceModel, end_id: i
 
 
 def test_a_stop_word_ends_a_beam(asker: Asker, reference: ReferenceModel) -> None:
-    """With no length penalty the shorter beam that ended is the likelier one."""
+    """The shorter beam that a stop word ended is the more likely one without a length penalty."""
     best = beams_of(reference("llama"), 8, length_penalty=0.0)[0]
     ids = best[1:4]
     tensors = asker.ask(count=8, beam_width=[WIDTH], stop_words_list=[[ids, [3, -1, -1]]])
@@ -124,7 +124,10 @@ def test_a_stop_word_ends_a_beam(asker: Asker, reference: ReferenceModel) -> Non
 
 
 def test_more_beams_than_a_batch_holds(asker: Asker) -> None:
-    assert asker.error(beam_width=[33]) == "`beam_width` must be at most 32, the sequences that run at once. Given: 33"
+    assert (
+        asker.error(beam_width=[33])
+        == "`beam_width` must be at most 32, the number of sequences that run at the same time. Given: 33"
+    )
 
 
 @pytest.mark.parametrize(
@@ -140,5 +143,7 @@ def test_more_beams_than_a_batch_holds(asker: Asker) -> None:
 )
 def test_what_excludes_beams(asker: Asker, tensors: dict[str, Any]) -> None:
     name = next(iter(tensors))
-    with pytest.raises(Exception, match=rf"^`{name}` and a `beam_width` above 1 exclude each other\. Given: .+ and 2$"):
+    with pytest.raises(
+        Exception, match=rf"^`{name}` and a `beam_width` above 1 cannot be used together\. Given: .+ and 2$"
+    ):
         asker.submit(beam_width=[2], **tensors)

@@ -66,14 +66,14 @@ async def test_more_requests_than_fit_in_a_batch(client: ManagerClient, referenc
 
 
 async def test_requests_are_refused_one_by_one(client: ManagerClient) -> None:
-    """By the tensors' own checks, by the limits, by the model, and by what is cached."""
+    """Requests are refused by the checks of tensors, the limits, the model, and the adapter cache."""
     going = asyncio.create_task(generated(client, tensors(100)))
     wrong: list[tuple[dict[str, Any], str]] = [
         ({"input_ids": Tensor("INT32", (1, 0), b"")}, "`input_ids` must not be empty"),
-        ({"top_k": Tensor("INT32", (1,), bytes(4))}, "`top_k` is no input tensor"),
+        ({"top_k": Tensor("INT32", (1,), bytes(4))}, "`top_k` is not an input tensor"),
         ({"input_ids": Tensor.of("INT32", (1, 21), [1] * 21)}, "`input_ids` must have at most 20 tokens"),
-        ({"end_id": Tensor.of("INT32", (1,), [VOCABULARY])}, "`end_id` must hold token ids"),
-        ({"lora_task_id": Tensor.from_array(task_id(4))}, "`lora_task_id` must be one that is cached"),
+        ({"end_id": Tensor.of("INT32", (1,), [VOCABULARY])}, "`end_id` must contain token ids"),
+        ({"lora_task_id": Tensor.from_array(task_id(4))}, "`lora_task_id` must be cached"),
     ]
     for given, message in wrong:
         with pytest.raises(InvalidParameter, match=f"^{message}"):

@@ -90,7 +90,7 @@ def test_an_id_that_runs_is_refused_and_can_be_used_again(asker: Asker) -> None:
     asker.release()
     refusal, answer = asker.received(first, count=2)
     assert (refusal.is_final, answer.is_final) == (True, True)
-    assert refusal.error == f"`request_id` {2**64 - 1} is that of a request that still runs"
+    assert refusal.error == f"`request_id` {2**64 - 1} is the id of a request that is still running"
     assert answer.tensors["sequence_length"].item() == 8
     asker.hand_over(request())
     assert asker.received(first, count=3)[2].tensors["sequence_length"].item() == 8
@@ -213,9 +213,9 @@ def test_a_directory_that_cannot_be_loaded(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("architecture", ["gptj", "mamba"])
 def test_a_model_without_blocks(architecture: str, model_directory: ModelDirectory, reference: ReferenceModel) -> None:
-    """What needs them is refused by the tensor's name; all else works."""
+    """A model without a paged cache refuses the tensors that need one, by name, and supports all others."""
     with Asker(model_directory(architecture)) as asker:
         assert asker.ids() == reference_ids(reference(architecture), PROMPT, 6)
         assert asker.ask(return_context_logits=[True])["context_logits"].shape == (1, 3, VOCABULARY)
-        assert asker.error(beam_width=[2]).startswith("`beam_width` must be 1 with this model: it runs each sequence")
-        assert asker.error(draft_input_ids=[3]).startswith("this model takes no `draft_input_ids`: it runs each seq")
+        assert asker.error(beam_width=[2]).startswith("`beam_width` must be 1 with this model, which runs each")
+        assert asker.error(draft_input_ids=[3]).startswith("`draft_input_ids` is not supported by this model")

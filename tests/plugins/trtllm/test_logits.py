@@ -74,7 +74,7 @@ def test_a_stream(asker: Asker) -> None:
 
 
 def test_log_probs_are_the_models_own(asker: Asker, reference: ReferenceModel) -> None:
-    """Before what the request does to the choice."""
+    """Log probabilities are the model's own, before the request's sampling parameters apply."""
     bias = numpy.zeros((1, VOCABULARY), "float32")
     bias[0, 200] = 1000
     tensors = asker.ask(count=3, embedding_bias=bias, **EVERYTHING)

@@ -175,8 +175,8 @@ async def test_a_dialect_without_a_length_gets_as_much_as_there_may_be(server: R
     [
         ({"top_p": 1.5}, "`top_p` must be"),
         ({"stop": 3}, "`stop` must be"),
-        ({"guided_regex": "a+"}, "`guided_regex` is no field of the trtllm backend's parameters."),
-        ({"min_p": 0.1}, "`min_p` is no field of the trtllm backend's parameters."),
+        ({"guided_regex": "a+"}, "`guided_regex` is not a field of the trtllm backend's parameters."),
+        ({"min_p": 0.1}, "`min_p` is not a field of the trtllm backend's parameters."),
     ],
 )
 async def test_parameters_that_are_refused(server: RunningServer, parameters: dict[str, Any], message: str) -> None:

@@ -15,7 +15,7 @@ from lmi_plugins.vllm_engine.versions import installed_version
 
 @pytest.fixture
 def undone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a test mends is put back after it."""
+    """Undo a test's changes to vLLM after it."""
     monkeypatch.setattr(punica_cpu, "bgmv_shrink", punica_cpu.bgmv_shrink)
     monkeypatch.setattr(lora_ops, "bgmv_shrink", lora_ops.bgmv_shrink)
     wrapper: Any = punica_cpu.PunicaWrapperCPU
@@ -64,7 +64,7 @@ def test_other_versions_are_left_alone_and_take_no_adapter_if_they_are_wrong(
     assert lora_ops.bgmv_shrink is before
     reason = check_adapters()
     assert reason is not None
-    assert f"vLLM {version} for CPUs would change requests without an adapter" in reason
+    assert f"vLLM {version} for CPUs lets adapters change the answers of other requests" in reason
     monkeypatch.setattr(lora_ops, "bgmv_shrink", lambda *_: None)  # as if it had been mended there
     assert check_adapters() is None
     monkeypatch.undo()

@@ -33,7 +33,7 @@ async def drop(vllm: VllmServer, *calls: asyncio.Task[Any]) -> None:
 
 @pytest.mark.parametrize("interval", [1, 1000])
 async def test_a_stream(vllm: VllmServer, monkeypatch: pytest.MonkeyPatch, interval: int) -> None:
-    """Also while vLLM holds its tokens together, as under load."""
+    """A stream can be aborted while vLLM coalesces its tokens, as under load."""
     monkeypatch.setattr(StreamIntervals, "choose", lambda _: interval)
     body = {"inputs": STORY, "stream": True, "parameters": LONG}
     async with vllm.server.client.post("/invocations", json=body) as response:
@@ -61,7 +61,7 @@ async def test_during_prefill(vllm: VllmServer) -> None:
 
 
 async def test_while_queued(vllm: VllmServer) -> None:
-    """Those that wait never run: the engine has nothing left to do once those that run have ended."""
+    """Aborted requests in the queue never run: the engine is idle once the running ones have ended."""
     running = [call(vllm, max_new_tokens=100 + i) for i in range(BATCH)]
     await vllm.until(working=True)
     queued = [call(vllm) for _ in range(BATCH)]
@@ -89,7 +89,7 @@ async def sent_and_closed(vllm: VllmServer, turns: int) -> None:
 
 
 async def test_at_any_moment(vllm: VllmServer) -> None:
-    """Also between the server's own turns of the event loop."""
+    """A client may disconnect at any moment, also between two turns of the server's event loop."""
     for turns in range(40):
         await sent_and_closed(vllm, turns)
     await asyncio.sleep(0)

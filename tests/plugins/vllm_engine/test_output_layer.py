@@ -28,7 +28,7 @@ def test_weights_in_pytorchs_format(tmp_path: Path, name: str, module: str) -> N
 @pytest.mark.timeout(300)
 @pytest.mark.asyncio(loop_scope="session")
 async def test_served(vllm: VllmServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also after the adapter was unloaded: requests with it may still run."""
+    """Requests are refused even after the adapter was unloaded, as requests with it may still run."""
     assert vllm.backend._service is not None
     monkeypatch.setattr(vllm.backend._service._adapters, "_of_output_layer", OutputLayerAdapters())
     folder = save_adapter(tmp_path / "head", reference_model(HELLO), seed=1, targets=("lm_head", "q_proj"))

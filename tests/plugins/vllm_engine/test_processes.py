@@ -61,7 +61,7 @@ class Served:
 
 
 def engine_processes(processes: list[psutil.Process]) -> list[psutil.Process]:
-    """Without the one that multiprocessing keeps beside them."""
+    """Return the processes of the engine, without the resource tracker of multiprocessing."""
     return [process for process in processes if "spawn_main" in " ".join(process.cmdline()) or "VLLM" in process.name()]
 
 
@@ -118,7 +118,7 @@ async def test_an_engine_that_may_not_be_restarted_ends_the_server(tmp_path: Pat
         assert {end["details"]["finish_reason"] for end in ends} == {"error"}
         assert await hello.server.process.wait() == 1
         await until_gone(everything)
-        with pytest.raises(AssertionError, match="is given up after 0 restarts in a row"):
+        with pytest.raises(AssertionError, match="is not restarted again, after 0 consecutive restarts"):
             await hello.server.line_with("no line is like this")
 
 

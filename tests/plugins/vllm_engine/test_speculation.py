@@ -77,7 +77,7 @@ async def test_each_token_has_a_line_of_its_own(speculating: Speculating) -> Non
 
 
 async def test_the_acceptance_rate_is_logged(speculating: Speculating) -> None:
-    assert speculating.log[0] == "lmi-dist runs on vLLM, as that is installed"
+    assert speculating.log[0] == "lmi-dist runs on vLLM, which is installed"
     body = {"inputs": STORY, "parameters": {}}
     answer = await speculating.server.server.post("/invocations", body, headers={"x-request-id": "mine"})
     assert answer.status == 200
@@ -88,10 +88,10 @@ async def test_the_acceptance_rate_is_logged(speculating: Speculating) -> None:
 @pytest.mark.parametrize(
     ("parameters", "reason"),
     [
-        ({"do_sample": True, "typical_p": 0.5}, "`typical_p` and speculative decoding exclude each other"),
-        ({"no_repeat_ngram_size": 2}, "`no_repeat_ngram_size` and speculative decoding exclude each other"),
-        ({"bad_sequences": ["a"]}, "`bad_sequences` and speculative decoding exclude each other"),
-        ({"logprob_token_ids": [5]}, "`logprob_token_ids` and speculative decoding exclude each other"),
+        ({"do_sample": True, "typical_p": 0.5}, "`typical_p` and speculative decoding cannot be used together"),
+        ({"no_repeat_ngram_size": 2}, "`no_repeat_ngram_size` and speculative decoding cannot be used together"),
+        ({"bad_sequences": ["a"]}, "`bad_sequences` and speculative decoding cannot be used together"),
+        ({"logprob_token_ids": [5]}, "`logprob_token_ids` and speculative decoding cannot be used together"),
         ({"reasoning_budget": {"tokens": 1, "ends": [[5]]}}, "`reasoning_budget` and speculative decoding exclude"),
         ({"do_sample": True, "min_p": 0.5}, "not yet supported with speculative decoding"),
     ],

@@ -13,9 +13,9 @@ from lmi_plugins.vllm_engine.versions import installed_version, warn_if_untested
     [
         ("0.32.0", None),
         ("0.32.7", None),
-        ("0.33.0", "vLLM 0.33.0 is installed; this was tested with 0.32 up to, not including, 0.33"),
+        ("0.33.0", "vLLM 0.33.0 is installed, but this server was tested with 0.32 up to but not including 0.33"),
         ("0.9.1", "vLLM 0.9.1 is installed"),
-        (None, "vLLM of no known version is installed"),
+        (None, "vLLM of an unknown version is installed"),
     ],
 )
 def test_another_version_warns(caplog: pytest.LogCaptureFixture, installed: str | None, warning: str | None) -> None:

@@ -13,10 +13,15 @@ class ReasoningBudget(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
-    tokens: int = Field(ge=0, description="The most tokens of reasoning, its markers not counted.")
-    starts: list[Marker] = Field(default=[], description="What begins the reasoning: each the ids of one marker.")
-    ends: list[Marker] = Field(min_length=1, description="What ends it; the first of them is forced.")
-    inside: bool = Field(False, description="Whether the prompt has begun the reasoning.")
+    tokens: int = Field(ge=0, description="The maximum number of reasoning tokens, without the markers.")
+    starts: list[Marker] = Field(
+        default=[], description="Markers that begin the reasoning, each as a list of token ids."
+    )
+    ends: list[Marker] = Field(
+        min_length=1,
+        description="Markers that end the reasoning, each as a list of token ids; the first is the one that is forced.",
+    )
+    inside: bool = Field(False, description="Whether the prompt already begins the reasoning.")
 
 
 class ReasoningCountdown:

@@ -103,5 +103,5 @@ def find_reasoning_format(name: str) -> ReasoningFormat:
     found = FORMATS.get(ALIASES.get(plain, plain))
     if found is None:
         hint = did_you_mean(plain, [*FORMATS, *ALIASES])
-        raise ValueError(f"must be a known format of reasoning.{hint} Known: {', '.join(FORMATS)}")
+        raise ValueError(f"must be a known reasoning format.{hint} Known: {', '.join(FORMATS)}")
     return found

@@ -37,7 +37,7 @@ def find_format(name: str) -> ToolCallFormat:
     if found is None:
         known = sorted([*FORMATS, *ALIASES])
         suggestion = did_you_mean(name, known)
-        raise ValueError(f"must be a known format of tool calls.{suggestion} Known: {', '.join(known)}")
+        raise ValueError(f"must be a known tool-call format.{suggestion} Known: {', '.join(known)}")
     return found
 
 

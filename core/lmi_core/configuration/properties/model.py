@@ -11,7 +11,7 @@ TEXT_GENERATION = "text-generation"
 
 def _text_generation(task: str | None) -> str | None:
     if task is not None and task not in (TEXT_GENERATION, "generate", "auto"):
-        raise ValueError(f"must be {TEXT_GENERATION}, the one task that is served here")
+        raise ValueError(f"must be {TEXT_GENERATION}, the only task that this server supports")
     return task
 
 
@@ -20,19 +20,18 @@ class ModelProperties(Properties):
 
     model_id: Annotated[str | None, Names(aliases=("s3url",), environment=("HF_MODEL_ID",))] = Field(
         default=None,
-        description="A folder, an s3:// URL or a Hugging Face hub id with the weights; the model directory when not"
-        " given.",
+        description="A folder, an s3:// URL or a Hugging Face hub id with the weights. Default: the model directory.",
     )
     revision: Annotated[str | None, Names(environment=("HF_REVISION",))] = Field(
         default=None, description="Branch, tag or commit of the model on the hub."
     )
     trust_remote_code: Annotated[bool, Names(environment=("HF_MODEL_TRUST_REMOTE_CODE",))] = Field(
-        default=False, description="Run Python code that comes with the weights."
+        default=False, description="Allow the model's repository to bring Python code that is run to load it."
     )
     max_rolling_batch_size: Annotated[PositiveInt, Names(environment=("MAX_BATCH_SIZE",))] = Field(
-        default=32, description="Most requests that generate at the same time."
+        default=32, description="Maximum number of requests that generate at the same time."
     )
     adapters: str = Field(default="adapters", description="The folder of LoRA adapters in the model directory.")
     task: Annotated[str | None, Names(environment=("HF_TASK",)), AfterValidator(_text_generation)] = Field(
-        default=None, description="Only text-generation, which is what is served; another task is refused."
+        default=None, description="Must be text-generation; other tasks are refused."
     )

@@ -20,8 +20,8 @@ BUILTIN_ENTRY_POINTS = (
     "djl_python.lmi_trtllm.trtllm_async_service",
 )
 NEURON_ENTRY_POINTS = ("djl_python.transformers_neuronx", "djl_python.neuronx")
-OWN_REASONING = "reasoning is found by the server's own parsers, whichever engine runs the model"
-OWN_PARSERS = "tool calls are found by the server's own parsers, whichever engine runs the model"
+OWN_REASONING = "the server's own parsers extract the reasoning, whichever engine runs the model"
+OWN_PARSERS = "the server's own parsers extract tool calls, whichever engine runs the model"
 
 
 def _names(value: str) -> list[str]:
@@ -33,7 +33,7 @@ def _names(value: str) -> list[str]:
     except ValueError as error:
         raise ValueError(f"must be a JSON array: {error}") from None
     if not all(isinstance(name, str) for name in names):
-        raise ValueError("must be a JSON array of texts")
+        raise ValueError("must be a JSON array of strings")
     return list(names)
 
 
@@ -47,103 +47,99 @@ class RequestProperties(Properties):
 
     rolling_batch: str = Field(
         default="auto",
-        description="The backend that generates, by name; auto takes the best that works here, and so does disable, in "
-        "dynamic batches.",
+        description="The name of the backend. auto selects the best one that works here; disable does too, with "
+        "dynamic batching.",
     )
     output_formatter: str | None = Field(
         default=None,
-        description="The output formatter that writes every answer, by name; chosen per request when not given.",
+        description="The name of the output formatter for every answer. Default: chosen per request.",
     )
-    tgi_compat: bool = Field(default=False, description="Answer in the schema of Text Generation Inference.")
+    tgi_compat: bool = Field(default=False, description="Answer in Text Generation Inference's schema.")
     enable_streaming: Annotated[bool, BeforeValidator(_streaming)] = Field(
-        default=False, description="Stream every answer, also to clients that do not ask for it."
+        default=False, description="Stream every answer, even if the client does not ask for it."
     )
     strict_parameters: bool = Field(
         default=False,
-        description="Refuse requests with a parameter that nobody knows; otherwise it is ignored, logged once, and "
-        "listed in the answer's header X-Lmi-Ignored-Parameters.",
+        description="Refuse requests with an unknown parameter; otherwise it is ignored, logged once, and listed in "
+        "the response header X-Lmi-Ignored-Parameters.",
     )
     chat_template: str | None = Field(
         default=None,
-        description="Jinja template that makes a prompt of chat messages, or a file with one in the model directory; "
-        "the tokenizer's own when not given.",
+        description="Jinja template that turns chat messages into a prompt, or a file with one in the model directory. "
+        "Default: the tokenizer's own.",
     )
     trust_request_chat_template: bool = Field(
         default=False,
-        description="Let chats bring a chat template of their own, as `chat_template`: trust everyone who sends "
-        "requests with the processor time and the memory that a program takes.",
+        description="Allow requests to bring a chat template as `chat_template`. A template is a program: every "
+        "client must be trusted with the CPU time and memory that it takes.",
     )
     enable_auto_tool_choice: bool = Field(
         default=True,
-        description="Find the calls that a model makes where the client leaves it the choice; if not, they are a "
-        "part of the text.",
+        description="Extract tool calls where `tool_choice` is auto; otherwise they remain part of the text.",
     )
     tool_call_parser: str | None = Field(
         default=None,
-        description="How the model writes tool calls, by the name of its format: mistral, llama3_json, hermes, ... "
-        "(docs/openai.md has all); read from the chat template when not given.",
+        description="The format in which the model writes tool calls: mistral, llama3_json, hermes, ... "
+        "(docs/openai.md lists all). Default: detected from the chat template.",
     )
     tool_parser_plugin: Annotated[str | None, NoEffect(OWN_PARSERS)] = None
     reasoning_parser: str | None = Field(
         default=None,
-        description="How the model marks its reasoning, by vLLM's or SGLang's name: deepseek_r1, qwen3, glm45, "
-        "openai_gptoss, ...; docs/openai.md lists them.",
+        description="The format in which the model marks its reasoning, by vLLM's or SGLang's name: deepseek_r1, "
+        "qwen3, glm45, openai_gptoss, ... (docs/openai.md lists all).",
     )
     enable_reasoning: bool | None = Field(
         default=None,
-        description="Answer chats with the model's reasoning apart from the content; true when "
-        "option.reasoning_parser is given.",
+        description="Return the reasoning of chats separately from the content. Default: true if "
+        "option.reasoning_parser is set.",
     )
     reasoning_parser_plugin: Annotated[str | None, NoEffect(OWN_REASONING)] = None
     served_model_name: str | None = Field(
         default=None,
-        description="Further names that requests may give the model, with commas or blanks between, or a JSON array.",
+        description="Additional names of the model for requests, separated by commas or spaces, or as a JSON array.",
     )
     strict_model_name: bool = Field(
         default=False,
-        description="On OpenAI's and vLLM's routes take as `model` only the names of the model and of its adapters; "
-        "otherwise the names that clients of one model send without meaning one, tgi, dummy and an empty text, are "
-        "taken too.",
+        description="On OpenAI's and vLLM's routes accept as `model` only the names of the model and of its adapters; "
+        "otherwise placeholders of clients with one model (tgi, dummy and the empty string) are accepted too.",
     )
     allowed_media_domains: str | None = Field(
         default=None,
-        description="Hosts that the images of chats are fetched from, with commas between; * is any host on the "
-        "Internet; without it images must come in the request.",
+        description="Hosts from which images of chats may be fetched, separated by commas; * allows any host on the "
+        "Internet. Default: images must be in the request.",
     )
     max_images: PositiveInt = Field(
-        default=16, description="Most images in one chat, where the model does not take even less."
+        default=16, description="Maximum number of images in one chat; the model may allow fewer."
     )
-    max_image_size: PositiveInt = Field(default=10 * 1024 * 1024, description="Most bytes of an image.")
-    image_fetch_timeout: PositiveInt = Field(default=5, description="Most seconds that fetching an image may take.")
+    max_image_size: PositiveInt = Field(default=10 * 1024 * 1024, description="Maximum size of an image, in bytes.")
+    image_fetch_timeout: PositiveInt = Field(default=5, description="Maximum time for fetching an image, in seconds.")
     predict_timeout: Annotated[PositiveInt, Names(environment=("PREDICT_TIMEOUT",))] = Field(
-        default=120, description="Most seconds to wait for the next generation step."
+        default=120, description="Maximum time to wait for the next generation step, in seconds."
     )
     model_loading_timeout: Annotated[PositiveInt, Names(environment=("MODEL_LOADING_TIMEOUT",))] = Field(
-        default=1800, description="Most seconds that loading the model may take."
+        default=1800, description="Maximum time for loading the model, in seconds."
     )
     entry_point: Annotated[str | None, Names(key="entryPoint", aliases=("entrypoint", "entry_point"))] = Field(
         default=None,
-        description="A Python file of the model directory (model.py when not given), or a built-in module of LMI; "
-        "those are all served in the same way here, *_async_service as async_mode=true.",
+        description="A Python file in the model directory, or the name of one of LMI's built-in modules, which are all "
+        "served in the same way (*_async_service as async_mode=true). Default: model.py.",
     )
-    handler: str = Field(
-        default="handle", description="The function of the Python file that answers requests, if it has one."
-    )
+    handler: str = Field(default="handle", description="The function in the Python file that answers requests.")
     enable_venv: bool = Field(
-        default=False, description="Install the model's requirements.txt into an environment of its own."
+        default=False, description="Install the model's requirements.txt into a separate virtual environment."
     )
     async_mode: bool = Field(
         default=False,
-        description="With option.rolling_batch=disable: rolling batch after all, as LMI's async mode has it.",
+        description="LMI's async mode: uses rolling batch even with option.rolling_batch=disable.",
     )
     mpi_mode: Annotated[bool, NoEffect(NO_MPI)] = False
-    parallel_loading: Annotated[bool, NoEffect("workers are always started side by side")] = False
+    parallel_loading: Annotated[bool, NoEffect("workers always start in parallel")] = False
     enable_stateful_sessions: bool = Field(
         default=True, description="Let clients of SageMaker begin sessions, which bind them to this server."
     )
     sessions_expiration: PositiveInt = Field(default=1200, description="Seconds that a session lasts.")
     max_output_size: PositiveInt = Field(
-        default=64 * 1024 * 1024, description="Most bytes that the model function answers with."
+        default=64 * 1024 * 1024, description="Maximum size of an answer of the model function, in bytes."
     )
 
     @property
@@ -178,7 +174,7 @@ class RequestProperties(Properties):
     @classmethod
     def _readable_names(cls, value: str | None) -> str | None:
         if not all(_names(value or "")):
-            raise ValueError("must be names, each of at least one character")
+            raise ValueError("must be a list of non-empty names")
         return value
 
     @field_validator("tool_call_parser")
@@ -199,7 +195,7 @@ class RequestProperties(Properties):
     @classmethod
     def _has_a_parser(cls, value: bool | None, info: ValidationInfo) -> bool | None:
         if value and info.data.get("reasoning_parser", "") is None:
-            raise ValueError("must come with option.reasoning_parser, which says how the model marks its reasoning")
+            raise ValueError("requires option.reasoning_parser, the format in which the model marks its reasoning")
         return value
 
     @field_validator("entry_point")
@@ -207,8 +203,8 @@ class RequestProperties(Properties):
     def _a_file_or_built_in(cls, value: str | None) -> str | None:
         if value in NEURON_ENTRY_POINTS:
             raise ValueError(
-                "runs models on AWS Inferentia and Trainium, which no backend here does; without it the model is served"
-                " on GPU or CPU"
+                "is for AWS Inferentia and Trainium, which no backend supports; remove it to serve the model on a "
+                "GPU or CPU"
             )
         if value is not None and value not in BUILTIN_ENTRY_POINTS and not value.endswith(".py"):
             raise ValueError(f"must be a Python file (model.py), or one of {', '.join(BUILTIN_ENTRY_POINTS)}")

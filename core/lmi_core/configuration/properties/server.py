@@ -13,9 +13,7 @@ OTHER_ENGINES = (
     "PyTorch", "OnnxRuntime", "TensorFlow", "TensorRT", "MXNet", "Rust", "Llama", "PaddlePaddle", "TFLite",
     "XGBoost", "LightGBM", "fastText", "SentencePiece",
 )  # fmt: skip
-ALL_DEVICES = (
-    "the engine takes as many devices as it is told to; which ones, the environment variable CUDA_VISIBLE_DEVICES says"
-)
+ALL_DEVICES = "the environment variable CUDA_VISIBLE_DEVICES selects the devices"
 
 
 def _words(value: str | None) -> list[str]:
@@ -30,24 +28,27 @@ class ServerProperties(Properties):
 
     engine: Annotated[str, Names(environment=("OPTION_ENGINE",)), NoEffect(NO_MPI)] = Field(
         default="Python",
-        description="How DJLServing would start the engine: Python, MPI, DeepSpeed and FasterTransformer are served in"
-        " the same way here, and engines of other kinds of models are refused.",
+        description="DJLServing's engine: Python, MPI, DeepSpeed and FasterTransformer are all served in the same way; "
+        "engines for other kinds of models are refused.",
     )
     job_queue_size: Annotated[PositiveInt, Names(environment=("MAX_CONCURRENT_REQUESTS",))] = Field(
-        default=1000, description="Requests that may wait beside those that generate; one more is refused."
+        default=1000,
+        description="Maximum number of waiting requests, in addition to those that generate; further requests are "
+        "refused.",
     )
     batch_size: Annotated[PositiveInt, Names(aliases=("max_dynamic_batch_size",))] = Field(
         default=1,
-        description="Most requests in one dynamic batch; above 1 it means option.rolling_batch=disable where that is"
-        " not given.",
+        description="Maximum number of requests in one dynamic batch; above 1 implies option.rolling_batch=disable "
+        "unless that is set.",
     )
     max_batch_delay: NonNegativeInt = Field(
-        default=100, description="Most milliseconds that a dynamic batch waits for further requests before it starts."
+        default=100,
+        description="Maximum time that a dynamic batch waits for further requests before it starts, in milliseconds.",
     )
     min_workers: Annotated[
         NonNegativeInt,
         Names(key="minWorkers", aliases=("min_workers", "minworkers"), environment=("SERVING_MIN_WORKERS",)),
-    ] = Field(default=1, description="Processes that run the model function from the start; 0 means 1.")
+    ] = Field(default=1, description="Minimum number of processes that run the model function; 0 means 1.")
     max_workers: Annotated[
         PositiveInt,
         Names(
@@ -55,42 +56,45 @@ class ServerProperties(Properties):
             aliases=("max_workers", "maxworkers"),
             environment=("SERVING_MAX_WORKERS",),
         ),
-    ] = Field(default=1, description="Most such processes; more are started when all are busy. At least minWorkers.")
+    ] = Field(
+        default=1,
+        description="Maximum number of processes that run the model function; more are started when all are busy. "
+        "At least minWorkers.",
+    )
     gpu_min_workers: Annotated[NonNegativeInt | None, Names(key="gpu.minWorkers")] = Field(
-        default=None, description="In place of minWorkers on a host with GPUs."
+        default=None, description="Overrides minWorkers on a host with GPUs."
     )
     gpu_max_workers: Annotated[PositiveInt | None, Names(key="gpu.maxWorkers")] = Field(
-        default=None, description="In place of maxWorkers on a host with GPUs."
+        default=None, description="Overrides maxWorkers on a host with GPUs."
     )
     cpu_min_workers: Annotated[NonNegativeInt | None, Names(key="cpu.minWorkers")] = Field(
-        default=None, description="In place of minWorkers on a host without GPUs."
+        default=None, description="Overrides minWorkers on a host without GPUs."
     )
     cpu_max_workers: Annotated[PositiveInt | None, Names(key="cpu.maxWorkers")] = Field(
-        default=None, description="In place of maxWorkers on a host without GPUs."
+        default=None, description="Overrides maxWorkers on a host without GPUs."
     )
     retry_threshold: NonNegativeInt = Field(
         default=10,
-        description="Restarts in a row of a crashed engine or worker, after which it is given up; with the last "
-        "model's the server ends, with exit status 1.",
+        description="Maximum number of consecutive restarts of a crashed engine or worker before its model is "
+        "marked as failed. When no model is left, the server exits with status 1.",
     )
     max_idle_time: PositiveInt = Field(
-        default=60, description="Seconds after which a process beyond minWorkers that has nothing to do is ended."
+        default=60, description="Time after which an idle process beyond minWorkers is stopped, in seconds."
     )
     load_on_devices: Annotated[str | None, Names(aliases=("option.load_on_devices",)), NoEffect(ALL_DEVICES)] = None
-    log_request_metric: bool = Field(
-        default=False, description="Log with each request how many tokens it took and how long."
-    )
-    max_request_size: PositiveInt = Field(default=6553500, description="Most bytes in the body of a request.")
+    log_request_metric: bool = Field(default=False, description="Log each request's token counts and times.")
+    max_request_size: PositiveInt = Field(default=6553500, description="Maximum size of a request body, in bytes.")
     throttle_error_http_code: Annotated[int, Field(ge=400, le=599)] = Field(
-        default=503, description="HTTP status of the answer to a request that is refused because the queue is full."
+        default=503, description="HTTP status of requests that are refused because the queue is full."
     )
     open_management: bool = Field(
-        default=False, description="Let other hosts manage the model's adapters too, not only the server's own."
+        default=False, description="Allow other hosts, not only the server's own, to manage the model's adapters."
     )
     allowed_hosts: str | None = Field(
         default=None,
-        description="Names that clients and proxies call this server by, with commas between, each with its port or "
-        "for every port: routes that change the server refuse others; *.example.com is every name below, * any.",
+        description="Host names by which clients and proxies reach this server, separated by commas, with or without a "
+        "port. Routes that change the server refuse other names; *.example.com allows all subdomains, * any "
+        "name.",
     )
 
     @property
@@ -105,7 +109,7 @@ class ServerProperties(Properties):
                 Host.parse_pattern(text)
             except ValueError:
                 example = "models.example.com, 10.0.0.5:9000 or *.example.com"
-                raise ValueError(f"must be names of hosts, such as {example}, without http:// and paths") from None
+                raise ValueError(f"must be host names, such as {example}, without http:// or a path") from None
         return value
 
     @field_validator("engine")
@@ -113,8 +117,8 @@ class ServerProperties(Properties):
     def _of_python(cls, value: str) -> str:
         if value in OTHER_ENGINES:
             raise ValueError(
-                f"must be one of {', '.join(PYTHON_ENGINES)}: the other engines of DJLServing run models of other"
-                " kinds, which are not served here"
+                f"must be one of {', '.join(PYTHON_ENGINES)}: DJLServing's other engines are for kinds of models "
+                "that this server does not support"
             )
         if value not in PYTHON_ENGINES:
             raise ValueError(f"must be one of {', '.join(PYTHON_ENGINES)}")

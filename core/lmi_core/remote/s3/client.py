@@ -18,11 +18,11 @@ SERVER_ERRORS = 500
 QUERY = re.compile(r'\?[^\s"]*')
 
 INSTALL = "models in S3 need boto3: run: pip install 'lmi-handlers[s3]'"
-CREDENTIALS = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY or AWS_PROFILE, or give this host a role"
-DENIED = "they need s3:ListBucket on the bucket and s3:GetObject on the folder"
+CREDENTIALS = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY or AWS_PROFILE, or attach a role to this host"
+DENIED = "s3:ListBucket on the bucket and s3:GetObject on the folder are required"
 
 REFUSALS = {
-    "NoSuchBucket": "there is no such bucket",
+    "NoSuchBucket": "the bucket does not exist",
     "AccessDenied": f"S3 denies access with these credentials: {DENIED}",
     "403": f"S3 denies access with these credentials: {DENIED}",
     "AllAccessDisabled": "all access to the bucket is disabled",
@@ -30,8 +30,8 @@ REFUSALS = {
     "SignatureDoesNotMatch": "S3 refuses the secret access key: set the AWS_SECRET_ACCESS_KEY of AWS_ACCESS_KEY_ID",
     "ExpiredToken": "the credentials have expired: renew them",
     "InvalidToken": "S3 refuses the session token: renew AWS_SESSION_TOKEN, or unset it",
-    "RequestTimeTooSkewed": "this host's clock is wrong: set it",
-    "InvalidObjectState": "an object is archived: restore it, or move it to a storage class that can be read",
+    "RequestTimeTooSkewed": "this host's clock is wrong: correct it",
+    "InvalidObjectState": "an object is archived: restore it, or move it to a readable storage class",
 }
 
 

@@ -28,7 +28,7 @@ def copy_from_s3(model: RemoteModel, downloads: Path, report: Report) -> Path:
     Raise ConfigurationError where it cannot be copied, or OSError from the disk.
     """
     copies = Copies(model, downloads)
-    waiting = f"{model} is being downloaded already: waiting for that"
+    waiting = f"{model} is already being downloaded by another process: waiting for it"
     with locks.exclusive(copies.lock, lambda: report.note(waiting, logging.INFO)):
         try:
             with explained(model.source):
@@ -37,7 +37,7 @@ def copy_from_s3(model: RemoteModel, downloads: Path, report: Report) -> Path:
             current = copies.current()
             if current is None:
                 raise
-            report.note(f"{error.message}. What was downloaded before is served, changed or not")
+            report.note(f"{error.message}. The copy downloaded earlier is served, which may be out of date")
             return current[0]
 
 
@@ -50,8 +50,8 @@ def _update(client: "S3Client", model: RemoteModel, copies: Copies, report: Repo
         try:
             return _download(client, copies, listing, report, skipped)
         except ChangedMeanwhile:
-            report.note(f"{model} changed while it was downloaded: beginning again with what is new")
-    raise ConfigurationError(f"{model} changes all the time: start again once the upload is finished")
+            report.note(f"{model} changed during the download: downloading the changes")
+    raise ConfigurationError(f"{model} keeps changing during the download: start again once the upload is finished")
 
 
 def _download(client: "S3Client", copies: Copies, listing: Listing, report: Report, skipped: int) -> Path:

@@ -145,8 +145,8 @@ class Download:
             raise
         if answer["ContentLength"] != wanted:
             raise ConfigurationError(
-                f"the server of {each.key} answers a request for {wanted} bytes with {answer['ContentLength']}:"
-                " it must know ranges"
+                f"the server of {each.key} answered a request for {wanted} bytes with {answer['ContentLength']}: it "
+                "must support range requests"
             )
         for data in answer["Body"].iter_chunks(CHUNK):
             if self._stopped.is_set():

@@ -42,5 +42,5 @@ def _why_empty(client: "S3Client", location: S3Location) -> str:
     key = location.prefix.removesuffix("/")
     found = client.list_objects_v2(Bucket=location.bucket, Prefix=key, MaxKeys=1).get("Contents", [])
     if key and found and found[0]["Key"] == key:
-        return "this is one object: give the folder that it is in"
-    return "there are no objects below it: check the folder's name"
+        return "this is a single object: give the folder that contains it"
+    return "the folder contains no objects: check its name"

@@ -66,7 +66,8 @@ def _take(descriptor: int, kind: int, path: Path) -> bool:
             raise
         except OSError as error:
             raise ConfigurationError(
-                f"{path} cannot be locked ({error.strerror}): set LMI_CACHE to a folder on a file system with locks"
+                f"{path} cannot be locked ({error.strerror}): set LMI_CACHE to a folder on a file system that "
+                "supports locks"
             ) from None
         return True
     return False

@@ -49,7 +49,7 @@ def file_path(key: str, folder: str) -> str:
     parts = path.split("/")
     if any(part in ("", ".", "..") or "\0" in part for part in parts):
         raise ConfigurationError(
-            f"the key {key!r} is no path of a file within the folder: rename or delete that object"
+            f"the key {key!r} is not a valid file path within the folder: rename or delete that object"
         )
     if any(len(part.encode()) > MAX_NAME_BYTES for part in parts):
         raise ConfigurationError(f"the key {key!r} is too long for a file's name: rename or delete that object")
@@ -63,7 +63,8 @@ def check_paths(objects: Iterable[StoredObject]) -> None:
         for parent in PurePosixPath(path).parents:
             if str(parent) in paths:
                 raise ConfigurationError(
-                    f"{parent} is an object and the folder of {path}, which files cannot be: rename or delete one"
+                    f"{parent} is both an object and the folder of {path}, which a file system cannot store: rename "
+                    "or delete one"
                 )
 
 

@@ -75,5 +75,5 @@ def _numbers(text: str) -> Any:
 
     numbers = numpy.genfromtxt(io.StringIO(text), delimiter=",")
     if numpy.isnan(numbers).any():
-        raise ValueError("the CSV must hold only numbers")
+        raise ValueError("the CSV must contain only numbers")
     return numbers

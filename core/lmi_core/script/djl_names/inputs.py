@@ -96,7 +96,7 @@ class Input:
             return None
         found = self.content.get(key or "data")
         if found is None and key:
-            raise KeyError(f"the request has no content `{key}`; it has: {', '.join(map(str, self.content.keys))}")
+            raise KeyError(f"the request has no content `{key}`. It has: {', '.join(map(str, self.content.keys))}")
         return self.content.value_at(0) if found is None else found
 
     def get_as_string(self, key: str | None = None) -> str:

@@ -64,7 +64,7 @@ class _Reader:
         import numpy
 
         if self._text() != MAGIC or self.number("i") != VERSION:
-            raise ValueError(f"the body is no NDList of version {VERSION}")
+            raise ValueError(f"the body is not an NDList of version {VERSION}")
         if self.number("B"):
             self._text()  # the array's name
         self._text()  # the sparse format
@@ -88,6 +88,6 @@ class _Reader:
     def _take(self, length: int) -> bytes:
         taken = self._data[self._place : self._place + length]
         if length < 0 or len(taken) < length:
-            raise ValueError("the body is no NDList: it ends too early")
+            raise ValueError("the body is not an NDList: it ends too early")
         self._place += length
         return taken

@@ -94,15 +94,15 @@ _INPUT = _Signs(
 def read_output_contract(function: Function) -> Reading[OutputContract]:
     """Return an output formatter's contract. Raise ConfigurationError where it follows none."""
     if inspect.iscoroutinefunction(function):
-        raise ConfigurationError(f"the output formatter {_name(function)} must not be async: it may not wait")
+        raise ConfigurationError(f"the output formatter {_name(function)} must not be async")
     positional = _positional(function)
     if len(positional) == 6:
         return Reading(OutputContract.LEGACY)
     required = [each for each in positional if each.default is inspect.Parameter.empty]
     if not positional or len(required) > 1:
         raise ConfigurationError(
-            f"the output formatter {_name(function)}{inspect.signature(function)} must take one argument:"
-            " the output or the response. (Or six, as before LMI v0.28.)"
+            f"the output formatter {_name(function)}{inspect.signature(function)} must take one argument, the output "
+            "or the response (or six, as before LMI v0.28)"
         )
     return _read(function, positional[0], _OUTPUT)
 
@@ -127,9 +127,13 @@ def _read(function: Function, parameter: inspect.Parameter, signs: _Signs[C]) ->
     read = _names_read(function)
     for name, contract in signs.reads.items():
         if name in read:
-            return Reading(contract, f"`{parameter.name}` has no annotation that tells; the function reads `{name}`")
+            return Reading(
+                contract, f"`{parameter.name}` has no annotation that decides it; the function uses `{name}`"
+            )
     likely = signs.likely_names.get(parameter.name, signs.otherwise)
-    return Reading(likely, f"`{parameter.name}` has no annotation that tells, and nothing that the function reads does")
+    return Reading(
+        likely, f"`{parameter.name}` has no annotation that decides it, nor do the attributes that the function uses"
+    )
 
 
 def _positional(function: Function) -> list[inspect.Parameter]:

@@ -63,8 +63,8 @@ class Customization:
         adapters = self.adapters * len(requests) if len(self.adapters) == 1 else self.adapters
         if len(adapters) != len(requests):
             raise InvalidPayload(
-                f"`adapters` must name one adapter, or as many as there are prompts, {len(requests)}."
-                f" Given: {len(adapters)}"
+                f"`adapters` must name one adapter, or one for each of the prompts ({len(requests)}). Given: "
+                f"{len(adapters)}"
             )
         return tuple(replace(request, adapter=name) for request, name in zip(requests, adapters, strict=True))
 
@@ -104,4 +104,4 @@ def check_adapter(adapter: str, code: ModelCode, backend: Backend[Any]) -> None:
     if adapter not in known:
         raise AdapterNotFound.of(adapter, known)
     if adapter in code.adapters_with_weights and adapter not in backend.adapters:
-        raise AdapterNotFound(f"adapter `{adapter}` has weights, which the {backend.name} backend has not loaded")
+        raise AdapterNotFound(f"adapter `{adapter}` has weights, but the {backend.name} backend has not loaded them")

@@ -75,4 +75,4 @@ def _name(target: object) -> str:
 
 def _must_be_callable(target: object, decorator: str) -> None:
     if not callable(target):
-        raise TypeError(f"@{decorator} goes before a function, not before {type(target).__name__} {target!r}")
+        raise TypeError(f"@{decorator} must decorate a function. Given: {type(target).__name__} {target!r}")

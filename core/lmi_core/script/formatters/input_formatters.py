@@ -91,7 +91,7 @@ def _keywords(name: str, function: Callable[..., Any]) -> tuple[str, ...]:
     unknown = [each.name for each in named if each.default is inspect.Parameter.empty and each.name not in GIVEN]
     if unknown:
         raise ConfigurationError(
-            f"the input formatter {name} asks for the argument `{unknown[0]}`; there are: {', '.join(GIVEN)}"
+            f"the input formatter {name} has an unknown argument `{unknown[0]}`. Available: {', '.join(GIVEN)}"
         )
     return tuple(each.name for each in named if each.name in GIVEN)
 

@@ -119,7 +119,7 @@ def choose(
     outputs, inputs = (script.outputs, script.inputs) if script is not None else ({}, {})
     taken = sorted(outputs.keys() & plugin_formatters.keys())
     if taken:
-        raise ConfigurationError(f"{SCRIPT} and a plugin both have an output formatter {taken[0]}")
+        raise ConfigurationError(f"{SCRIPT} and a plugin both define the output formatter {taken[0]}")
     available = {**plugin_formatters, **outputs}
     names = [output_formatter] if output_formatter in available else sorted(outputs)
     name = str(names[0]) if names else None
@@ -144,13 +144,13 @@ def _descriptions(output: CustomOutput | None, chosen_input: InputFunction | Non
 def _several(kind: str, names: list[Any]) -> list[str]:
     if len(names) < 2:
         return []
-    return [f"there are {len(names)} {kind} formatters ({', '.join(names)}): {names[0]} is taken, the first by name"]
+    return [f"there are {len(names)} {kind} formatters ({', '.join(names)}): {names[0]} is used, the first by name"]
 
 
 def _ambiguities(*functions: CustomOutput | InputFunction | None) -> list[str]:
     return [
-        f"which contract {function.name} follows is ambiguous: {function.reading.ambiguous}."
-        f" It is called as {function.reading.contract}"
+        f"the signature of {function.name} is ambiguous: {function.reading.ambiguous}. It is called as "
+        f"{function.reading.contract}"
         for function in functions
         if isinstance(function, FormatterFunction | InputFunction) and function.reading.ambiguous
     ]

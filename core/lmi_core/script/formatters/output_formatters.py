@@ -215,7 +215,7 @@ class ResponseDataFormatter(CustomFormatter):
     def answer(self, output: GenerationOutput) -> bytes | list[bytes]:
         if not has_frames(self.base.content_type):
             raise FormatterFailed(
-                f"the output formatter {self.custom.name} changes JSON, and {self.base.content_type} holds none"
+                f"the output formatter {self.custom.name} changes JSON, but {self.base.content_type} contains none"
             )
         data = self.base.format(output)
         if isinstance(data, list):

@@ -136,4 +136,4 @@ def finalize(output: Output) -> None:
     try:
         output.execute_finalize()
     except (Exception, SystemExit):  # whatever the user's function raises; the answer is sent
-        logger.exception("the function that an output was finalized with raised")
+        logger.exception("the output's finalizer raised")

@@ -88,8 +88,8 @@ class FunctionBatch:
         elif (shares := _shares(head.content, len(self.calls))) is None:
             self.fail(
                 FormatterFailed(
-                    f"the model function answered a batch of {len(self.calls)} with {len(head.content)} contents"
-                    f"{_named(head.content)}: it must add one for each request"
+                    f"the model function answered a batch of {len(self.calls)} with {len(head.content)} "
+                    f"contents{_named(head.content)}: it must return one for each request"
                 )
             )
         else:

@@ -27,7 +27,7 @@ def find_model_function(directory: Path, options: RequestProperties) -> Path | N
         return None
     if not path.is_file():
         if options.script is not None:
-            raise ConfigurationError(f"option.entryPoint={options.script}: there is no such file in {directory}")
+            raise ConfigurationError(f"option.entryPoint={options.script}: {directory} contains no such file")
         return None
     if options.handler in _names_in(path) or (options.handler == HANDLE and has_prediction_handler(path)):
         require_imports(path, own_environment=options.enable_venv)
@@ -49,7 +49,7 @@ def rolls(script: Path, configuration: Configuration, options: RequestProperties
 
 def how_called(script: Path, configuration: Configuration, options: RequestProperties) -> str:
     """Return a description, for `lmi check`, of how the function is called."""
-    reason = f"{script.name} serves the model itself"
+    reason = f"{script.name} answers requests itself"
     if rolls(script, configuration, options):
         reason += f", in a rolling batch, unless {options.handler} is asynchronous: {ROLLING_BATCH}"
         reason += f"={options.rolling_batch}"

@@ -32,9 +32,7 @@ def load_function(script: FunctionScript, adapters: Mapping[str, Request], runne
             except Exception as error:
                 if not failures:
                     raise
-                failures.append(
-                    f"{REGISTER_ADAPTER} failed after that for the adapter {name}\n{_explained(error, script)}"
-                )
+                failures.append(f"{REGISTER_ADAPTER} then failed for the adapter {name}\n{_explained(error, script)}")
     except (Exception, SystemExit) as error:  # whatever the script raises
         raise ScriptFailed(f"{script.path} cannot be loaded\n{_explained(error, script)}") from None
     return "\n".join(failures) or None

@@ -209,8 +209,8 @@ class FunctionPool:
         if failure is not None and failure not in self._failures:
             self._failures.add(failure)
             logger.error(
-                "%s: %s failed in the call without content, in which it loads its model. Requests are given to it all"
-                " the same; one that it cannot answer gets the status 424\n%s",
+                "%s: %s failed in the initial call without content, in which it loads its model. It still receives "
+                "requests; those that it cannot answer get status 424\n%s",
                 self._load.script,
                 self._load.function,
                 failure,
@@ -220,7 +220,7 @@ class FunctionPool:
         try:
             await self._start_process()
         except ConfigurationError as error:
-            logger.error("a further worker could not be started: %s", error.message)
+            logger.error("an additional worker could not be started: %s", error.message)
 
     async def _supervise(self, process: FunctionProcess) -> None:
         await process.died.wait()

@@ -129,7 +129,7 @@ class FunctionProcess:
             )
             if not self.died.is_set():  # another of its calls may have taken as long
                 logger.error("%s; worker %s is killed", error.message, self.process_id)
-                await self._die("its worker was killed, since another request took too long")
+                await self._die("its worker was killed because another request took too long")
             return error
 
     async def _read(self) -> None:

@@ -85,7 +85,7 @@ class FunctionScript:
         function: Callable[[Input], Any] | None = getattr(self._module, name, None)
         if not callable(function):
             found = [name for name, value in vars(self._module).items() if inspect.isfunction(value)]
-            raise AttributeError(f"there is no function `{name}`; the file has: {', '.join(found) or 'none'}")
+            raise AttributeError(f"there is no function `{name}`. The file has: {', '.join(found) or 'none'}")
         return function
 
 

@@ -21,10 +21,15 @@ def run() -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser("djl-test-model", description="Call a model function once, with no server.")
+    parser = argparse.ArgumentParser("djl-test-model", description="Call a model function once, without a server.")
     parser.add_argument("--model-dir", default=".", help="The model directory.")
-    parser.add_argument("--entry-point", default="model.py", help="Its Python file, or a module.")
+    parser.add_argument("--entry-point", default="model.py", help="The Python file of the model function, or a module.")
     parser.add_argument("--handler", default="handle", help="The function.")
-    parser.add_argument("--input", nargs="+", required=True, help="Files or texts, each as it is or after name=.")
-    parser.add_argument("--parameters", nargs="*", help="name=value, properties of the input.")
+    parser.add_argument(
+        "--input",
+        nargs="+",
+        required=True,
+        help="Contents of the input: files or strings, each with or without a leading name=.",
+    )
+    parser.add_argument("--parameters", nargs="*", help="Properties of the input, as name=value.")
     return parser

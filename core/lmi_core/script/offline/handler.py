@@ -102,7 +102,7 @@ def create_concurrent_batch_request(
 def decode_encoded_output_binary(chunk: bytes) -> dict[str, str]:
     """Return the fields of a chunk of `Output.binary_encode` as str."""
     if not isinstance(chunk, EncodedChunk):
-        raise TypeError("a rolling batch is answered with chunks of Output.binary_encode")
+        raise TypeError("a rolling batch must be answered with chunks from Output.binary_encode")
     fields = {name: str(value) for name, value in chunk.fields.items() if value is not None}
     return {"last": "False", **fields, "data": chunk.decode()}
 

@@ -12,8 +12,8 @@ from lmi_core.script.function.protocol import Chunk, End, Head, Reply, Working
 
 OF_REQUEST = re.compile(r"batch_(\d+)[_.](.+)")  # a property for one request: its index, and the header's name
 EXPECTED = (
-    "each content must be JSON with `data` and `last`, or Output.binary_encode of these. A function that answers a"
-    " request in one call needs option.rolling_batch=disable"
+    "each content must be JSON with `data` and `last`, or come from Output.binary_encode. A function that answers a "
+    "request in one call needs option.rolling_batch=disable"
 )
 
 
@@ -76,7 +76,7 @@ def _code(index: int, fields: Mapping[str, Any]) -> int:
         return int(given)
     except (TypeError, ValueError):
         raise WrongAnswer(
-            f"gave request {index} of a rolling batch a `code` that is no number: {given!r:.80}"
+            f"answered request {index} of a rolling batch with a `code` that is not a number: {given!r:.80}"
         ) from None
 
 

@@ -77,14 +77,16 @@ class LoraLayers:
             ins, outs = module_shape(module)
             if (pair.down.shape[0], pair.up.shape[1]) != (ins, outs):
                 raise InvalidAdapter(
-                    f"{name}: the model's layer takes {ins} numbers and gives {outs}, but the adapter's"
-                    f" takes {pair.down.shape[0]} and gives {pair.up.shape[1]}"
+                    f"{name}: the model's layer has {ins} inputs and {outs} outputs, but the adapter's has "
+                    f"{pair.down.shape[0]} and {pair.up.shape[1]}"
                 )
             if pair.rank > self._rank:
-                raise InvalidAdapter(f"{name} is of rank {pair.rank}, but option.max_lora_rank is {self._rank}")
+                raise InvalidAdapter(
+                    f"{name} must have a rank of at most option.max_lora_rank, {self._rank}. Given: {pair.rank}"
+                )
             dtype = self.dtype_of(name)
             if not (pair.down.to(dtype).isfinite().all() and pair.up.to(dtype).isfinite().all()):
-                raise InvalidAdapter(f"{name} has weights that are no finite numbers in {dtype}")
+                raise InvalidAdapter(f"{name} has weights that are not finite in {dtype}")
 
     def dtype_of(self, name: str) -> torch.dtype:
         weight = self._modules[name].weight

@@ -45,11 +45,13 @@ def read_directory(directory: Path) -> AdapterWeights:
         config = json.loads((directory / CONFIG_FILE).read_bytes())
         tensors = load_file(directory / WEIGHTS_FILE)
     except FileNotFoundError as error:
-        raise InvalidAdapter(f"{directory} holds no LoRA adapter of PEFT's: there is no {error.filename}") from None
+        raise InvalidAdapter(
+            f"{directory} does not contain a LoRA adapter in PEFT's format: there is no {error.filename}"
+        ) from None
     except (OSError, ValueError, SafetensorError) as error:
         raise InvalidAdapter(f"{directory}: the adapter cannot be read: {error}") from None
     if not isinstance(config, dict):
-        raise InvalidAdapter(f"{directory / CONFIG_FILE} must hold a JSON object")
+        raise InvalidAdapter(f"{directory / CONFIG_FILE} must contain a JSON object")
     return read_weights(tensors, config)
 
 
@@ -75,7 +77,7 @@ def read_weights(tensors: Mapping[str, torch.Tensor], config: Mapping[str, Any] 
 def _check(config: Mapping[str, Any]) -> None:
     """Raise InvalidAdapter for a configuration of a kind that cannot be served."""
     if config.get("peft_type") != "LORA":
-        raise InvalidAdapter(f"only adapters of type LORA are taken. Given: {config.get('peft_type')}")
+        raise InvalidAdapter(f"peft_type must be LORA. Given: {config.get('peft_type')}")
     for key in UNSUPPORTED_KEYS:
         if config.get(key):
             raise InvalidAdapter(f"LoRA with {key} is not supported. Given: {config[key]}")
@@ -95,7 +97,7 @@ def _pairs(tensors: Mapping[str, torch.Tensor]) -> dict[str, dict[str, torch.Ten
     for name, tensor in tensors.items():
         match = TENSOR_NAME.fullmatch(name.removeprefix(PREFIX))
         if match is None:
-            raise InvalidAdapter(f"{name} is no LoRA matrix of a linear layer; nothing else can be adapted")
+            raise InvalidAdapter(f"{name} is not a LoRA matrix of a linear layer; only linear layers can be adapted")
         pairs.setdefault(match["module"], {})[match["part"]] = tensor
     if not pairs:
         raise InvalidAdapter("the adapter has no weights")
@@ -126,7 +128,7 @@ def _pair(module: str, parts: Mapping[str, torch.Tensor], config: Mapping[str, A
 def _scale(module: str, rank: int, config: Mapping[str, Any]) -> float:
     told = _by_pattern(module, config.get("rank_pattern"), config["r"])
     if told != rank:
-        raise InvalidAdapter(f"{module}: the configuration says rank {told}, but the weights are of rank {rank}")
+        raise InvalidAdapter(f"{module}: the configuration says rank {told}, but the weights have rank {rank}")
     alpha = _by_pattern(module, config.get("alpha_pattern"), config["lora_alpha"])
     return float(alpha / (math.sqrt(rank) if config.get("use_rslora") else rank))
 

@@ -120,7 +120,7 @@ class AdapterStore:
 def require_store(store: AdapterStore | None) -> AdapterStore:
     """Return the store; raise AdapterNotFound where there is none."""
     if store is None:
-        raise AdapterNotFound("this model takes no adapters: option.enable_lora is false")
+        raise AdapterNotFound("this model does not support adapters: option.enable_lora is false")
     return store
 
 

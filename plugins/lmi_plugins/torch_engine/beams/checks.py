@@ -12,7 +12,7 @@ def check_beams(sequence: Sequence, blocks: int, rows: int, paged: bool, names: 
     beams = parameters.num_beams
     if not paged:
         raise InvalidParameter(
-            f"{names.num_beams} must be 1 with this model: it runs each sequence by itself, not in blocks"
+            f"{names.num_beams} must be 1 with this model, which runs each sequence separately, without a paged cache"
         )
     excluded = {
         "a temperature": not parameters.greedy,
@@ -21,14 +21,15 @@ def check_beams(sequence: Sequence, blocks: int, rows: int, paged: bool, names: 
     }
     for name, given in excluded.items():
         if given:
-            raise InvalidParameter(f"{names.num_beams} above 1 and {name} exclude each other")
+            raise InvalidParameter(f"{names.num_beams} above 1 and {name} cannot be used together")
     if beams > rows:
         raise InvalidParameter(
-            f"{names.num_beams} must be at most {rows}, the sequences that run at once. Given: {beams}"
+            f"{names.num_beams} must be at most {rows}, the number of sequences that run at the same time. Given: "
+            f"{beams}"
         )
     shared = sequence.prompt_length // BLOCK_SIZE
     if shared + beams * (blocks_for(sequence.max_length) - shared) > blocks:
         raise InvalidParameter(
-            f"{names.num_beams} is {beams}, but the cache of {blocks * BLOCK_SIZE} tokens does not hold so many"
-            f" sequences of {sequence.max_length} tokens"
+            f"{names.num_beams} must be smaller: the cache of {blocks * BLOCK_SIZE} tokens cannot hold {beams} "
+            f"sequences of {sequence.max_length} tokens. Given: {beams}"
         )

@@ -98,7 +98,7 @@ class BeamSearch(SequenceGroup):
         best = sums.topk(min(self._num_candidates, len(sums)))
         own: list[float] = log_probs.flatten()[best.indices].tolist()
         if not math.isfinite(best.values[0]):
-            raise ValueError("the model gave no numbers")
+            raise ValueError("the model's logits are not numbers")
         candidates = []
         for score, index, log_prob in zip(best.values.tolist(), best.indices.tolist(), own, strict=True):
             parent, token_id = divmod(index, vocabulary)

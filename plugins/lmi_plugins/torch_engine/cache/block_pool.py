@@ -1,4 +1,4 @@
-"""Who holds which blocks of the cache, and which of them are worth keeping when nobody does."""
+"""Reference counts of the cache's blocks, and the order in which unused blocks are evicted."""
 
 from collections.abc import Iterable
 

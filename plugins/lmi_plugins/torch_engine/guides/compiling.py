@@ -42,7 +42,7 @@ class GuideCompiler:
     def compile(self, guide: Guide) -> "CompiledGrammar":
         """Return the guide's grammar; raise InvalidParameter if it has none."""
         if not self.eos_token_ids:
-            raise InvalidParameter(f"`guided_{guide.kind}` needs an end-of-sequence token, which this model has not")
+            raise InvalidParameter(f"`guided_{guide.kind}` requires a model with an end-of-sequence token")
         try:
             return self._compile(self._load(), guide)
         except (RuntimeError, ValueError, TypeError, AttributeError) as error:  # the last two: of a schema's own form

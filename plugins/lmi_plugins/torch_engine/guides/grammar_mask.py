@@ -31,9 +31,9 @@ class GrammarMask(LogitsProcessor):
 
 def _fill(bitmask: torch.Tensor, row: int, sequence: ProcessedSequence) -> None:
     """Set the bits of a sequence's row; one that does not follow its guide fails by itself."""
-    assert sequence.state.matcher is not None, "a guide is compiled before its sequence runs"
+    assert sequence.state.matcher is not None, "a guide must be compiled before its sequence runs"
     try:
         sequence.state.matcher.fill(bitmask, row, sequence.token_ids)
     except Exception as error:  # of this sequence alone
-        logger.exception("Request %s cannot be guided", sequence.request_id)
+        logger.exception("The grammar of request %s failed", sequence.request_id)
         sequence.failure = str(error)

@@ -32,5 +32,5 @@ class Matcher:
             self._length = len(token_ids)
         for token_id in token_ids[self._length :]:
             if not self._matcher.accept_token(token_id):
-                raise ValueError(f"token {token_id} is not what the guide allows")
+                raise ValueError(f"the grammar does not allow token {token_id}")
             self._length += 1

@@ -49,11 +49,11 @@ def _problems(schema: dict[str, Any]) -> Iterator[str]:
     for first, others in ALONE.items():
         if first in schema:
             for keyword in sorted(others & schema.keys()):
-                yield f"`{keyword}` beside `{first}` in a JSON schema is not supported"
+                yield f"`{keyword}` together with `{first}` in a JSON schema is not supported"
     for type_name, keywords in TYPED.items():
         if "type" not in schema and INFERRED.get(type_name) not in schema:
             for keyword in sorted(keywords & schema.keys()):
-                yield f"`{keyword}` in a JSON schema needs the `type` beside it"
+                yield f"`{keyword}` in a JSON schema requires `type` in the same schema"
     if "multipleOf" in schema and not (schema.get("type") == "integer" and isinstance(schema["multipleOf"], int)):
         yield "`multipleOf` in a JSON schema is supported only for integers"
 

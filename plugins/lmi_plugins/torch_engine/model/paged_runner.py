@@ -32,7 +32,7 @@ class PagedRunner(ModelRunner):
             self._shapes = self._probe()
         except Exception as error:
             model.set_attn_implementation(before)
-            raise UnsupportedAttention(f"trying it gave: {error}") from error
+            raise UnsupportedAttention(f"a trial run failed: {error}") from error
         self.block_bytes = PagedCache.block_bytes(self._shapes, model.dtype)
         pack_linears(model, lambda: self.run_tokens(2))
 
@@ -99,6 +99,6 @@ class PagedRunner(ModelRunner):
         positions = torch.arange(2, device=ids.device)
         logits = self._forward(ids, positions[None], [1], probe)
         if logits.shape[0] != 1 or not probe.shapes:
-            raise UnsupportedAttention("the model does not attend through transformers' attention interface")
+            raise UnsupportedAttention("the model does not use transformers' attention interface")
         check_windows(self._model, probe.windows)
         return probe.shapes

@@ -12,7 +12,7 @@ from lmi_plugins.torch_engine.sequences.step_batch import StepBatch
 
 
 class PagedStep(AttentionStep):
-    """Where a batch's tokens lie in the cache and what each of them attends to, worked out once for all layers."""
+    """The positions of a batch's tokens in the cache and what each attends to, computed once for all layers."""
 
     def __init__(
         self, batch: StepBatch, cache: PagedCache, copy: WorkingCopy, dtype: torch.dtype, device: torch.device

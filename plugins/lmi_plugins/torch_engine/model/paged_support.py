@@ -19,13 +19,13 @@ def check_model(model: PreTrainedModel, max_length: int) -> None:
     config = model.config.get_text_config()
     takes_functions: bool = model.is_backend_compatible()  # type: ignore[no-untyped-call]
     if not takes_functions or is_stateful(model):
-        raise UnsupportedAttention("it does not take an attention function")
+        raise UnsupportedAttention("it does not support custom attention functions")
     if missing := ARGUMENTS - inspect.signature(model.forward).parameters.keys():
-        raise UnsupportedAttention(f"it does not take {', '.join(sorted(missing))}")
+        raise UnsupportedAttention(f"it does not accept {', '.join(sorted(missing))}")
     if unknown := set(getattr(config, "layer_types", None) or ()) - LAYER_TYPES:
         raise UnsupportedAttention(f"it has layers of type {', '.join(sorted(unknown))}")
     if getattr(config, "is_decoder", False):
-        raise UnsupportedAttention("it is an encoder used as a decoder, which numbers positions in its own way")
+        raise UnsupportedAttention("it is an encoder used as a decoder, which numbers positions differently")
     if _rope_depends_on_length(config, max_length):
         raise UnsupportedAttention("its rotary embedding depends on the length of the sequence")
 
@@ -35,7 +35,7 @@ def check_windows(model: PreTrainedModel, windows: dict[int, int | None]) -> Non
     layer_types = getattr(model.config.get_text_config(), "layer_types", None) or ()
     for layer, layer_type in enumerate(layer_types):
         if layer_type == "sliding_attention" and windows.get(layer) is None:
-            raise UnsupportedAttention(f"layer {layer} does not tell its sliding window")
+            raise UnsupportedAttention(f"layer {layer} does not declare its sliding window")
 
 
 def _rope_depends_on_length(config: Any, max_length: int) -> bool:

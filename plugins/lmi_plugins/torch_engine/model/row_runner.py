@@ -39,7 +39,7 @@ class RowRunner(ModelRunner):
         """Do nothing: caches grow with their sequences."""
 
     def copy(self, copies: dict[int, int]) -> None:
-        raise AssertionError("sequences share no blocks here")
+        raise AssertionError("sequences have no shared blocks")
 
     def run(self, batch: StepBatch, new_blocks: list[int]) -> torch.Tensor:
         chunks = zip(batch.chunks, batch.logits_rows, strict=True)
@@ -102,7 +102,9 @@ class RowRunner(ModelRunner):
         """Return the vocabulary's size, and the bytes that a block of tokens takes in the cache."""
         logits, cache = self._forward([0] * BLOCK_SIZE, 0, None, 1)
         if cache is None:
-            logger.warning("%s keeps nothing: each token takes a pass over all before it", type(self._model).__name__)
+            logger.warning(
+                "%s has no cache: each token requires a pass over all tokens before it", type(self._model).__name__
+            )
             self._keeps_cache = False
         layers: list[Any] = cache.layers if isinstance(cache, Cache) else []
         states = [getattr(layer, name, None) for layer in layers for name in ("keys", "values")]

@@ -30,7 +30,9 @@ def read_soft_prompt(request: EngineRequest, model: PreTrainedModel) -> torch.Te
             f" Given: {list(table.shape)}"
         )
     if request.parameters.prompt_log_probs:
-        raise InvalidParameter("a prompt with a soft prompt has no log probabilities: its virtual tokens have none")
+        raise InvalidParameter(
+            "prompt log probabilities cannot be returned with a soft prompt, as its virtual tokens have none"
+        )
     return table.to(weight.device, weight.dtype)
 
 

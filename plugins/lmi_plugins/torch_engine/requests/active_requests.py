@@ -31,7 +31,7 @@ class ActiveRequests:
     def check_unused(self, request_id: str) -> None:
         """Raise InvalidParameter for the id of an unfinished request."""
         if request_id in self._groups:
-            raise InvalidParameter(f"request id {request_id!r} is taken")
+            raise InvalidParameter(f"request id {request_id!r} is already in use")
 
     def add(self, groups: list[SequenceGroup], guide: Guide | None) -> None:
         """Have all groups of one request wait for their turn, or for their guide first, if they have one."""

@@ -82,7 +82,7 @@ class InputProcessor:
             raise InvalidParameter("the prompt is empty: it must have at least one token")
         if length >= max_length:
             raise ContextLengthExceeded(
-                f"the prompt has {length} tokens, but the context holds {max_length}, those generated included"
+                f"the prompt has {length} tokens, but the context has room for {max_length}, including those generated"
             )
         known = self.limits.vocabulary + virtual_tokens
         if max(request.prompt_ids) >= known or min(request.prompt_ids) < 0:

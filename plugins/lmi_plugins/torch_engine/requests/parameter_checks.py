@@ -16,7 +16,7 @@ def check_parameters(parameters: SamplingParameters, vocabulary: int) -> None:
         ("`stop_token_ids`", parameters.stop_token_sequences),
     ):
         if not all(sequences):
-            raise InvalidParameter(f"{name} must hold at least one token id each")
+            raise InvalidParameter(f"{name} must each contain at least one token id")
         _check_ids(name, (token_id for sequence in sequences for token_id in sequence), vocabulary)
     _check_ids("the end-of-sequence tokens", parameters.eos_token_ids or (), vocabulary)
     _check_ids("`allowed_token_ids`", parameters.allowed_ids or (), vocabulary)
@@ -30,12 +30,12 @@ def check_parameters(parameters: SamplingParameters, vocabulary: int) -> None:
             f"the embedding bias must have {vocabulary} numbers, one for each token. Given: {len(bias) / FLOAT32:g}"
         )
     if parameters.num_prompt_top_tokens and not parameters.prompt_log_probs:
-        raise InvalidParameter("likeliest tokens of the prompt come only with its log probabilities")
+        raise InvalidParameter("the most likely tokens of the prompt require its log probabilities")
     if parameters.num_samples < 1:
-        raise InvalidParameter(f"at least one sequence must be asked for. Given: {parameters.num_samples}")
+        raise InvalidParameter(f"the number of sequences must be at least 1. Given: {parameters.num_samples}")
 
 
 def _check_ids(name: str, ids: Iterable[int], vocabulary: int) -> None:
     for token_id in ids:
         if not 0 <= token_id < vocabulary:
-            raise InvalidParameter(f"{name} must hold token ids from 0 to {vocabulary - 1}. Given: {token_id}")
+            raise InvalidParameter(f"{name} must contain token ids from 0 to {vocabulary - 1}. Given: {token_id}")

@@ -95,7 +95,7 @@ class MinLength(Exclusion):
 def _completing(sequence: ProcessedSequence) -> Iterable[torch.Tensor]:
     """Return the ids of tokens that would complete a bad text, in arrays of which none is empty."""
     ban = sequence.state.text_ban
-    assert ban is not None, "the engine makes it with the sequence"
+    assert ban is not None, "the engine must create it with the sequence"
     for ids in (ban.always, ban.completing(sequence.token_ids, sequence.prompt_length)):
         if ids is not None and len(ids):
             yield torch.from_numpy(ids)

@@ -44,9 +44,12 @@ def read_draft(request: EngineRequest, vocabulary: int, paged: bool, names: Para
     if not ids and logits is None:
         return None
     if not paged:
-        raise InvalidParameter(f"this model takes no {names.draft_ids}: it runs each sequence by itself, not in blocks")
+        raise InvalidParameter(
+            f"{names.draft_ids} is not supported by this model, which runs each sequence separately, without a paged "
+            "cache"
+        )
     if request.parameters.num_beams > 1:
-        raise InvalidParameter(f"{names.num_beams} above 1 and {names.draft_ids} exclude each other")
+        raise InvalidParameter(f"{names.num_beams} above 1 and {names.draft_ids} cannot be used together")
     if min(ids, default=-1) < 0 or max(ids) >= vocabulary:
         raise InvalidParameter(f"{names.draft_ids} must be ids from 0 to {vocabulary - 1}. Given: {ids}")
     if logits is None:

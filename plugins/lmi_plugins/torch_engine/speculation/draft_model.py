@@ -29,19 +29,20 @@ class DraftModel:
         sizes = [each.config.get_text_config().vocab_size for each in (model, draft)]
         if sizes[0] != sizes[1]:
             raise ConfigurationError(
-                f"speculative_draft_model: {name} has a vocabulary of {sizes[1]} tokens, the model itself one of"
-                f" {sizes[0]}"
+                f"speculative_draft_model: {name} has a vocabulary of {sizes[1]} tokens, but the model has {sizes[0]}"
             )
         context = context_length(draft, None)
         if context < max_length:
             raise ConfigurationError(
-                f"speculative_draft_model: the context of {name} holds {context} tokens, that of the model itself"
-                f" {max_length}; max_model_len can shorten it"
+                f"speculative_draft_model: the context of {name} has {context} tokens, but that of the model "
+                f"{max_length}; reduce it with max_model_len"
             )
         try:
             self._runner = PagedRunner(draft, max_length)
         except UnsupportedAttention as reason:
-            raise ConfigurationError(f"speculative_draft_model: {name} cannot run in blocks: {reason}") from reason
+            raise ConfigurationError(
+                f"speculative_draft_model: {name} cannot run with a paged cache: {reason}"
+            ) from reason
         self.block_bytes = self._runner.block_bytes
         self.allocate = self._runner.allocate
 
@@ -103,5 +104,7 @@ def load_draft_model(options: EngineOptions, model: PreTrainedModel, paged: bool
         return None
     if not paged:
         kind = type(model).__name__
-        raise ConfigurationError(f"speculative_draft_model needs a model that runs in blocks: {kind} does not")
+        raise ConfigurationError(
+            f"speculative_draft_model requires a model that runs with a paged cache: {kind} does not"
+        )
     return DraftModel(options, name, model, max_length)

@@ -27,8 +27,8 @@ class LoraCache:
             self._load(name, request.tensors["lora_weights"], request.tensors["lora_config"])
         elif name not in self._names:
             raise InvalidParameter(
-                "`lora_task_id` must be one that is cached, or come with `lora_weights` and `lora_config`. Given:"
-                f" {name.removeprefix(PREFIX)}, cached: {', '.join(map(_task_id, self._names)) or 'none'}"
+                "`lora_task_id` must be cached, or be given with `lora_weights` and `lora_config`. Given: "
+                f"{name.removeprefix(PREFIX)}, cached: {', '.join(map(_task_id, self._names)) or 'none'}"
             )
         return name
 

@@ -29,7 +29,7 @@ def adapter_tensors(weights: Tensor, config: Tensor, modules: Modules) -> Adapte
         for name, tensor in _matrices(place, Row(*numbers), data, weights, modules):
             if name in tensors:
                 raise InvalidParameter(
-                    f"`lora_config` must name each module once. Given: {numbers} in row {place} again"
+                    f"`lora_config` must name each module once. Given: {numbers} in row {place} twice"
                 )
             tensors[name] = tensor
     return AdapterTensors(tensors)
@@ -47,8 +47,8 @@ def _matrices(place: int, row: Row, data: bytes, weights: Tensor, modules: Modul
     ins, outs = modules[names[0]][0], [modules[name][1] for name in names]
     if row.rank * (ins + sum(outs)) > weights.shape[1]:
         raise InvalidParameter(
-            f"`lora_weights` must have at least {row.rank * (ins + sum(outs))} numbers in row {place}, for rank"
-            f" {row.rank}, {ins} numbers in and {sum(outs)} out. Given: {weights.shape[1]}"
+            f"`lora_weights` must have at least {row.rank * (ins + sum(outs))} numbers in row {place}, for rank "
+            f"{row.rank}, {ins} inputs and {sum(outs)} outputs. Given: {weights.shape[1]}"
         )
     dtype, unit = TENSOR_TYPES[weights.dtype], row.rank * ELEMENT_SIZES[weights.dtype]
     begin = ins * unit

@@ -42,7 +42,7 @@ def _from_list(value: object, dtype: TensorType) -> "numpy.ndarray[Any, Any]":
     if array.dtype.kind not in KINDS.get(dtype, INTEGERS):
         raise ValueError(f"a list of {array.dtype}")
     if dtype not in KINDS and not _within(array, NUMPY_TYPES[dtype]):
-        raise ValueError("a list with numbers beyond that type")
+        raise ValueError("a list with numbers out of that type's range")
     return array.astype(NUMPY_TYPES[dtype])
 
 

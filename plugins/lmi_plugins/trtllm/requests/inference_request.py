@@ -27,7 +27,7 @@ class InferenceRequest:
         self.tensors = {name: _checked(name, value) for name, value in tensors.items()}
         for name in MANDATORY:
             if name not in self.tensors:
-                raise InvalidParameter(f"`{name}` must be given: {_expected(name)}")
+                raise InvalidParameter(f"`{name}` is required: {_expected(name)}")
         self.bad_texts = list(bad_texts)
         check_values(self.tensors)
 
@@ -63,7 +63,9 @@ class InferenceRequest:
 
 def _checked(name: str, value: object) -> Tensor:
     if name not in BY_NAME:
-        raise InvalidParameter(f"`{name}` is no input tensor.{did_you_mean(name, BY_NAME)} Known: {', '.join(BY_NAME)}")
+        raise InvalidParameter(
+            f"`{name}` is not an input tensor.{did_you_mean(name, BY_NAME)} Known: {', '.join(BY_NAME)}"
+        )
     try:
         tensor = as_tensor(value, BY_NAME[name].dtype)
     except ValueError as error:

@@ -32,7 +32,7 @@ def check_model(request: InferenceRequest, vocabulary: int, hidden_size: int, ma
 def _check_ids(name: str, ids: list[int], vocabulary: int) -> None:
     for token_id in ids:
         if not 0 <= token_id < vocabulary:
-            raise InvalidParameter(f"`{name}` must hold token ids from 0 to {vocabulary - 1}. Given: {token_id}")
+            raise InvalidParameter(f"`{name}` must contain token ids from 0 to {vocabulary - 1}. Given: {token_id}")
 
 
 def _uses_table(request: InferenceRequest, vocabulary: int) -> bool:

@@ -63,7 +63,7 @@ def check_values(tensors: Mapping[str, Tensor]) -> None:
             raise InvalidParameter(f"`{name}` must be {bounds}. Given: {value:g}")
     for name, other in TOGETHER:
         if name in tensors and other not in tensors:
-            raise InvalidParameter(f"`{name}` must come with `{other}`, which is not given")
+            raise InvalidParameter(f"`{name}` requires `{other}`, which is not given")
     for name in AT_LEAST_ONE:
         if name in tensors and not tensors[name].data:
             raise InvalidParameter(f"`{name}` must not be empty. Given: shape {list(tensors[name].shape)}")
@@ -83,9 +83,9 @@ def _check_numbers(name: str, tensor: Tensor) -> None:
     array = tensor.array()
     worst = numpy.isnan(array) | (array == math.inf) if name in OF_LOGITS else ~numpy.isfinite(array)
     if worst.any():
-        raise InvalidParameter(f"`{name}` must hold numbers, of which none is infinite. Given: {array[worst][0]}")
+        raise InvalidParameter(f"`{name}` must contain finite numbers. Given: {array[worst][0]}")
     if name in OF_LOGITS and not numpy.isfinite(array).any(axis=-1).all():
-        raise InvalidParameter(f"`{name}` must leave a token in. Given: -inf for all of them")
+        raise InvalidParameter(f"`{name}` must allow at least one token. Given: -inf for all tokens")
 
 
 def _check_sizes(tensors: Mapping[str, Tensor]) -> None:
@@ -99,7 +99,9 @@ def _check_sizes(tensors: Mapping[str, Tensor]) -> None:
     if "prompt_embedding_table" in tensors:
         rows, size = tensors["prompt_embedding_table"].shape[-2], tensors["prompt_vocab_size"].array().item()
         if rows != size:
-            raise InvalidParameter(f"`prompt_vocab_size` must be {rows}, the rows of the table. Given: {size}")
+            raise InvalidParameter(
+                f"`prompt_vocab_size` must be {rows}, the number of rows of the table. Given: {size}"
+            )
 
 
 def _check_beams(tensors: Mapping[str, Tensor]) -> None:
@@ -117,8 +119,8 @@ def _check_beams(tensors: Mapping[str, Tensor]) -> None:
     for name, given in excluded.items():
         if given:
             raise InvalidParameter(
-                f"`{name}` and a `beam_width` above 1 exclude each other. Given: {tensors[name].array().ravel()[0]} and"
-                f" {width}"
+                f"`{name}` and a `beam_width` above 1 cannot be used together. Given: "
+                f"{tensors[name].array().ravel()[0]} and {width}"
             )
 
 

@@ -19,13 +19,13 @@ def read_words(name: str, tensor: Tensor) -> list[list[int]]:
             break
         if not begin < end <= len(ids):
             raise InvalidParameter(
-                f"`{name}` must have in its second row where each word ends: numbers that rise, from 1 to {len(ids)},"
-                f" then {PADDING}. Given: {end} at place {place} of {ends}"
+                f"`{name}` must have the end of each word in its second row, in increasing order from 1 to "
+                f"{len(ids)}, then {PADDING}. Given: {end} at index {place} of {ends}"
             )
         words.append(ids[begin:end])
         begin = end
     if any(end != PADDING for end in ends[len(words) :]):
-        raise InvalidParameter(f"`{name}` must have nothing but {PADDING} after the last word's end. Given: {ends}")
+        raise InvalidParameter(f"`{name}` must have only {PADDING} after the end of the last word. Given: {ends}")
     return words
 
 

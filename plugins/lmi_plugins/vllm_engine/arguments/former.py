@@ -57,13 +57,13 @@ REPLACEMENTS: Mapping[str, Replacement] = {
     "worker_use_ray": _if_true(distributed_executor_backend="ray"),
 }
 
-_SCHEDULED_OTHERWISE = "vLLM schedules otherwise today, and has nothing in its place"
-_ALWAYS_SO = "vLLM does so today without being told"
-_TAKEN_OUT = "vLLM has taken out what it was for"
+_SCHEDULED_OTHERWISE = "vLLM's current scheduler has no equivalent"
+_ALWAYS_SO = "vLLM always does so now"
+_TAKEN_OUT = "vLLM has removed the feature"
 
 WITHOUT_REPLACEMENT: Mapping[str, str] = {
     "calculate_kv_scales": _TAKEN_OUT,
-    "device": "vLLM finds out by itself which devices there are",
+    "device": "vLLM detects the devices itself",
     "disable_async_output_proc": _SCHEDULED_OTHERWISE,
     "disable_logprobs_during_spec_decoding": _ALWAYS_SO,
     "enable_prompt_adapter": _TAKEN_OUT,
@@ -88,7 +88,7 @@ WITHOUT_REPLACEMENT: Mapping[str, str] = {
     "quantization_param_path": _TAKEN_OUT,
     "scheduler_delay_factor": _SCHEDULED_OTHERWISE,
     "spec_decoding_acceptance_method": _TAKEN_OUT,
-    "swap_space": "vLLM computes what it had to drop anew, and swaps nothing",
+    "swap_space": "vLLM recomputes preempted requests and does not swap",
     "tokenizer_pool_extra_config": _TAKEN_OUT,
     "tokenizer_pool_size": _TAKEN_OUT,
     "tokenizer_pool_type": _TAKEN_OUT,
@@ -116,7 +116,10 @@ def with_present_values(given: Mapping[str, str]) -> Passed:
         arguments["limit_mm_per_prompt"] = json.dumps({name.strip(): int(count) for name, count in pairs})
     if arguments.get("load_format") == FAST_LOADER:
         del arguments["load_format"]
-        warnings.append(f"option.load_format={FAST_LOADER} is SageMaker's own: the model's own files are loaded")
+        warnings.append(
+            f"option.load_format={FAST_LOADER} has no effect: it is SageMaker's own loader, and the model's own "
+            "files are loaded"
+        )
     return Passed(arguments, warnings)
 
 
@@ -132,7 +135,7 @@ def with_replacements(given: Mapping[str, str], known: Collection[str]) -> Passe
         for argument, value in replacement.items():
             arguments[argument] = _merged(arguments.get(argument), value)
         told = ", ".join(f"{argument}={_as_text(value)}" for argument, value in replacement.items()) or "nothing"
-        warnings.append(f"option.{name}={given[name]} is vLLM's former name: it is taken as {told}")
+        warnings.append(f"option.{name}={given[name]} is a former name of vLLM's: it is read as {told}")
     return Passed({name: _as_text(value) for name, value in arguments.items()}, warnings)
 
 

@@ -106,7 +106,7 @@ class BeamSearch:
         """Return the candidates of a step, the best first. Raises GenerationFailed."""
         best = nlargest(self._num_candidates, self._all_candidates(beams, places), key=lambda each: each.score)
         if not best or not math.isfinite(best[0].score):
-            raise GenerationFailed("the model gave no numbers")
+            raise GenerationFailed("the model's logits are not numbers")
         return best
 
     def _all_candidates(self, beams: Sequence[Beam], places: Sequence[LogProbs]) -> Iterator[Candidate]:

@@ -44,7 +44,7 @@ async def steps(
             tokens: list[Token] = []
             for place, token_id in enumerate(completion.token_ids):  # vLLM may hand over several at once
                 if allowed is not None and token_id not in allowed:
-                    raise GenerationFailed("no token is left to choose: the request rules out all those that it allows")
+                    raise GenerationFailed("the request's parameters exclude all tokens that it allows")
                 found = (
                     _found(token_id, completion.logprobs[place], count, named, writer) if completion.logprobs else ()
                 )

@@ -70,7 +70,9 @@ def _decode(images: Sequence[Image], reader: ImageReader) -> list[Any]:
         width, height = decoded[-1].media.size
         pixels += width * height
         if pixels > MOST_PIXELS:
-            raise InvalidParameter(f"`{image.place}` is too large: images may have {MOST_PIXELS} pixels together")
+            raise InvalidParameter(
+                f"`{image.place}` is too large: the images of a request must have at most {MOST_PIXELS} pixels in total"
+            )
     return decoded
 
 
@@ -78,7 +80,7 @@ def _decode_one(image: Image, reader: ImageReader) -> Any:
     try:
         return reader.load_bytes(image.data)
     except Exception as error:  # of whatever class the reader of the format raises
-        raise InvalidParameter(f"`{image.place}` is no image that can be read: {_reason(error)}") from error
+        raise InvalidParameter(f"`{image.place}` is not a readable image: {_reason(error)}") from error
 
 
 def _reason(error: Exception) -> str:

@@ -26,7 +26,7 @@ def check_beams(parameters: ExtendedParameters) -> None:
         excluded[name] = bool(getattr(parameters, name)) and getattr(parameters, name) != getattr(DEFAULTS, name)
     for name, given in excluded.items():
         if given:
-            raise InvalidParameter(f"`num_beams` above 1 and `{name}` exclude each other with vLLM")
+            raise InvalidParameter(f"`num_beams` above 1 and `{name}` cannot be used together with vLLM")
 
 
 def check_structural_tag(parameters: ExtendedParameters) -> None:
@@ -46,5 +46,6 @@ def check_speculation(parameters: ExtendedParameters) -> None:
     named = ["logprob_token_ids"] if parameters.logprob_token_ids else []
     for name in [*(extra_arguments(parameters) or ()), *named]:
         raise InvalidParameter(
-            f"`{name}` and speculative decoding exclude each other with vLLM, which then runs no logits processors"
+            f"`{name}` and speculative decoding cannot be used together with vLLM, which does not run logits "
+            "processors then"
         )

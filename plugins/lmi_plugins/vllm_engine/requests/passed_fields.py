@@ -27,7 +27,7 @@ def check_passed_fields(parameters: ExtendedParameters) -> None:
     passed = fields_of(parameters)
     for name in passed.vllm_xargs or ():
         if name in ARGUMENT_NAMES or name in TRANSFERS:
-            raise InvalidParameter(f"`vllm_xargs` must not hold `{name}`, which is a parameter of its own")
+            raise InvalidParameter(f"`vllm_xargs` must not contain `{name}`, which is a separate parameter")
     for name in ("vllm_xargs", *TRANSFERS):
         if getattr(passed, name) and parameters.num_beams > 1:
-            raise InvalidParameter(f"`num_beams` above 1 and `{name}` exclude each other with vLLM")
+            raise InvalidParameter(f"`num_beams` above 1 and `{name}` cannot be used together with vLLM")

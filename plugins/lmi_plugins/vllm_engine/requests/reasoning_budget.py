@@ -26,7 +26,7 @@ def check_reasoning_budget(parameters: ExtendedParameters, vocabulary: int) -> N
         for token_id in marker:
             if token_id >= vocabulary:
                 raise InvalidParameter(
-                    f"`{REASONING_BUDGET}` must hold token ids from 0 to {vocabulary - 1}. Given: {token_id}"
+                    f"`{REASONING_BUDGET}` must contain token ids from 0 to {vocabulary - 1}. Given: {token_id}"
                 )
 
 

@@ -12,7 +12,7 @@ def countdown(tokens: int, *, inside: bool = False) -> ReasoningCountdown:
 
 
 def written(countdown: ReasoningCountdown, wanted: list[int]) -> list[int]:
-    """What a model writes that would write `wanted`: in the place of each token comes the forced one."""
+    """Return the output of a model that wants to write `wanted`, with forced tokens in place of its own."""
     ids: list[int] = []
     for token_id in wanted:
         forced = countdown.forced(ids)
@@ -59,7 +59,7 @@ def test_tokens_before_the_reasoning_are_no_part_of_its_end() -> None:
 
 
 def test_several_tokens_at_once() -> None:
-    """As an engine gives them that takes a request up again."""
+    """Several tokens arrive at once when an engine resumes a request."""
     assert countdown(2).forced([1, *START, 2, 3]) == END[0]
     assert countdown(2).forced([1, *START, 2, 3, *END]) is None
     assert countdown(9).forced([1, *START, 2, 3]) is None

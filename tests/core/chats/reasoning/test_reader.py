@@ -22,7 +22,7 @@ def read(reader: ReasoningReader, tokens: list[Token]) -> tuple[str, str]:
 
 
 def test_special_tokens_that_are_markers(tokenizer: WordTokenizer) -> None:
-    """They have no text in an answer."""
+    """Special tokens that are markers have no text in an answer."""
     texts = ["[THINK]", "So", "<pad>", ".", "[/THINK]", "Yes", "</s>"]
     tokens = [Token(tokenizer.id(text), "" if text[0] in "[<" else text, special=text[0] in "[<") for text in texts]
     mistral = reader("mistral", tokenizer)

@@ -100,7 +100,9 @@ def test_alias(alias: str) -> None:
 
 
 def test_unknown_format() -> None:
-    with pytest.raises(ValueError, match=r"must be a known format .* Did you mean `mistral`\? Known: apertus, .*xlam$"):
+    with pytest.raises(
+        ValueError, match=r"must be a known tool-call format.* Did you mean `mistral`\? Known: apertus, .*xlam$"
+    ):
         find_format("mistrl")
 
 

@@ -10,7 +10,7 @@ from tests.core.model_directories import Directory
     ("task", "message"),
     [
         ("text-generation", None),
-        ("text_embedding", "option.task must be text-generation, the one task that is served here"),
+        ("text_embedding", "option.task must be text-generation, the only task that this server supports"),
     ],
 )
 def test_tasks(directory: Directory, task: str, message: str | None) -> None:

@@ -29,7 +29,7 @@ def test_unknown_entry_point_lists_the_known_ones(directory: Directory) -> None:
 
 def test_entry_point_of_another_kind_of_device(directory: Directory) -> None:
     message = error_of(directory.read("option.entryPoint=djl_python.transformers_neuronx"), RequestProperties)
-    assert "option.entryPoint runs models on AWS Inferentia and Trainium, which no backend here does" in message
+    assert "option.entryPoint is for AWS Inferentia and Trainium, which no backend supports" in message
 
 
 @pytest.mark.parametrize("value", ["huggingface", "true", "True"])

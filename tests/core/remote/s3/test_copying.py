@@ -39,7 +39,7 @@ async def error_of(source: str) -> str:
 
 
 def listing_error(source: str) -> str:
-    """What a fetch would say, without its process."""
+    """Return the error of listing the folder, without a download process."""
     with pytest.raises(ConfigurationError) as raised, explained(source):
         list_objects(create_client(1), RemoteModel(source))
     return raised.value.message
@@ -230,7 +230,7 @@ async def test_two_at_once_download_it_once(s3: S3Server) -> None:
     s3.fault = hold
     async with FetchingProcess(url) as first, FetchingProcess(url) as second:
         waiting = [
-            asyncio.create_task(each.logged("is being downloaded already: waiting for that"))
+            asyncio.create_task(each.logged("is already being downloaded by another process: waiting for it"))
             for each in (first, second)
         ]
         done, pending = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
@@ -265,7 +265,7 @@ async def test_unreachable_with_a_copy(
     monkeypatch.setenv("AWS_ENDPOINT_URL", closed_port())
     assert await fetch(RemoteModel(url)) == folder
     assert "S3 cannot be reached" in caplog.text
-    assert "What was downloaded before is served, changed or not" in caplog.text
+    assert "The copy downloaded earlier is served, which may be out of date" in caplog.text
 
 
 async def test_unreachable_without_a_copy(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -287,11 +287,11 @@ def closed_port() -> str:
 @pytest.mark.parametrize(
     ("url", "message"),
     [
-        ("s3://no-such-bucket/a", "s3://no-such-bucket/a: there is no such bucket"),
-        ("s3://models/empty/", "s3://models/empty/: there are no objects below it: check the folder's name"),
+        ("s3://no-such-bucket/a", "s3://no-such-bucket/a: the bucket does not exist"),
+        ("s3://models/empty/", "s3://models/empty/: the folder contains no objects: check its name"),
         (
             "s3://models/one/config.json",
-            "s3://models/one/config.json: this is one object: give the folder that it is in",
+            "s3://models/one/config.json: this is a single object: give the folder that contains it",
         ),
     ],
 )
@@ -306,8 +306,8 @@ def test_nothing_there(s3: S3Server, url: str, message: str) -> None:
         (
             "403 Forbidden",
             "AccessDenied",
-            "S3 denies access with these credentials: they need s3:ListBucket on the bucket and s3:GetObject on the"
-            " folder",
+            "S3 denies access with these credentials: s3:ListBucket on the bucket and s3:GetObject on the folder "
+            "are required",
         ),
         ("400 Bad Request", "ExpiredToken", "the credentials have expired: renew them"),
         ("400 Bad Request", "Unheard", "S3 answered Unheard: so it is"),
@@ -345,7 +345,7 @@ async def test_without_boto3(s3: S3Server, monkeypatch: pytest.MonkeyPatch, tmp_
 
 async def test_key_that_leaves_the_folder(s3: S3Server, cache: Path) -> None:
     s3.put("evil", {"config.json": b"{}", "../../escaped": b"!"})
-    message = "s3://models/evil/: the key 'evil/../../escaped' is no path of a file within the folder: "
+    message = "s3://models/evil/: the key 'evil/../../escaped' is not a valid file path within the folder: "
     assert (await error_of("s3://models/evil/")).startswith(message)
     assert contents(cache) == {next(iter(contents(cache))): b""}  # its lock
 
@@ -361,8 +361,8 @@ async def test_more_than_the_disk_holds(s3: S3Server) -> None:
 
     s3.listed = petabytes
     message = await error_of(url)
-    assert message.startswith(f"{url}: 5 PB are to be downloaded, and the disk of ")
-    assert message.endswith(" free: free some, or set LMI_CACHE to a folder on another disk")
+    assert message.startswith(f"{url}: the download needs 5 PB, but the disk of ")
+    assert message.endswith(" free: free some space, or set LMI_CACHE to a folder on another disk")
 
 
 async def test_cache_that_cannot_be_written(s3: S3Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

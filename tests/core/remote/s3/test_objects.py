@@ -15,7 +15,7 @@ def test_path_below_the_folder() -> None:
 @pytest.mark.parametrize("key", ["f/../x", "f/a/../../x", "f/..", "f//etc/passwd", "f/./x", "f/a//b", "f/a\0b"])
 def test_key_that_leaves_the_folder(key: str) -> None:
     with pytest.raises(
-        ConfigurationError, match="is no path of a file within the folder: rename or delete that object"
+        ConfigurationError, match="is not a valid file path within the folder: rename or delete that object"
     ):
         file_path(key, "f/")
 
@@ -26,7 +26,9 @@ def test_key_that_no_file_system_takes() -> None:
 
 
 def test_object_that_is_a_folder_too() -> None:
-    with pytest.raises(ConfigurationError, match="a is an object and the folder of a/b/c, which files cannot be"):
+    with pytest.raises(
+        ConfigurationError, match="a is both an object and the folder of a/b/c, which a file system cannot store"
+    ):
         check_paths([stored("a/b/c"), stored("a")])
 
 

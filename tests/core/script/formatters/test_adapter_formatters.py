@@ -54,8 +54,8 @@ async def test_adapter(adapters: RunningServer, body: dict[str, Any], headers: d
     ("named", "message"),
     [
         ("frensh", "there is no adapter `frensh`. Did you mean `french`? Known: french, german"),
-        (["french", "german"], "`adapters` must name one adapter, or as many as there are prompts, 1. Given: 2"),
-        (5, "`adapters` must be an adapter's name, or a list with one for each prompt. Given: 5"),
+        (["french", "german"], "`adapters` must name one adapter, or one for each of the prompts (1). Given: 2"),
+        (5, "`adapters` must be the name of an adapter, or a list with one for each prompt. Given: 5"),
     ],
 )
 async def test_unknown_adapter(adapters: RunningServer, named: object, message: str) -> None:
@@ -67,7 +67,7 @@ async def test_adapter_whose_weights_the_backend_cannot_apply(serve: Serve, mode
     directory = model_dir({"serving.properties": SCRIPTED, "adapters/french/adapter_config.json": "{}"})
     server = await serve(directory)
     answer = await server.post("/invocations", BODY | {"adapters": "french"})
-    message = "adapter `french` has weights, which the scripted backend has not loaded"
+    message = "adapter `french` has weights, but the scripted backend has not loaded them"
     assert (answer.status, answer.json()["error"]) == (424, message)
 
 

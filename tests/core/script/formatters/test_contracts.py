@@ -72,14 +72,14 @@ def test_signature_that_tells(code: str, contract: OutputContract) -> None:
 @pytest.mark.parametrize(
     ("code", "contract", "sign"),
     [
-        ("output: output.sequences[0]", OutputContract.REQUEST_OUTPUT, "reads `sequences`"),
-        ("output, **kwargs: output.model_dump()", OutputContract.ENGINE_OBJECT, "reads `model_dump`"),
-        ("output: hasattr(output, 'model_dump')", OutputContract.ENGINE_OBJECT, "reads `model_dump`"),
-        ("output: output['generated_text']", OutputContract.RESPONSE_DATA, "reads `generated_text`"),
-        ("output: output.choices[0].text", OutputContract.ENGINE_OBJECT, "reads `choices`"),
-        ("output: output.get('generated_text')", OutputContract.RESPONSE_DATA, "reads `get`"),
-        ("response: response", OutputContract.ENGINE_OBJECT, "nothing that the function reads does"),
-        ("output: output", OutputContract.REQUEST_OUTPUT, "nothing that the function reads does"),
+        ("output: output.sequences[0]", OutputContract.REQUEST_OUTPUT, "uses `sequences`"),
+        ("output, **kwargs: output.model_dump()", OutputContract.ENGINE_OBJECT, "uses `model_dump`"),
+        ("output: hasattr(output, 'model_dump')", OutputContract.ENGINE_OBJECT, "uses `model_dump`"),
+        ("output: output['generated_text']", OutputContract.RESPONSE_DATA, "uses `generated_text`"),
+        ("output: output.choices[0].text", OutputContract.ENGINE_OBJECT, "uses `choices`"),
+        ("output: output.get('generated_text')", OutputContract.RESPONSE_DATA, "uses `get`"),
+        ("response: response", OutputContract.ENGINE_OBJECT, "nor do the attributes that the function uses"),
+        ("output: output", OutputContract.REQUEST_OUTPUT, "nor do the attributes that the function uses"),
     ],
 )
 def test_signature_that_leaves_it_open(code: str, contract: OutputContract, sign: str) -> None:

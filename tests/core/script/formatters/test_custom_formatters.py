@@ -1,4 +1,4 @@
-"""What a model's formatters may be, and what becomes of those that fail, over a real socket."""
+"""The forms of a model's own formatters, and their failures, over a real socket."""
 
 import asyncio
 import shutil

@@ -38,7 +38,7 @@ def write(folder: Path, code: str) -> Path:
         (
             MARKED.replace("@output_formatter\n", "output_formatter('f')\n"),
             [],
-            "TypeError: @output_formatter goes before a function, not before str",
+            "TypeError: @output_formatter must decorate a function. Given: str",
         ),
     ],
 )
@@ -77,7 +77,8 @@ def test_script_that_cannot_be_loaded(tmp_path: Path, code: str, own_lines: list
         ),
         (
             "from djl_python.input_parser import input_formatter\n\n@input_formatter\ndef f(payload, rolling): ...\n",
-            "the input formatter f asks for the argument `rolling`; there are: tokenizer, configs, properties, request",
+            "the input formatter f has an unknown argument `rolling`. Available: tokenizer, configs, properties, "
+            "request",
         ),
     ],
 )
@@ -105,8 +106,8 @@ def test_choice_among_several_is_told(tmp_path: Path) -> None:
     assert isinstance(chosen.output, FormatterFunction)
     assert (chosen.output.name, chosen.output_name) == ("alpha", "alpha")
     several, ambiguous = chosen.warnings
-    assert several == "there are 2 output formatters (alpha, zeta): alpha is taken, the first by name"
-    assert ambiguous.startswith("which contract alpha follows is ambiguous: `output` has no annotation that tells")
+    assert several == "there are 2 output formatters (alpha, zeta): alpha is used, the first by name"
+    assert ambiguous.startswith("the signature of alpha is ambiguous: `output` has no annotation that decides it")
     assert ambiguous.endswith("It is called as (request_output: TextGenerationOutput) -> str")
     named = choose(script, "zeta", {})
     assert (named.output_name, named.warnings) == ("zeta", ())
@@ -115,5 +116,5 @@ def test_choice_among_several_is_told(tmp_path: Path) -> None:
 def test_name_that_a_plugin_has_too(tmp_path: Path) -> None:
     script = load_script(write(tmp_path, f"{MARKED}def mine(response_data): ...\n"))
     mine = script.outputs["mine"]
-    with pytest.raises(ConfigurationError, match=r"model\.py and a plugin both have an output formatter mine"):
+    with pytest.raises(ConfigurationError, match=r"model\.py and a plugin both define the output formatter mine"):
         choose(script, None, {"mine": mine})

@@ -63,8 +63,12 @@ async def test_server_starts_and_requests_are_told_why(
         answer = await server.post("/invocations", {})
         assert answer.status == 424
         assert answer.json()["error"] == "handle in model.py raised OSError: there are no weights in x.bin"
-    (failure,) = [record.message for record in caplog.records if "failed in the call without content" in record.message]
-    assert "model.py: handle failed in the call without content, in which it loads its model. Requests are" in failure
+    (failure,) = [
+        record.message for record in caplog.records if "failed in the initial call without content" in record.message
+    ]
+    assert (
+        "model.py: handle failed in the initial call without content, in which it loads its model. It still" in failure
+    )
     assert 'model.py", line 10, in load\n' in failure
     assert failure.endswith("OSError: there are no weights in x.bin")
     assert "lmi_core" not in failure
@@ -137,7 +141,7 @@ async def test_adapters_that_fail_after_it_are_only_logged(
     script = REGISTERS.replace("INITIALISE", "inputs.get_as_json()")
     server = await serve(model_dir({"model.py": script, "adapters/french/x": ""}))
     assert (await server.post("/invocations", {})).body == b"served"
-    assert "register_adapter failed after that for the adapter french\n" in caplog.text
+    assert "register_adapter then failed for the adapter french\n" in caplog.text
 
 
 async def test_adapters_that_fail_by_themselves_stop_the_start(serve: Serve, model_dir: ModelDirectory) -> None:

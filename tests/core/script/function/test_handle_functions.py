@@ -260,7 +260,7 @@ async def test_adapters_that_come_and_go(serve_script: ServeScript, tmp_path: Pa
     assert await many(server, "a", "b") == [(200, {"text": text, "of": 1, "adapters": []}) for text in "ab"]
     with pytest.raises(FormatterFailed, match=r"(?s)unregister_adapter answered 424: .*no such adapter"):
         await function.unregister_adapter("german")
-    with pytest.raises(FormatterFailed, match="there is no function `update_adapter`; the file has: "):
+    with pytest.raises(FormatterFailed, match=r"there is no function `update_adapter`. The file has: "):
         await function.update_adapter("german", str(tmp_path))
 
 
@@ -268,7 +268,7 @@ async def test_batch_that_fails(batching: RunningServer) -> None:
     assert await many(batching, "a", "teapot") == 2 * [
         (418, {"code": 418, "message": "prediction failure", "error": "all of you"})
     ]
-    too_few = "the model function answered a batch of 2 with 1 contents: it must add one for each request"
+    too_few = "the model function answered a batch of 2 with 1 contents: it must return one for each request"
     assert await many(batching, "a", "too few") == 2 * [(424, {"error": too_few, "code": 424})]
     streams = "a model function that streams its answer needs batch_size=1"
     assert await many(batching, "a", "stream") == 2 * [(424, {"error": streams, "code": 424})]

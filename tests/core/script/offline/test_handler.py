@@ -104,7 +104,7 @@ def test_batch_and_other_functions() -> None:
 
 def test_rolling_batch_that_is_none() -> None:
     handler = TestHandler(module_of(handle=lambda inputs: Output().add("text")))
-    with pytest.raises(TypeError, match=r"answered with chunks of Output\.binary_encode"):
+    with pytest.raises(TypeError, match=r"answered with chunks from Output\.binary_encode"):
         handler.inference_rolling_batch([1])
     with pytest.raises(ValueError, match="a batch of 2 was answered with 1 contents"):
         handler.inference_rolling_batch([1, 2])

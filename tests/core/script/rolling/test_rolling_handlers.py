@@ -55,7 +55,7 @@ def process(server: RunningServer) -> FunctionProcess:
 
 
 async def told(server: RunningServer) -> dict[str, Any]:
-    """What the function was called with."""
+    """Return the arguments of the function's call."""
     answer: dict[str, Any] = (await ask(server, "x", tell=True)).json()
     return answer
 
@@ -178,9 +178,9 @@ async def test_answer_of_a_function_that_is_not_of_this_form(server: RunningServ
     answer = await ask(server, "one", wrong="no JSON")
     assert answer.status == 424
     assert answer.json()["error"] == (
-        "handle in model.py answered request 0 of a rolling batch with 'no JSON': each content must be JSON with `data`"
-        " and `last`, or Output.binary_encode of these. A function that answers a request in one call needs"
-        " option.rolling_batch=disable"
+        "handle in model.py answered request 0 of a rolling batch with 'no JSON': each content must be JSON with "
+        "`data` and `last`, or come from Output.binary_encode. A function that answers a request in one call needs "
+        "option.rolling_batch=disable"
     )
 
 
@@ -188,7 +188,7 @@ async def test_code_that_is_no_number(server: RunningServer) -> None:
     answer = await ask(server, "one", wrong='{"data": "", "last": true, "code": "teapot"}')
     assert (answer.status, answer.json()["error"]) == (
         424,
-        "handle in model.py gave request 0 of a rolling batch a `code` that is no number: 'teapot'",
+        "handle in model.py answered request 0 of a rolling batch with a `code` that is not a number: 'teapot'",
     )
     assert (await ask(server, "again")).body == b"again "
 

@@ -24,7 +24,7 @@ def banned(ban: TextBan, ids: Sequence[int], start: int = 0) -> set[int]:
 
 
 def expected(pieces: Sequence[bytes], texts: Sequence[str], ids: Sequence[int], start: int = 0) -> set[int]:
-    """By looking at each token."""
+    """Return the expected tokens by checking each token of the vocabulary."""
     before = b"".join(pieces[i] for i in ids[start:])
     return {i for i, piece in enumerate(pieces) if any(text.encode() in before + piece for text in texts)}
 
@@ -67,7 +67,7 @@ def test_nothing_is_bad() -> None:
 
 @pytest.mark.parametrize("seed", range(40))
 def test_exactly_what_would_complete_a_bad_text(seed: int) -> None:
-    """Against a search of each token, along texts in which the bad ones nearly come, or overlap themselves."""
+    """The ban equals a search of all tokens, for texts that nearly contain bad ones, or bad ones that overlap."""
     rng = random.Random(seed)
     index = TokenIndex(PIECES)
     texts = ["".join(rng.choices("abc ", k=rng.randint(1, 7))) for _ in range(rng.randint(1, 4))]
@@ -98,7 +98,7 @@ def test_a_text_that_repeats_itself(length: int) -> None:
 
 
 def byte_level() -> HuggingFaceTokenizer:
-    """As GPT-2's: each byte is a token, and so are a few words; one special token that the tokenizer knows as such."""
+    """Return a tokenizer like GPT-2's: each byte is a token, and so are a few words, with one special token."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     words = ["ab", "Ġab", "abc", "Ġc", "âĤ", "âĤ¬"]
     vocabulary = {piece: i for i, piece in enumerate([*alphabet, *words, "</s>", "<hidden>"])}
@@ -108,7 +108,7 @@ def byte_level() -> HuggingFaceTokenizer:
 
 
 def byte_fallback() -> HuggingFaceTokenizer:
-    """As Llama's: words begin with a mark for the blank, and rare characters are written byte by byte."""
+    """Return a tokenizer like Llama's: words begin with a mark for the space, and rare characters are bytes."""
     pieces = [
         "</s>",
         "<hidden>",

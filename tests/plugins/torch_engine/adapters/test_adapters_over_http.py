@@ -32,7 +32,7 @@ def directory(
 def texts(
     directory: Path, reference: ReferenceModel, tokenizer: HuggingFaceTokenizer, model_directory: ModelDirectory
 ) -> dict[str | None, str]:
-    """What the merged models answer."""
+    """Return the answers of the merged models."""
     models: dict[str | None, Any] = {None: reference("llama")}
     for name in ("french", "german"):
         models[name] = merged_model(model_directory("llama"), directory / "adapters" / name)
@@ -85,4 +85,4 @@ async def test_one_for_each_prompt(serve: Serve, directory: Path, texts: dict[st
     assert generated == [texts[name or None] for name in names]
     status, answer = await ask(server, {}, inputs=[PROMPT] * 3, adapters=["german", "french"])
     assert status == 424
-    assert "`adapters` must name one adapter, or as many as there are prompts, 3. Given: 2" in str(answer)
+    assert "`adapters` must name one adapter, or one for each of the prompts (3). Given: 2" in str(answer)

@@ -53,7 +53,7 @@ def adapter(tmp_path_factory: pytest.TempPathFactory, reference: ReferenceModel)
 
 @pytest.fixture(scope="module")
 def expected(model_directory: ModelDirectory, adapter: AdapterDirectory, reference: ReferenceModel) -> Any:
-    """What the merged model generates; None means the model as it is."""
+    """Return the output of the model merged with the adapter, or of the model itself for None."""
     models: dict[tuple[str, str], Any] = {}
 
     def generate(name: str | None, prompt_ids: list[int], architecture: str = "llama", count: int = COUNT) -> list[int]:
@@ -301,7 +301,7 @@ def test_what_does_not_fit_is_refused_and_nothing_changes(
 ) -> None:
     engine = make_engine(model_directory("llama"), adapters={"a": str(adapter("a"))}, max_lora_rank=4)
     save_adapter(tmp_path / "rank", reference("llama"), seed=1, rank=5)
-    with pytest.raises(InvalidAdapter, match=r"_proj is of rank 5, but option.max_lora_rank is 4"):
+    with pytest.raises(InvalidAdapter, match=r"_proj must have a rank of at most option.max_lora_rank, 4. Given: 5"):
         engine.load_adapter("a", tmp_path / "rank")
     save_adapter(tmp_path / "other", reference("gptj"), seed=1, targets=("fc_in",))
     with pytest.raises(InvalidAdapter, match=r"no linear layer transformer\.h\.0\.mlp\.fc_in"):
@@ -312,10 +312,10 @@ def test_what_does_not_fit_is_refused_and_nothing_changes(
     source = adapter_tensors(adapter("b"))
     name = "base_model.model.model.layers.1.mlp.up_proj.lora_B.weight"
     wrong = AdapterTensors({**source.tensors, name: to_data(torch.zeros(50, 4))}, source.config)
-    with pytest.raises(InvalidAdapter, match=r"layers.1.mlp.up_proj: the model's layer takes 32 numbers and gives 48"):
+    with pytest.raises(InvalidAdapter, match=r"layers.1.mlp.up_proj: the model's layer has 32 inputs and 48"):
         engine.load_adapter("a", wrong)
     bad = AdapterTensors({**source.tensors, name: to_data(torch.full((48, 4), float("nan")))}, source.config)
-    with pytest.raises(InvalidAdapter, match="no finite numbers"):
+    with pytest.raises(InvalidAdapter, match="are not finite"):
         engine.load_adapter("a", bad)
     assert engine.adapters.names == ["a"]
     assert ids(run(engine, adapted("a", "a", PROMPT, max_new_tokens=COUNT))["a"]) == expected("a", PROMPT)

@@ -1,4 +1,4 @@
-"""What is read of an adapter's files, and what is refused of them."""
+"""Adapters read from files, and files that are refused."""
 
 import json
 import math
@@ -42,7 +42,7 @@ def test_scale(config: dict[str, Any], scale: float) -> None:
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ({"peft_type": "IA3"}, "only adapters of type LORA are taken. Given: IA3"),
+        ({"peft_type": "IA3"}, "peft_type must be LORA. Given: IA3"),
         ({"use_dora": True}, "LoRA with use_dora is not supported"),
         ({"context_length": 32768}, "LoRA with context_length is not supported"),
         ({"modules_to_save": ["lm_head"]}, r"LoRA with modules_to_save is not supported. Given: \['lm_head'\]"),
@@ -50,7 +50,7 @@ def test_scale(config: dict[str, Any], scale: float) -> None:
         ({"init_lora_weights": "pissa_niter_4"}, "init_lora_weights=pissa_niter_4 changed the model's own weights"),
         ({"r": 0}, "r must be a number above 0. Given: 0"),
         ({"lora_alpha": "x"}, "lora_alpha must be a number above 0. Given: x"),
-        ({"r": 3}, "the configuration says rank 3, but the weights are of rank 2"),
+        ({"r": 3}, "the configuration says rank 3, but the weights have rank 2"),
         (
             {"target_modules": ["q_proj", "v_proj"]},
             "target_modules has v_proj, but the adapter has no weights for such",
@@ -65,8 +65,8 @@ def test_refused_configurations(config: dict[str, Any], message: str) -> None:
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({f"{NAME}B.bias": torch.ones(5)}, "lora_B.bias is no LoRA matrix of a linear layer"),
-        ({"base_model.model.wte.lora_embedding_A": torch.ones(2, 3)}, "lora_embedding_A is no LoRA matrix"),
+        ({f"{NAME}B.bias": torch.ones(5)}, "lora_B.bias is not a LoRA matrix of a linear layer"),
+        ({"base_model.model.wte.lora_embedding_A": torch.ones(2, 3)}, "lora_embedding_A is not a LoRA matrix"),
         ({"base_model.model.q_proj.lora_A.weight": torch.ones(2, 3)}, "q_proj has no matrix lora_B"),
         ({f"{NAME}B.weight": torch.ones(5, 3)}, r"must share their rank. Given: \[2, 3\] and \[5, 3\]"),
         ({f"{NAME}B.weight": torch.ones(5)}, r"Given: \[2, 3\] and \[5\]"),
@@ -92,7 +92,7 @@ def test_directories(tmp_path: Path) -> None:
     with pytest.raises(InvalidAdapter, match=r"there is no .*adapter_config\.json"):
         read_directory(tmp_path)
     (tmp_path / "adapter_config.json").write_text(json.dumps(CONFIG))
-    with pytest.raises(InvalidAdapter, match="holds no LoRA adapter of PEFT's"):
+    with pytest.raises(InvalidAdapter, match="does not contain a LoRA adapter in PEFT's format"):
         read_directory(tmp_path)
     (tmp_path / "adapter_model.safetensors").write_bytes(b"broken")
     with pytest.raises(InvalidAdapter, match="the adapter cannot be read"):

@@ -44,7 +44,7 @@ class Found(NamedTuple):
 
 
 def expected(model: Any, prompt: list[int], count: int, beams: int, **parameters: Any) -> list[list[int]]:
-    """What transformers finds, best first, without what pads the shorter ones."""
+    """Return the beams that transformers finds, best first, without padding."""
     ends = model.generation_config.eos_token_id or []
     ids = torch.tensor([prompt])
     output = model.generate(
@@ -66,7 +66,7 @@ def _up_to_end(sequence: list[int], ends: list[int]) -> list[int]:
 
 
 def found(results: list[Result]) -> list[Found]:
-    """By the index of the sequences; each comes in one step."""
+    """Return the sequences by index, each of which comes in one step."""
     steps = [result for result in results if isinstance(result, GenerationStep)]
     assert [step.sequence_index for step in steps] == list(range(len(results))), results
     return [Found([token.id for token in step.tokens], step.finish_reason) for step in steps]
@@ -317,6 +317,6 @@ def test_refuses_what_beams_cannot_do(engine: Engine, model_directory: ModelDire
     small = make_engine(model_directory("llama"), kv_cache_memory=4 * engine.limits.cache_bytes // engine.pool.size)
     with pytest.raises(InvalidParameter, match="the cache of 64 tokens"):
         small.add(request("a", PROMPT, num_beams=5, max_new_tokens=10))
-    with pytest.raises(InvalidParameter, match="runs each sequence by itself"):
+    with pytest.raises(InvalidParameter, match="runs each sequence separately"):
         make_engine(model_directory("gptj")).add(request("a", PROMPT, num_beams=2))
     assert not engine.has_work

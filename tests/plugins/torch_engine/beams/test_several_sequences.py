@@ -112,5 +112,5 @@ def test_one_that_fails_fails_the_request_once(
 
 
 def test_none_at_all_is_refused(engine: Engine) -> None:
-    with pytest.raises(InvalidParameter, match="at least one sequence"):
+    with pytest.raises(InvalidParameter, match="the number of sequences must be at least 1"):
         engine.add(request("a", PROMPT, num_samples=0))

@@ -198,7 +198,7 @@ def test_no_token_left_fails_the_request_alone(engine: Engine, reference: Refere
         request("good", PROMPT, max_new_tokens=9),
     )
     assert isinstance(results["bad"][-1], GenerationFailed)
-    assert "leave no token to choose" in str(results["bad"][-1])
+    assert "exclude all tokens" in str(results["bad"][-1])
     assert ids(results["good"]) == reference_ids(reference("llama"), PROMPT, 9)
 
 

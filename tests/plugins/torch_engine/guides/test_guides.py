@@ -117,7 +117,7 @@ def test_a_model_without_an_end_cannot_be_guided(tokenizer: HuggingFaceTokenizer
     endless = HuggingFaceTokenizer(tokenizer.pretrained)
     endless.__dict__["pretrained"] = Endless()
     compiler = GuideCompiler(endless, VOCABULARY, frozenset())
-    with pytest.raises(InvalidParameter, match="`guided_regex` needs an end-of-sequence token"):
+    with pytest.raises(InvalidParameter, match="`guided_regex` requires a model with an end-of-sequence token"):
         compiler.compile(Guide("regex", "a"))
 
 

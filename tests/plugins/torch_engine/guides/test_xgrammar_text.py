@@ -1,4 +1,4 @@
-"""These fail when xgrammar writes grammars or messages otherwise than they are read."""
+"""Tests that fail when xgrammar changes its printed grammars or messages."""
 
 import pytest
 from xgrammar import Grammar

@@ -1,4 +1,4 @@
-"""These fail when torch no longer has the operators that `onednn` calls, or they do something else."""
+"""Tests that fail when torch removes or changes the operators that `onednn` calls."""
 
 import pytest
 import torch

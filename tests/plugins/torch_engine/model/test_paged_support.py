@@ -18,7 +18,7 @@ def test_models_that_take_an_attention_function(architecture: str, model_directo
 
 @pytest.mark.parametrize("architecture", BY_ROW)
 def test_models_that_do_not(architecture: str, reference: ReferenceModel) -> None:
-    with pytest.raises(UnsupportedAttention, match="does not take an attention function"):
+    with pytest.raises(UnsupportedAttention, match="does not support custom attention functions"):
         check_model(reference(architecture), CONTEXT)
 
 
@@ -48,7 +48,7 @@ def test_a_rope_that_stays_within_its_first_length_is_served(model_directory: Mo
 
 def test_sliding_layers_must_tell_their_window(reference: ReferenceModel) -> None:
     check_windows(reference("gemma2"), {0: WINDOW, 1: None})
-    with pytest.raises(UnsupportedAttention, match="layer 0 does not tell"):
+    with pytest.raises(UnsupportedAttention, match="layer 0 does not declare"):
         check_windows(reference("gemma2"), {0: None, 1: None})
 
 
@@ -56,6 +56,8 @@ def test_a_model_that_fails_the_trial_is_left_as_it_was(model_directory: ModelDi
     model = reference_model(model_directory("llama"))
     before = model.config._attn_implementation
     model.model.layers[1].self_attn.is_causal = False
-    with pytest.raises(UnsupportedAttention, match="trying it gave: LlamaAttention attends in its own way"):
+    with pytest.raises(
+        UnsupportedAttention, match="a trial run failed: LlamaAttention has an unsupported form of attention"
+    ):
         PagedRunner(model, CONTEXT)
     assert model.config._attn_implementation == before

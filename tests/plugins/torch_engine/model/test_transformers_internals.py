@@ -1,4 +1,4 @@
-"""These fail when transformers no longer has what `transformers_internals` reads."""
+"""Tests that fail when transformers removes the names that `transformers_internals` uses."""
 
 from pathlib import Path
 

@@ -123,12 +123,12 @@ def test_a_guide_that_allows_nothing_else_fails_its_request(engine: Engine) -> N
     asked = request("a", PROMPT, guide=Guide("choice", ["apple"]), bad_texts=["ppl"])
     results = run(engine, asked, request("b", PROMPT, max_new_tokens=5))
     assert isinstance(results["a"][-1], GenerationFailed)
-    assert "leave no token to choose" in results["a"][-1].message
+    assert "exclude all tokens" in results["a"][-1].message
     assert len(ids(results["b"])) == 5
 
 
 def test_special_tokens_and_other_bytes_remain(tokenizer: HuggingFaceTokenizer, engine: Engine) -> None:
-    """Where so many characters are bad that no text is left."""
+    """Special tokens and other bytes remain when all characters are excluded."""
     bad = [chr(number) for number in range(128)]
     allowed = tokenizer.hidden_ids | {i for i in range(tokenizer.vocabulary_size) if tokenizer.token_bytes(i)[0] > 127}
     for seed in range(5):

@@ -55,7 +55,7 @@ PARAMETERS: list[dict[str, Any]] = [
 
 
 def reference_processors(parameters: dict[str, Any]) -> LogitsProcessorList:
-    """In the order of transformers' `generate`."""
+    """Return transformers' logits processors in the order of its `generate`."""
     made: dict[str, Any] = {
         "logit_bias": lambda bias: SequenceBiasLogitsProcessor([[[i], float(added)] for i, added in bias.items()]),
         "repetition_penalty": RepetitionPenaltyLogitsProcessor,
@@ -100,7 +100,7 @@ def test_processes_logits_as_transformers_does(together: bool) -> None:
 @pytest.mark.parametrize("spread", [0.1, 1.0, 3.0, 10.0])
 @pytest.mark.parametrize("name", ["top_p", "typical_p"])
 def test_large_vocabularies_are_filtered_as_transformers_does(name: str, spread: float) -> None:
-    """What is left out of the sorting changes nothing."""
+    """Excluding tokens from the sort does not change the result."""
     shares = [0.01, 0.3, 0.9, 0.999]
     rows = torch.randn(len(shares), 5000, generator=torch.Generator().manual_seed(1)) * spread
     cases: list[dict[str, Any]] = [{"temperature": 1.0, name: share} for share in shares]
@@ -110,7 +110,7 @@ def test_large_vocabularies_are_filtered_as_transformers_does(name: str, spread:
 
 
 def test_each_case_changes_something() -> None:
-    """But for the filters that are so wide that they leave everything."""
+    """Each case changes the scores, except for filters that keep everything."""
     rows = logits(len(PARAMETERS))
     same = [
         parameters
@@ -171,7 +171,7 @@ def test_a_bias_over_the_vocabulary_adds_to_the_bias_of_single_tokens() -> None:
     ],
 )
 def test_tokens_that_come_and_go_are_followed(parameters: dict[str, Any]) -> None:
-    """What is remembered of a sequence step by step is what its tokens say at once."""
+    """State that is updated step by step equals the state computed from all tokens at once."""
     row = logits(1)
     followed = asked(parameters)
     for changes in [(), (4,), (9, 4), (4, 4, 3)]:

@@ -10,7 +10,7 @@ MAX_TOKENS = 512
 
 @dataclass
 class Tokens:
-    """What the budget reads of a chunk."""
+    """A stand-in for a chunk, with the fields that the budget reads."""
 
     count: int
     num_draft_tokens: int = 0

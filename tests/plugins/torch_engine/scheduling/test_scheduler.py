@@ -18,7 +18,7 @@ def group(name: str, length: int) -> SequenceGroup:
 
 
 def step(scheduler: Scheduler) -> list[tuple[str, int, int]]:
-    """What was scheduled; then every sequence that is computed to its end gets a token."""
+    """Return the scheduled chunks, after appending a token to each sequence whose tokens are all computed."""
     chunks = scheduler.schedule()
     for chunk in chunks:
         chunk.sequence.num_computed_tokens = chunk.end

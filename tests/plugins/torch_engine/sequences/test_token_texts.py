@@ -76,7 +76,7 @@ def test_a_stop_sequence_can_be_part_of_the_text(engine: Engine) -> None:
 
 @pytest.fixture
 def ending(tmp_path: Path, greedy_ids: list[int]) -> Engine:
-    """Its seventh greedy token is an end-of-sequence token."""
+    """Return an engine for a model whose seventh greedy token is an end-of-sequence token."""
     save_tokenizer(tmp_path)
     save_model(tmp_path, "llama", greedy_ids[6])
     return make_engine(tmp_path)
@@ -156,13 +156,16 @@ def test_top_tokens_are_the_likeliest_of_a_full_forward_pass(
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"logit_bias": {VOCABULARY: 1.0}}, "`logit_bias` must hold token ids from 0 to 319. Given: 320"),
-        ({"bad_sequences": [[3], [-1, 4]]}, "`bad_sequences` must hold token ids from 0 to 319. Given: -1"),
-        ({"bad_sequences": [[]]}, "`bad_sequences` must hold at least one token id each"),
-        ({"stop_token_sequences": [[VOCABULARY]]}, "`stop_token_ids` must hold token ids"),
-        ({"eos_token_ids": [VOCABULARY]}, "the end-of-sequence tokens must hold token ids from 0 to 319. Given: 320"),
+        ({"logit_bias": {VOCABULARY: 1.0}}, "`logit_bias` must contain token ids from 0 to 319. Given: 320"),
+        ({"bad_sequences": [[3], [-1, 4]]}, "`bad_sequences` must contain token ids from 0 to 319. Given: -1"),
+        ({"bad_sequences": [[]]}, "`bad_sequences` must each contain at least one token id"),
+        ({"stop_token_sequences": [[VOCABULARY]]}, "`stop_token_ids` must contain token ids"),
+        (
+            {"eos_token_ids": [VOCABULARY]},
+            "the end-of-sequence tokens must contain token ids from 0 to 319. Given: 320",
+        ),
         ({"embedding_bias": b"\0" * 8}, "the embedding bias must have 320 numbers, one for each token. Given: 2"),
-        ({"num_prompt_top_tokens": 2}, "come only with its log probabilities"),
+        ({"num_prompt_top_tokens": 2}, "require its log probabilities"),
     ],
 )
 def test_what_the_vocabulary_has_not_is_refused(engine: Engine, parameters: dict[str, Any], message: str) -> None:

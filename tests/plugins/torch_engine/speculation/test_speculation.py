@@ -225,7 +225,7 @@ def test_sampling_with_a_draft_model_keeps_the_distribution(
 
 
 def filtered(probabilities: torch.Tensor) -> torch.Tensor:
-    """As with top_k=12."""
+    """Return the logits filtered as with top_k=12."""
     least = probabilities.topk(12).values[-1]
     kept = torch.where(probabilities >= least, probabilities, 0)
     return kept / kept.sum()
@@ -319,16 +319,18 @@ def test_refuses_drafts_that_do_not_fit(engine: Engine, model_directory: ModelDi
         asked = EngineRequest("a", PROMPT, SamplingParameters(**parameters), None, None, draft_ids, draft_logits)
         with pytest.raises(InvalidParameter, match=message):
             engine.add(asked)
-    with pytest.raises(InvalidParameter, match="runs each sequence by itself"):
+    with pytest.raises(InvalidParameter, match="runs each sequence separately"):
         make_engine(model_directory("gptj")).add(drafted("a", PROMPT, [1]))
     assert not engine.has_work
 
 
 def test_refuses_draft_models_that_do_not_fit(model_directory: ModelDirectory, tmp_path: Path) -> None:
     llama = model_directory("llama")
-    with pytest.raises(ConfigurationError, match="needs a model that runs in blocks: GPTJForCausalLM does not"):
+    with pytest.raises(
+        ConfigurationError, match="requires a model that runs with a paged cache: GPTJForCausalLM does not"
+    ):
         with_draft_model(model_directory("gptj"), llama)
-    with pytest.raises(ConfigurationError, match="cannot run in blocks"):
+    with pytest.raises(ConfigurationError, match="cannot run with a paged cache"):
         with_draft_model(llama, model_directory("gptj"))
     with pytest.raises(ConfigurationError, match="nowhere: the model cannot be loaded"):
         with_draft_model(llama, tmp_path / "nowhere")

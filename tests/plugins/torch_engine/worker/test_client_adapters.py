@@ -71,7 +71,7 @@ async def test_what_cannot_be_loaded_or_unloaded(client: EngineClient, tmp_path:
     before = client.adapters
     with pytest.raises(InvalidAdapter, match=r"there is no .*adapter_config.json"):
         await client.load_adapter("x", str(tmp_path))
-    with pytest.raises(InvalidAdapter, match="no LoRA matrix of a linear layer"):
+    with pytest.raises(InvalidAdapter, match="is not a LoRA matrix of a linear layer"):
         await client.load_adapter("x", AdapterTensors({"y": to_data(torch.ones(2))}))
     with pytest.raises(AdapterNotFound):
         await client.unload_adapter("x")

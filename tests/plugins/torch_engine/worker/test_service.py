@@ -9,7 +9,7 @@ from lmi_plugins.torch_engine.worker.service import burst
 
 
 class ScriptedChannel:
-    """What `pending` gives in turn; None: nothing is there yet."""
+    """A channel whose `pending` returns scripted messages in turn; None means none yet."""
 
     def __init__(self, *messages: bytes | None) -> None:
         self._messages: Iterator[bytes | None] = iter(messages)

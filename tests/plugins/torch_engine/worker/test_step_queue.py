@@ -1,4 +1,4 @@
-"""What becomes of steps that nobody reads at once."""
+"""Steps that are not read at once."""
 
 import asyncio
 from unittest.mock import Mock

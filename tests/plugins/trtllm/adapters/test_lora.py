@@ -20,7 +20,7 @@ COUNT = 12
 
 @pytest.fixture
 def asker(model_directory: ModelDirectory) -> Iterator[Asker]:
-    """With room for two adapters, and none in it."""
+    """Yield an asker with an empty cache for two adapters."""
     with Asker(model_directory("llama"), max_loras=2) as asker:
         yield asker
 
@@ -60,7 +60,7 @@ def test_requests_with_different_adapters_run_together(asker: Asker, adapters: l
 
 
 def test_an_id_that_is_not_cached(asker: Asker, adapters: list[Path]) -> None:
-    must = "`lora_task_id` must be one that is cached, or come with `lora_weights` and `lora_config`."
+    must = "`lora_task_id` must be cached, or be given with `lora_weights` and `lora_config`."
     assert asker.error(lora_task_id=task_id(3)) == f"{must} Given: 3, cached: none"
     asker.ids(lora_task_id=task_id(5), **lora_tensors(adapters[0]))
     assert asker.error(lora_task_id=task_id(3)) == f"{must} Given: 3, cached: 5"

@@ -1,4 +1,4 @@
-"""What a request's tensors must be: the table, and an error for all else that says what was expected and what came."""
+"""Checks of a request's tensors: the table, and errors that say what was expected and what was given."""
 
 import itertools
 from typing import Any
@@ -74,13 +74,13 @@ def test_the_table() -> None:
 @pytest.mark.parametrize("name", MANDATORY)
 def test_what_must_be_given(name: str) -> None:
     assert refusal({other: value for other, value in MANDATORY.items() if other != name}).startswith(
-        f"`{name}` must be given: INT32 of shape [1, "
+        f"`{name}` is required: INT32 of shape [1, "
     )
 
 
 def test_an_unknown_name() -> None:
     message = refusal(MANDATORY | {"top_k": [4]})
-    assert message.startswith("`top_k` is no input tensor. Known: request_output_len, input_ids, streaming, ")
+    assert message.startswith("`top_k` is not an input tensor. Known: request_output_len, input_ids, streaming, ")
     assert "Did you mean `temperature`?" in refusal(MANDATORY | {"temperatur": [4.0]})
 
 
@@ -130,47 +130,50 @@ def test_a_wrong_shape(name: str) -> None:
         ({"pad_id": [-2]}, "`pad_id` must be at least -1. Given: -2"),
         (
             {"embedding_bias": [[float("inf")]]},
-            "`embedding_bias` must hold numbers, of which none is infinite. Given: inf",
+            "`embedding_bias` must contain finite numbers. Given: inf",
         ),
-        ({"embedding_bias": [[float("-inf")] * 3]}, "`embedding_bias` must leave a token in. Given: -inf for all of"),
+        (
+            {"embedding_bias": [[float("-inf")] * 3]},
+            "`embedding_bias` must allow at least one token. Given: -inf for all",
+        ),
         (
             {"prompt_embedding_table": numpy.full((1, 4), -numpy.inf, "float16"), "prompt_vocab_size": [1]},
-            "`prompt_embedding_table` must hold numbers, of which none is infinite. Given: -inf",
+            "`prompt_embedding_table` must contain finite numbers. Given: -inf",
         ),
-        ({"bad_words_list": [[[5], [2]]]}, "`bad_words_list` must have in its second row where each word ends:"),
-        ({"stop_words_list": [[[5], [0]]]}, "`stop_words_list` must have in its second row where each word ends:"),
-        ({"prompt_vocab_size": [3]}, "`prompt_vocab_size` must come with `prompt_embedding_table`, which is not given"),
+        ({"bad_words_list": [[[5], [2]]]}, "`bad_words_list` must have the end of each word in its second row, "),
+        ({"stop_words_list": [[[5], [0]]]}, "`stop_words_list` must have the end of each word in its second row, "),
+        ({"prompt_vocab_size": [3]}, "`prompt_vocab_size` requires `prompt_embedding_table`, which is not given"),
         (
             {"prompt_embedding_table": numpy.ones((2, 4), "float16")},
-            "`prompt_embedding_table` must come with `prompt_vocab_size`, which is not given",
+            "`prompt_embedding_table` requires `prompt_vocab_size`, which is not given",
         ),
         (
             {"prompt_embedding_table": numpy.ones((2, 4), "float16"), "prompt_vocab_size": [3]},
-            "`prompt_vocab_size` must be 2, the rows of the table. Given: 3",
+            "`prompt_vocab_size` must be 2, the number of rows of the table. Given: 3",
         ),
-        ({"lora_weights": [[1.0]]}, "`lora_weights` must come with `lora_config`, which is not given"),
-        ({"lora_config": [[1, 0, 4]]}, "`lora_config` must come with `lora_weights`, which is not given"),
+        ({"lora_weights": [[1.0]]}, "`lora_weights` requires `lora_config`, which is not given"),
+        ({"lora_config": [[1, 0, 4]]}, "`lora_config` requires `lora_weights`, which is not given"),
         (
             {"lora_config": [[1, 0, 4]], "lora_weights": [[1.0]]},
-            "`lora_weights` must come with `lora_task_id`, which is not given",
+            "`lora_weights` requires `lora_task_id`, which is not given",
         ),
         (
             {"lora_config": [[1, 0, 4]], "lora_weights": [[1.0], [1.0]], "lora_task_id": [1]},
             "`lora_weights` must have as many rows as `lora_config`, 1. Given: 2",
         ),
         ({"draft_input_ids": numpy.zeros(0, "int32")}, "`draft_input_ids` must not be empty. Given: shape [0]"),
-        ({"draft_logits": [[1.0]]}, "`draft_logits` must come with `draft_input_ids`, which is not given"),
+        ({"draft_logits": [[1.0]]}, "`draft_logits` requires `draft_input_ids`, which is not given"),
         (
             {"draft_input_ids": [1, 2], "draft_logits": [[1.0]]},
             "`draft_logits` must have as many rows as `draft_input_ids`, 2. Given: 1",
         ),
         (
             {"draft_input_ids": [1], "draft_logits": [[float("nan")]]},
-            "`draft_logits` must hold numbers, of which none is infinite. Given: nan",
+            "`draft_logits` must contain finite numbers. Given: nan",
         ),
         (
             {"draft_input_ids": [1, 2], "draft_logits": [[1.0, 0.0], [float("-inf")] * 2]},
-            "`draft_logits` must leave a token in. Given: -inf for all of them",
+            "`draft_logits` must allow at least one token. Given: -inf for all tokens",
         ),
     ],
     ids=str,
@@ -182,12 +185,15 @@ def test_a_wrong_value(tensors: dict[str, Any], message: str) -> None:
 @pytest.mark.parametrize(
     ("tensors", "message"),
     [
-        ({"input_ids": [[5, 320]]}, "`input_ids` must hold token ids from 0 to 319. Given: 320"),
-        ({"input_ids": [[-5]]}, "`input_ids` must hold token ids from 0 to 319. Given: -5"),
-        ({"end_id": [320]}, "`end_id` must hold token ids from 0 to 319. Given: 320"),
-        ({"bad_words_list": [[[5, 400], [2, -1]]]}, "`bad_words_list` must hold token ids from 0 to 319. Given: 400"),
-        ({"stop_words_list": [[[-3], [1]]]}, "`stop_words_list` must hold token ids from 0 to 319. Given: -3"),
-        ({"draft_input_ids": [3, 999]}, "`draft_input_ids` must hold token ids from 0 to 319. Given: 999"),
+        ({"input_ids": [[5, 320]]}, "`input_ids` must contain token ids from 0 to 319. Given: 320"),
+        ({"input_ids": [[-5]]}, "`input_ids` must contain token ids from 0 to 319. Given: -5"),
+        ({"end_id": [320]}, "`end_id` must contain token ids from 0 to 319. Given: 320"),
+        (
+            {"bad_words_list": [[[5, 400], [2, -1]]]},
+            "`bad_words_list` must contain token ids from 0 to 319. Given: 400",
+        ),
+        ({"stop_words_list": [[[-3], [1]]]}, "`stop_words_list` must contain token ids from 0 to 319. Given: -3"),
+        ({"draft_input_ids": [3, 999]}, "`draft_input_ids` must contain token ids from 0 to 319. Given: 999"),
         ({"embedding_bias": [[1.0] * 319]}, "`embedding_bias` must have rows of 320 numbers, the model's vocabulary."),
         (
             {"draft_input_ids": [3], "draft_logits": [[1.0] * 32]},
@@ -197,7 +203,7 @@ def test_a_wrong_value(tensors: dict[str, Any], message: str) -> None:
     ids=str,
 )
 def test_a_value_that_the_model_does_not_take(asker: Asker, tensors: dict[str, Any], message: str) -> None:
-    """It fails alone: the next request runs."""
+    """A request with a value that the model does not support fails alone; the next one runs."""
     (response,) = asker.received(asker.hand_over(InferenceRequest(next(ids), MANDATORY | tensors)))
     assert response.error.startswith(message)
     assert len(asker.ids()) == 6
@@ -234,13 +240,13 @@ def test_lists_become_what_the_table_says() -> None:
     [
         ({"input_ids": [[5.5]]}, "a list of float64"),
         ({"input_ids": [["5"]]}, "a list of <U1"),
-        ({"input_ids": [[2**40]]}, "a list with numbers beyond that type"),
-        ({"random_seed": [-1]}, "a list with numbers beyond that type"),
+        ({"input_ids": [[2**40]]}, "a list with numbers out of that type's range"),
+        ({"random_seed": [-1]}, "a list with numbers out of that type's range"),
         ({"streaming": [1]}, "a list of int64"),
         ({"temperature": 0.5}, "FP32 of shape []"),
         ({"input_ids": torch.ones(1, 2, dtype=torch.int64)}, "INT64 of shape [1, 2]"),
         ({"temperature": torch.ones(1, dtype=torch.bfloat16)}, "BF16 of shape [1]"),
-        ({"temperature": numpy.ones(1, "complex64")}, "arrays of type complex64 are no tensors of KServe's"),
+        ({"temperature": numpy.ones(1, "complex64")}, "arrays of type complex64 cannot be KServe tensors"),
     ],
     ids=str,
 )

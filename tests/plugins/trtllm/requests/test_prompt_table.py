@@ -57,10 +57,10 @@ def test_context_logits_are_those_of_the_input(asker: Asker, reference: Referenc
 
 def test_ids_beyond_the_table(asker: Asker) -> None:
     assert asker.error([VOCABULARY + ROWS], **GIVEN) == (
-        f"`input_ids` must hold token ids from 0 to {VOCABULARY + ROWS - 1}. Given: {VOCABULARY + ROWS}"
+        f"`input_ids` must contain token ids from 0 to {VOCABULARY + ROWS - 1}. Given: {VOCABULARY + ROWS}"
     )
     assert asker.error([VOCABULARY]) == (
-        f"`input_ids` must hold token ids from 0 to {VOCABULARY - 1}. Given: {VOCABULARY}"
+        f"`input_ids` must contain token ids from 0 to {VOCABULARY - 1}. Given: {VOCABULARY}"
     )
 
 

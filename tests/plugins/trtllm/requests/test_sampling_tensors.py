@@ -1,4 +1,4 @@
-"""What each tensor of the request does to the choice of tokens."""
+"""Effects of each tensor of the request on the choice of tokens."""
 
 from typing import Any
 
@@ -22,14 +22,14 @@ def llama(reference: ReferenceModel) -> Any:
 
 @pytest.fixture(scope="module")
 def free(llama: Any) -> list[int]:
-    """What comes where nothing is asked for: six different tokens."""
+    """Return the tokens generated without any sampling tensor, six different ones."""
     ids = greedy(llama, PROMPT, 6)
     assert len(set(ids)) == 6
     return ids
 
 
 def words(*each: list[int]) -> list[Any]:
-    """In two rows: ids, and where each word ends."""
+    """Return a word list in two rows: the ids, and the end of each word."""
     ids = [token_id for word in each for token_id in word]
     ends = numpy.cumsum([len(word) for word in each]).tolist()
     return [[ids, ends + [-1] * (len(ids) - len(ends))]]
@@ -112,7 +112,7 @@ def test_a_bad_word_of_one_token(asker: Asker, llama: Any, free: list[int]) -> N
 
 
 def test_a_bad_word_of_three_tokens(asker: Asker, llama: Any, free: list[int]) -> None:
-    """Its last token never comes after the others, but anywhere else."""
+    """The last token of a bad word is excluded only after the others."""
     word = free[1:4]
 
     def without(logits: torch.Tensor, ids: list[int]) -> torch.Tensor:

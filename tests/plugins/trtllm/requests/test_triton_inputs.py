@@ -1,4 +1,4 @@
-"""What Triton's clients send, as the table has it."""
+"""Tensors as Triton's clients send them, in the form of the table."""
 
 from typing import Any
 

@@ -33,19 +33,19 @@ def test_padding() -> None:
 @pytest.mark.parametrize(
     ("ends", "given"),
     [
-        ([0, 3, -1], "0 at place 0 of [0, 3, -1]"),
-        ([2, 2, -1], "2 at place 1 of [2, 2, -1]"),
-        ([3, 2, -1], "2 at place 1 of [3, 2, -1]"),
-        ([4, -1, -1], "4 at place 0 of [4, -1, -1]"),
-        ([1, -2, -1], "-2 at place 1 of [1, -2, -1]"),
+        ([0, 3, -1], "0 at index 0 of [0, 3, -1]"),
+        ([2, 2, -1], "2 at index 1 of [2, 2, -1]"),
+        ([3, 2, -1], "2 at index 1 of [3, 2, -1]"),
+        ([4, -1, -1], "4 at index 0 of [4, -1, -1]"),
+        ([1, -2, -1], "-2 at index 1 of [1, -2, -1]"),
     ],
 )
 def test_ends_that_are_wrong(ends: list[int], given: str) -> None:
     with pytest.raises(InvalidParameter) as refused:
         read_words("bad_words_list", tensor([5, 7, 3], ends))
     assert refused.value.message == (
-        "`bad_words_list` must have in its second row where each word ends: numbers that rise, from 1 to 3, then -1."
-        f" Given: {given}"
+        "`bad_words_list` must have the end of each word in its second row, in increasing order from 1 to 3, then "
+        f"-1. Given: {given}"
     )
 
 
@@ -53,5 +53,5 @@ def test_ends_after_the_padding() -> None:
     with pytest.raises(InvalidParameter) as refused:
         read_words("bad_words_list", tensor([5, 7, 3], [1, -1, 3]))
     assert refused.value.message == (
-        "`bad_words_list` must have nothing but -1 after the last word's end. Given: [1, -1, 3]"
+        "`bad_words_list` must have only -1 after the end of the last word. Given: [1, -1, 3]"
     )

@@ -1,4 +1,4 @@
-"""What is known of vLLM's engine arguments, beside what its parser gives."""
+"""Names of vLLM's engine arguments that its parser does not provide."""
 
 import argparse
 

@@ -19,7 +19,7 @@ PROPERTIES = "option.rolling_batch=vllm\n"
 
 @pytest.fixture
 def arguments(model_dir: ModelDirectory) -> Any:
-    """What vLLM is given for the lines of a `serving.properties`."""
+    """Return vLLM's engine arguments for the lines of a `serving.properties`."""
     made = 0
 
     def read(*lines: str, files: dict[str, str] | None = None) -> Any:
@@ -117,7 +117,7 @@ def test_a_draft_model(arguments: Any) -> None:
     assert Path(config.pop("model")).parts[-2:] == ("model1", "draft")
     assert config == {"num_speculative_tokens": 3, "draft_tensor_parallel_size": 1}
     assert arguments("option.speculative_draft_model=some/model").speculative_config["model"] == "some/model"
-    with pytest.raises(ConfigurationError, match=r"option\.speculative_config exclude each other"):
+    with pytest.raises(ConfigurationError, match=r"option\.speculative_config cannot be used together"):
         arguments(*lines, 'option.speculative_config={"method": "ngram"}')
 
 
@@ -144,10 +144,10 @@ def test_a_wrong_option_is_named(arguments: Any, line: str, message: str) -> Non
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("option.enforce_eagre=true", "option.enforce_eagre is not a known key, and is ignored; did you mean"),
+        ("option.enforce_eagre=true", "option.enforce_eagre is not a known key and is ignored; did you mean"),
         ("option.gpu_memory_utilisation=1", "did you mean option.gpu_memory_utilization?"),
         ("option.load_format_=x", "did you mean option.load_format?"),
-        ("option.model=other", "option.model is not a known key, and is ignored; did you mean"),
+        ("option.model=other", "option.model is not a known key and is ignored; did you mean"),
     ],
 )
 def test_an_unknown_option_is_warned_of(model_dir: ModelDirectory, line: str, message: str) -> None:

@@ -24,7 +24,7 @@ PROMPT = [5, 9, 200, 31, 77]
 
 
 class Place:
-    """What vLLM tells of a token in a place."""
+    """A stand-in for vLLM's log probability of a token at a position."""
 
     def __init__(self, logprob: float) -> None:
         self.logprob = logprob
@@ -191,7 +191,7 @@ async def test_one_beam_that_fails_ends_the_others(model: OneByOne, writer: Toke
     ],
 )
 def test_refuses_what_beams_cannot_do(given: dict[str, Any], name: str) -> None:
-    with pytest.raises(InvalidParameter, match=f"`num_beams` above 1 and `{name}` exclude each other"):
+    with pytest.raises(InvalidParameter, match=f"`num_beams` above 1 and `{name}` cannot be used together"):
         check_beams(ExtendedParameters(num_beams=2, **given))
 
 

@@ -46,7 +46,7 @@ async def test_the_prompt_comes_with_its_log_probs(vllm: VllmServer) -> None:
 
 async def test_refusals_name_both(vllm: VllmServer) -> None:
     refusal = await vllm.refusal(STORY, num_beams=3, repetition_penalty=1.5)
-    assert refusal == "`num_beams` above 1 and `repetition_penalty` exclude each other with vLLM"
+    assert refusal == "`num_beams` above 1 and `repetition_penalty` cannot be used together with vLLM"
 
 
 async def test_leaves_nothing_in_the_engine_when_it_is_dropped(vllm: VllmServer) -> None:

@@ -1,4 +1,4 @@
-"""What becomes of vLLM's outputs and errors, with an engine that says what a test wants."""
+"""vLLM's outputs and errors as generation steps, with a scripted engine."""
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -18,7 +18,7 @@ class Vllm:
     errored = False
 
     def __init__(self, *outputs: Exception | bool, refusal: Exception | None = None) -> None:
-        """Of each output, whether it is the last."""
+        """Take scripted outputs: for each, whether it is the last, or an error to raise."""
         self._outputs = list(outputs)
         self._refusal = refusal
         self.aborted: list[str] = []
@@ -68,8 +68,8 @@ async def test_a_request_that_is_left_is_aborted() -> None:
     ("vllm", "kind", "message"),
     [
         (Vllm(refusal=ValueError("too\nlong")), InvalidParameter, "vLLM refuses the request: too long"),
-        (Vllm(False, ValueError("odd")), GenerationFailed, "vLLM failed at this request: odd"),
-        (Vllm(False, KeyError("gone")), GenerationFailed, "vLLM failed at this request: 'gone'"),
+        (Vllm(False, ValueError("odd")), GenerationFailed, "vLLM failed to process the request: odd"),
+        (Vllm(False, KeyError("gone")), GenerationFailed, "vLLM failed to process the request: 'gone'"),
         (Vllm(False, EngineDeadError()), GenerationFailed, "the request was lost: vLLM's engine died"),
         (Vllm(refusal=EngineDeadError()), GenerationFailed, "the request was lost: vLLM's engine died"),
     ],

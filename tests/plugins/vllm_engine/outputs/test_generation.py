@@ -57,7 +57,7 @@ async def test_the_stop_text_that_ended_an_answer(vllm: VllmServer, monkeypatch:
 
 
 async def test_a_stop_sequence_among_several_tokens(vllm: VllmServer, several_at_once: list[Any]) -> None:
-    """What vLLM generated beyond it is left out."""
+    """Tokens that vLLM generated after the stop sequence are omitted."""
     answer = await vllm.ask(STORY, stop_sequences=[" time"])
     assert several_at_once
     assert answer["generated_text"] == "Once upon a"

@@ -1,4 +1,4 @@
-"""Which interval a request gets, and what vLLM's own processing of outputs makes of it."""
+"""The stream interval of a request, and its effect on vLLM's own output processing."""
 
 import asyncio
 import time
@@ -45,7 +45,7 @@ class Load:
                 self.now += seconds_per_token * tokens_each
 
     def choice(self, count: int) -> int:
-        """What a request gets, the last one of so many streams."""
+        """Return the stream interval of a request, the last of this many streams."""
         with self.streams(count):
             return self.intervals.choose()
 

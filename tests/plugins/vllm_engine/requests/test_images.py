@@ -47,7 +47,7 @@ async def text(vision: VllmServer, *images: bytes, **fields: Any) -> str:
 
 
 async def own_output(vision: VllmServer, *images: bytes) -> Any:
-    """What vLLM itself makes of the same messages."""
+    """Return vLLM's own output for the same messages."""
     from vllm import SamplingParams
     from vllm.renderers.params import ChatParams
     from vllm.sampling_params import RequestOutputKind
@@ -98,7 +98,7 @@ async def test_several_sequences(vision: VllmServer) -> None:
 
 
 async def found(vision: VllmServer, color: str, **parameters: Any) -> GenerationOutput:
-    """By parameters that chats do not have."""
+    """Return the output for an image with parameters that chats do not have."""
     model = vision.server.model
     image = GivenImage("image", data_url(png(color)), model.plan.options)
     request = GenerationRequest("<|user|><image>What is this?<|end|><|assistant|>", parameters, images=(image,))
@@ -128,7 +128,7 @@ async def test_log_probs_of_the_prompt(vision: VllmServer) -> None:
 
 async def test_truncated_prompt(vision: VllmServer) -> None:
     error = (await ask(vision, png("red"), truncate_prompt_tokens=5)).json()["error"]
-    assert error["message"] == "`truncate_prompt_tokens` cannot be given with images, which it may cut"
+    assert error["message"] == "`truncate_prompt_tokens` cannot be used with images, which it could cut off"
 
 
 async def test_rest_of_the_context_is_what_images_leave(vision: VllmServer) -> None:
@@ -141,14 +141,14 @@ async def test_rest_of_the_context_is_what_images_leave(vision: VllmServer) -> N
 async def test_broken_image(vision: VllmServer) -> None:
     for data in (b"GIF89a", png("red")[:60], b""):
         error = (await ask(vision, png("blue"), data)).json()["error"]
-        assert error["message"].startswith("`messages.0.content.1.image_url.url` is no image that can be read")
+        assert error["message"].startswith("`messages.0.content.1.image_url.url` is not a readable image")
         assert "object at" not in error["message"]
 
 
 async def test_too_many_images(vision: VllmServer) -> None:
     answer = await ask(vision, *[png("red")] * 4)
     assert answer.status == 400
-    message = "`messages.0.content.3` is one image too many: `messages` must hold at most 3"
+    message = "`messages.0.content.3` is one image too many: `messages` must contain at most 3"
     assert answer.json()["error"]["message"] == message
 
 
@@ -156,7 +156,7 @@ async def test_model_that_takes_only_text(vllm: VllmServer, monkeypatch: pytest.
     monkeypatch.setattr(vllm.server.model, "plan", replace(vllm.server.model.plan, chat_template=TEXT_TEMPLATE))
     answer = await ask(vllm, png("red"))
     assert answer.status == 400
-    message = "`messages.0.content.0` is an image, and this model takes only text on the vllm backend"
+    message = "`messages.0.content.0` is an image, but this model accepts only text on the vllm backend"
     assert answer.json()["error"]["message"] == message
 
 
@@ -164,7 +164,10 @@ async def test_too_many_pixels(vision: VllmServer, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("lmi_plugins.vllm_engine.requests.images.MOST_PIXELS", 32 * 32)
     assert (await ask(vision, png("red"))).status == 200
     error = (await ask(vision, png("red"), png("red"))).json()["error"]
-    message = "`messages.0.content.1.image_url.url` is too large: images may have 1024 pixels together"
+    message = (
+        "`messages.0.content.1.image_url.url` is too large: the images of a request must have at most 1024 pixels "
+        "in total"
+    )
     assert error["message"] == message
 
 
@@ -176,7 +179,7 @@ def transparent(colour: str) -> bytes:
 
 
 async def test_how_images_are_read(vision: VllmServer) -> None:
-    """What shows through a transparent image is the background that the request names, and white without one."""
+    """A transparent image gets the background that the request names, otherwise white."""
     glass = transparent("green")
     for colour, rgb in (("red", [255, 0, 0]), ("blue", [0, 0, 255])):
         asked = {"image": {"rgba_background_color": rgb}}
@@ -219,5 +222,5 @@ async def test_only_who_is_trusted_says_how_images_are_read(vllm: VllmServer, mo
         asked: dict[str, Any] = {name: {"image": {"size": 1}}}
         answer = await ask(vllm, **asked)
         assert answer.status == 400
-        message = f"`{name}` changes what reading images takes of the server: set option.trust_request_mm_kwargs=true "
+        message = f"`{name}` is not allowed in requests, as it changes how much CPU time and memory images take: "
         assert answer.json()["error"]["message"].startswith(message)

@@ -1,4 +1,4 @@
-"""What is done in vLLM's engine, against transformers' own."""
+"""Logits processors in vLLM's engine, compared with those of transformers."""
 
 import math
 from collections import Counter

@@ -211,7 +211,7 @@ async def test_the_prompts_tokens(vllm: VllmServer) -> None:
         ({"guided_json": {"$ref": "#/nowhere"}}, "/nowhere"),
         ({"guided_grammar": "root ::= nothing"}, "nothing"),
         ({"guided_structural_tag": {"format": {"type": "nonsense"}}}, "`guided_structural_tag` cannot be used: "),
-        ({"guided_choice": ["a"], "guided_regex": "a"}, "`guided_choice` and `guided_regex` exclude each other"),
+        ({"guided_choice": ["a"], "guided_regex": "a"}, "`guided_choice` and `guided_regex` cannot be used together"),
     ],
 )
 async def test_a_refusal_says_why_and_harms_no_other(vllm: VllmServer, parameters: dict[str, Any], reason: str) -> None:

@@ -1,4 +1,4 @@
-"""What vLLM's own server takes: the fields of requests, and the names of reasoning parsers."""
+"""Fields of requests and names of reasoning parsers, compared with vLLM's own server."""
 
 import pytest
 from pydantic import BaseModel

@@ -1,4 +1,4 @@
-"""What a request tells vLLM's KV connector and its processors, and what the connector says to it."""
+"""Parameters of a request for vLLM's KV connector and processors, and the connector's reply."""
 
 import json
 from collections.abc import AsyncIterator

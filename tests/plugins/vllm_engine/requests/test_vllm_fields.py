@@ -45,16 +45,18 @@ async def test_wrong_allowed_tokens(vllm: VllmServer) -> None:
     assert "allowed_token_ids contains out-of-vocab token id" in await refusal(vllm, allowed_token_ids=[10**6])
     assert "`allowed_token_ids`" in await refusal(vllm, allowed_token_ids=[])
     beams = {"use_beam_search": True, "n": 2, "temperature": 0}
-    assert "`allowed_token_ids` exclude each other with vLLM" in await refusal(vllm, allowed_token_ids=[5], **beams)
+    assert "`allowed_token_ids` cannot be used together with vLLM" in await refusal(
+        vllm, allowed_token_ids=[5], **beams
+    )
 
 
 async def test_no_token_left_fails_the_request(vllm: VllmServer) -> None:
-    """What is allowed is bad: the end-of-sequence token, which is then left, was not allowed."""
+    """A request whose allowed tokens are all excluded fails, as even the end-of-sequence token is not allowed."""
     (letter,) = vllm.encode("b")
     body = {"prompt": STORY, "allowed_token_ids": [letter], "bad_words": ["b"]}
     answer = await vllm.server.post("/v1/completions", body)
     assert answer.status == 500, answer.body
-    assert "no token is left to choose" in answer.json()["error"]["message"]
+    assert "parameters exclude all tokens" in answer.json()["error"]["message"]
 
 
 @pytest.mark.parametrize("budget", [0, 1, 6])
@@ -77,7 +79,7 @@ async def test_reasoning_that_the_prompt_opened(vllm: VllmServer, budget: int, s
 
 
 async def test_reasoning_that_the_model_begins(vllm: VllmServer) -> None:
-    """Its marker is here a token that the model writes by itself."""
+    """The marker of the reasoning is a token that this model generates by itself."""
     free = ids((await vllm.ask(STORY, max_new_tokens=30, ignore_eos_token=True))["details"]["tokens"])
     begin, end = free.index(free[2]) + 1, vllm.encode(END)
     asked = {"tokens": 3, "starts": [[free[2]]], "ends": [end]}
@@ -88,12 +90,12 @@ async def test_reasoning_that_the_model_begins(vllm: VllmServer) -> None:
 
 async def test_markers_beyond_the_vocabulary_do_not_reach_the_engine(vllm: VllmServer) -> None:
     error = await vllm.refusal(STORY, reasoning_budget={"tokens": 0, "ends": [[10**6]], "inside": True})
-    assert error.startswith("`reasoning_budget` must hold token ids from 0 to ")
+    assert error.startswith("`reasoning_budget` must contain token ids from 0 to ")
     assert (await vllm.ask(STORY))["generated_text"]
 
 
 async def test_named_tokens_beside_the_likeliest(vllm: VllmServer) -> None:
-    """In one batch with requests for the likeliest tokens, which keep theirs."""
+    """Requests for named tokens do not change the most likely tokens of requests in the same batch."""
     named = [90, 70, 61]
     alone = await complete(vllm, logprobs=4)
     everything = (await vllm.vllm(STORY, temperature=0.0, max_tokens=12, logprobs=-1)).outputs[0]
@@ -116,7 +118,7 @@ async def test_named_tokens_beside_the_likeliest(vllm: VllmServer) -> None:
 
 async def test_wrong_named_tokens(vllm: VllmServer) -> None:
     assert "out-of-vocab" in await refusal(vllm, logprobs=1, logprob_token_ids=[10**6])
-    assert "`logprob_token_ids` is only for `logprobs`" in await refusal(vllm, logprob_token_ids=[1])
+    assert "`logprob_token_ids` requires `logprobs`" in await refusal(vllm, logprob_token_ids=[1])
 
 
 async def test_rows_without_named_tokens() -> None:
@@ -157,24 +159,24 @@ async def test_prompts_of_one_salt_share_what_was_computed(vllm: VllmServer, mon
     for salt in ("a", "b", "a", None, None):
         await complete(vllm, prompt=prompt, max_tokens=1, cache_salt=salt)
     assert found == [False, False, True, False, True]
-    assert "`cache_salt` must not hold" in await refusal(vllm, cache_salt="a/b")
+    assert "`cache_salt` must not contain" in await refusal(vllm, cache_salt="a/b")
 
 
 async def test_arguments_that_are_others(vllm: VllmServer) -> None:
     for name in ("reasoning_budget", "bad_sequences", "typical_p", "no_repeat_ngram_size", "kv_transfer_params"):
         message = await refusal(vllm, vllm_xargs={name: "x"})
-        assert message == f"`vllm_xargs` must not hold `{name}`, which is a parameter of its own"
-    assert "`vllm_xargs.a` must be a text, a number" in await refusal(vllm, vllm_xargs={"a": {"b": 1}})
+        assert message == f"`vllm_xargs` must not contain `{name}`, which is a separate parameter"
+    assert "`vllm_xargs.a` must be a string, a number" in await refusal(vllm, vllm_xargs={"a": {"b": 1}})
     deep: dict[str, Any] = {}
     for _ in range(40):
         deep = {"a": deep}
-    assert "`kv_transfer_params` must be nested at most 32 deep" in await refusal(vllm, kv_transfer_params=deep)
+    assert "`kv_transfer_params` must have at most 32 deep" in await refusal(vllm, kv_transfer_params=deep)
     beams = {"use_beam_search": True, "n": 2, "temperature": 0, "vllm_xargs": {"a": 1}}
-    assert await refusal(vllm, **beams) == "`num_beams` above 1 and `vllm_xargs` exclude each other with vLLM"
+    assert await refusal(vllm, **beams) == "`num_beams` above 1 and `vllm_xargs` cannot be used together with vLLM"
     repeated = await refusal(
         vllm, use_beam_search=True, n=2, repetition_detection={"max_pattern_size": 1, "min_count": 2}
     )
-    assert repeated == "`repetition_detection` and `num_beams` above 1 exclude each other"
+    assert repeated == "`repetition_detection` and `num_beams` above 1 cannot be used together"
     assert written(await complete(vllm, vllm_xargs={"a": [1, "b"]})) == written(await complete(vllm))
 
 
