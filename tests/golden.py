@@ -28,6 +28,8 @@ VOLATILE = (
     (rb"[0-9a-f]+\r\n(?=\{[^\n]*_duration)", b"*\r\n"),  # the same for the size of a chunk
     (rb'"(\w+_duration)":\d+', rb'"\1":0'),
     (rb'"created_at":"[^"]+"', b'"created_at":"*"'),
+    (rb'"((?:item_)?id)":"([a-z]+)_[0-9a-f]{32}"', rb'"\1":"\2_*"'),
+    (rb'"(created|completed)_at":\d+', rb'"\1_at":0'),
 )
 FORMS = ("whole", "stream")
 

@@ -64,6 +64,16 @@ class ModelNotFound(LmiError):
     kind = "model_not_found"
 
 
+class ResponseNotFound(LmiError):
+    """No answer of the id in the request is kept for later requests; `field` is where the request has the id."""
+
+    kind = "response_not_found"
+
+    def __init__(self, message: str, field: str | None = None) -> None:
+        super().__init__(message)
+        self.field = field
+
+
 class AdapterNotFound(LmiError):
     """The model has no adapter of the requested name."""
 

@@ -51,6 +51,8 @@ class OutputFormatter(ABC):
     content_type: str
     headers: Mapping[str, str] = MappingProxyType({})
 
+    is_changed = False  # whether the model's own code changes what the instance returns before it is sent
+
     @abstractmethod
     def format(self, output: GenerationOutput) -> bytes | list[bytes]:
         """Return what to send after the latest generation step, `output.step`."""

@@ -1,13 +1,20 @@
 """A request before and after validation against a backend."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from lmi_core.chats.images import ImagePrompt, ImageSource
 from lmi_core.parameters import GenerationParameters
 
 PROMPT = "inputs"  # LMI's name for the prompt, beside those of its parameters
+
+
+class ShorterPrompt(NamedTuple):
+    """A prompt that leaves out what does not fit in the context, and the images that it still has."""
+
+    prompt: str | list[int]
+    images: tuple[ImageSource, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +31,7 @@ class GenerationRequest:
     image_prompt: ImagePrompt | None = None  # set once the images are read
     ignored: Mapping[str, Any] = field(default_factory=dict)  # unknown parameters
     markers: tuple[str, ...] = ()  # texts that a parser looks for in the answer: see ValidRequest
+    shorten: Callable[[], ShorterPrompt] | None = None  # replaces the prompt; called in a thread, as it may take long
 
 
 @dataclass(frozen=True, slots=True)

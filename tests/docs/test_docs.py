@@ -21,11 +21,15 @@ from lmi_handlers.chat.request import ChatRequest
 from lmi_handlers.cli.report import option_types
 from lmi_handlers.djl.document import document
 from lmi_handlers.djl.names import DJL_KEYS
+from lmi_handlers.fields.passed import PassedFields
 from lmi_handlers.happy_vllm.payload import HappyVllmPayload
 from lmi_handlers.ollama.options import WITHOUT_EFFECT, OllamaOptions
 from lmi_handlers.ollama.payload import OllamaChat, OllamaGenerate, OllamaMessage
 from lmi_handlers.openai import tolerance as openai_tolerance
 from lmi_handlers.openai.completions import CompletionRequest
+from lmi_handlers.responses import items as responses_items
+from lmi_handlers.responses import request as responses_request
+from lmi_handlers.responses.request import ResponsesRequest
 from lmi_handlers.tgi.payload import HostedApiOptions, TgiParameters
 from lmi_handlers.triton import payload as triton_payload
 
@@ -84,6 +88,12 @@ def test_names_of_parameters_in_other_dialects_are_documented() -> None:
             *anthropic_tolerance.HINTS,
             *anthropic_tolerance.IGNORED,
             *anthropic_tolerance.REFUSED,
+        },
+        "responses.md": {
+            *(ResponsesRequest.model_fields.keys() - PassedFields.model_fields.keys()),
+            *responses_request.REFUSED,
+            *responses_request.NO_PLACE,
+            *responses_items.TYPES.keys() - {"message"},
         },
         "triton.md": {*triton_payload.NAMES, *(f"return_{output}" for output in triton_payload.OUTPUTS)},
         "happy_vllm.md": HappyVllmPayload.model_fields.keys(),

@@ -11,6 +11,7 @@ from lmi_core.configuration.formatter_choice import FormatterNames
 from lmi_core.configuration.properties import RequestProperties, ServerProperties
 from lmi_core.formatter import OutputFormatter
 from lmi_core.payloads.tolerance import IgnoredParameters
+from lmi_core.serving.conversations import Conversations
 from lmi_core.serving.model_adapters import ModelAdapters
 from lmi_core.serving.running import RunningCalls
 from lmi_core.serving.sessions import Sessions
@@ -66,6 +67,10 @@ class ServedModel(Protocol):
     @property
     def adapter_names(self) -> tuple[str, ...]:
         """The adapters that requests may name in place of the model: those of a backend, but for its own names."""
+
+    @property
+    def conversations(self) -> Conversations:
+        """The answers that later requests may go on from."""
 
     def name_asked(self, name: str | None) -> str:
         """Return the name of the model or adapter that a request gives or, if it gives none, the first served name."""

@@ -11,6 +11,7 @@ from lmi_core.did_you_mean import did_you_mean
 from lmi_core.errors import InvalidPayload
 
 MAX_VALUE_LENGTH = 80
+UNION_TAG = "<"  # begins the tag of a union's member, which pydantic has in paths and the client did not write
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -64,7 +65,8 @@ def explain(
     `names` has the client's own names of fields; "" leaves out the name of an object that the client did not write.
     """
     first = error.errors(include_url=False)[0]
-    name = ".".join(filter(None, ((names or {}).get(str(part), str(part)) for part in first["loc"])))
+    path = [str(part) for part in first["loc"] if not str(part).startswith(UNION_TAG)]
+    name = ".".join(filter(None, ((names or {}).get(part, part) for part in path)))
     if not name:  # an error of a validator that names its fields itself
         return _bound(first)
     if first["type"] == "missing":

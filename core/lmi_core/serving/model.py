@@ -27,6 +27,7 @@ from lmi_core.script.formatters.customization import Customization, check_adapte
 from lmi_core.script.function.adapters import FunctionAdapters
 from lmi_core.script.function.runtime import ModelFunction
 from lmi_core.serving.backend_adapters import BackendAdapters
+from lmi_core.serving.conversations import Conversations
 from lmi_core.serving.dynamic_batch import DynamicBatch
 from lmi_core.serving.model_adapters import ModelAdapters
 from lmi_core.serving.model_plan import ModelPlan
@@ -55,6 +56,7 @@ class Model:
         self.ready = False
         self.created = int(time.time())
         self.running = RunningCalls()
+        self.conversations = Conversations(plan.options.response_store_size)
         self.ignored = IgnoredParameters(self.name)
         self.max_in_flight = plan.server.job_queue_size + plan.setup.properties.max_rolling_batch_size
         options = plan.options
@@ -246,12 +248,20 @@ class Model:
 
         Raise InvalidParameter, or InvalidPayload for images.
         """
+        requests = [await self._shortened(request) for request in requests]
         if any(request.images for request in requests):
             requests = [await with_images(request, self.backend) for request in requests]
         if sum(len(request.prompt) for request in requests) > LONG_PROMPT:
             async with self._tokenizing:
                 return await asyncio.to_thread(self._validate, requests, request_id)
         return self._validate(requests, request_id)
+
+    async def _shortened(self, request: GenerationRequest) -> GenerationRequest:
+        if request.shorten is None:
+            return request
+        async with self._tokenizing:
+            prompt, images = await asyncio.to_thread(request.shorten)
+        return replace(request, prompt=prompt, images=images, shorten=None)
 
     def _validate(self, requests: Sequence[GenerationRequest], request_id: str) -> list[ValidRequest]:
         if len(requests) == 1:

@@ -31,6 +31,7 @@ class AnswerReader:
         self._parser = parser
         self._reasoning = reasoning
         self._include_reasoning = include_reasoning
+        self.all_content = parser is None and reasoning is None  # whether the text of each token is content
 
     @property
     def num_reasoning_tokens(self) -> int:

@@ -119,8 +119,11 @@ class ChatStream:
         self.called = False  # whether the sequence has a tool call so far
         self._older_calls = older_calls
         self._reader = reader
+        self._all_content = reader.all_content
 
     def deltas(self, token: Token, last: bool) -> list[JsonObject]:
+        if self._all_content:
+            return [{"content": token.text}] if token.text else []
         return [self._delta(piece) for piece in self._reader.read(token, last)]
 
     def _delta(self, piece: AnswerPiece) -> JsonObject:
@@ -129,6 +132,8 @@ class ChatStream:
                 return reasoning_members(text)
             case Content(text):
                 return {"content": text}
+            case ReasoningText(text):
+                return reasoning_members(text)
             case CallBegun(index):
                 self.called = True
                 call = _call(piece, "")

@@ -4,6 +4,7 @@ STATUSES = {
     "forbidden": 403,
     "payload_too_large": 413,
     "model_not_found": 404,
+    "response_not_found": 404,
     "adapter_not_found": 404,
     "model_not_ready": 503,
     "overloaded": 503,

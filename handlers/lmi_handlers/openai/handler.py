@@ -50,14 +50,22 @@ class OpenAiHandler(Handler):
         status = STATUSES.get(error.kind, INVALID_STATUS)
         if isinstance(error, Overloaded) and model is not None:
             status = model.server.throttle_error_http_code
-        field = FIELD.match(error.message)
         content = {
             "message": _message(error, model),
             "type": _type(status),
-            "param": field[1] if field and status == INVALID_STATUS else None,
-            "code": error.kind,
+            "param": self.param(error, status),
+            "code": self.code(error),
         }
         return Answer(status, "application/json", orjson.dumps({"error": content}))
+
+    def param(self, error: LmiError, status: int) -> str | None:
+        """Return the `param` of an error, the field that it is about."""
+        field = FIELD.match(error.message) if status == INVALID_STATUS else None
+        return field[1] if field else None
+
+    def code(self, error: LmiError) -> str:
+        """Return the `code` of an error."""
+        return error.kind
 
 
 def asked_model(call: Call, dispatcher: ServedModels, name: str | None) -> ManagedModel:

@@ -31,6 +31,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "/v1/messages": CHAT | {"max_tokens": 9},
     "/api/generate": PROMPT,
     "/api/chat": CHAT,
+    "/v1/responses": {"input": "hi"},
     "/v1/generate": PROMPT,
     "/v1/generate_stream": PROMPT,
     "/": INPUTS,

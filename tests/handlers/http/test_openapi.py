@@ -24,6 +24,8 @@ REFUSED = {
     **dict.fromkeys(("/api/embed", "/api/embeddings", "/endpoints/mine/async-invocations"), 400),
 }
 
+WITHOUT_BODY = {"/v1/responses/{response_id}/cancel"}
+
 
 @pytest.fixture
 async def server(serve: Serve, model_dir: ModelDirectory) -> RunningServer:
@@ -75,7 +77,7 @@ def test_every_operation_has_a_summary_and_an_id_of_its_own(document: dict[str, 
 def test_every_body_has_an_example(document: dict[str, Any]) -> None:
     for method, path, operation in operations(document):
         forms = payloads(document, operation)
-        assert bool(forms) == (method == "post"), path
+        assert bool(forms) == (method == "post" and path not in WITHOUT_BODY), path
         assert all(form["examples"] for form in forms), path
 
 

@@ -22,6 +22,7 @@ OPEN = {"/tokenize", "/detokenize", "/v2/tokenizer", "/v2/decode", "/v1/split_te
 OPEN |= {"/v1/messages/count_tokens"}
 OPEN |= {"/endpoints/{endpoint}/async-invocations"}  # which refuses everybody
 OPEN |= {route.path for route in ROUTES if route.path.startswith("/api/")}  # Ollama's, which change nothing here
+OPEN |= {"/v1/responses/input_tokens"}
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -132,7 +133,7 @@ def test_what_is_guarded() -> None:
 @pytest.mark.asyncio(loop_scope="module")
 async def test_every_guarded_route_refuses(server: RunningServer) -> None:
     for route in guarded_routes():
-        path = route.path.replace("{model}", "model").replace("{name}", "french")
+        path = route.path.replace("{model}", "model").replace("{name}", "french").replace("{response_id}", "resp_1")
         for headers in ({"Origin": "http://evil.example"}, {"Host": "evil.example"}, {"Sec-Fetch-Site": "cross-site"}):
             async with server.client.request(route.method, path, headers=headers) as response:
                 assert response.status == 403, (route, headers)

@@ -4,7 +4,7 @@ import json
 import re
 from typing import Annotated
 
-from pydantic import BeforeValidator, Field, PositiveInt, ValidationInfo, field_validator
+from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveInt, ValidationInfo, field_validator
 
 from lmi_core.chats.reasoning.formats import find_reasoning_format
 from lmi_core.chats.reasoning.parser import ReasoningFormat
@@ -138,6 +138,11 @@ class RequestProperties(Properties):
         default=True, description="Let clients of SageMaker begin sessions, which bind them to this server."
     )
     sessions_expiration: PositiveInt = Field(default=1200, description="Seconds that a session lasts.")
+    response_store_size: NonNegativeInt = Field(
+        default=64 * 1024 * 1024,
+        description="Maximum memory, in bytes, for the responses of /v1/responses that later requests may continue or "
+        "read again; the least recently used are dropped first, and 0 keeps none.",
+    )
     max_output_size: PositiveInt = Field(
         default=64 * 1024 * 1024, description="Maximum size of an answer of the model function, in bytes."
     )

@@ -60,6 +60,7 @@ class CustomFormatter(OutputFormatter):
     def __init__(self, custom: FormatterFunction, base: OutputFormatter, context: CallContext) -> None:
         self.custom = custom
         self.base = base
+        base.is_changed = True
         self.context = context
         self.content_type = custom.content_type or base.content_type
         self.headers = custom.headers

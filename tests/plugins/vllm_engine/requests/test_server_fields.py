@@ -4,12 +4,15 @@ import pytest
 from pydantic import BaseModel
 from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
 from vllm.entrypoints.openai.completion import protocol
+from vllm.entrypoints.openai.responses import protocol as theirs
 from vllm.reasoning import ReasoningParserManager
 
 from lmi_core.chats.reasoning.formats import FORMATS
 from lmi_handlers.chat.request import ChatRequest
 from lmi_handlers.openai.completions import CompletionRequest
 from lmi_handlers.openai.tolerance import HINTS, IGNORED, REFUSED
+from lmi_handlers.responses.request import REFUSED as RESPONSES_REFUSED
+from lmi_handlers.responses.request import ResponsesRequest
 
 NOT_HERE = {"hf", "hy_v4", "inkling", "muse_glimmer"}  # as docs/openai.md says
 
@@ -20,6 +23,12 @@ NOT_HERE = {"hf", "hy_v4", "inkling", "muse_glimmer"}  # as docs/openai.md says
 def test_every_field_is_known(theirs: type[BaseModel], ours: type[BaseModel]) -> None:
     known = ours.model_fields.keys() | HINTS | REFUSED.keys() | IGNORED.keys()
     assert theirs.model_fields.keys() - known == set()
+
+
+def test_every_field_of_a_response_is_known() -> None:
+    known = ResponsesRequest.model_fields.keys() | HINTS | REFUSED.keys() | IGNORED.keys() | RESPONSES_REFUSED.keys()
+    ignored = {"enable_response_messages"}  # and listed in the header, as any other
+    assert theirs.ResponsesRequest.model_fields.keys() - known == ignored
 
 
 def test_every_reasoning_parser_is_known() -> None:

@@ -1,0 +1,113 @@
+"""The answered turns of conversations that a model keeps in memory, so that clients can go on with them by id."""
+
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+from weakref import WeakValueDictionary
+
+OVERHEAD = 1024  # bytes that a turn takes up beside its JSON
+
+
+@dataclass(eq=False, slots=True)
+class Turn:
+    """A request of a conversation and its answer, as JSON in the form of its dialect."""
+
+    question: bytes
+    answer: bytes
+    previous: "Turn | None" = None
+    item_ids: Sequence[str] = ()  # of the parts of the answer that clients may refer to
+    holders: int = field(default=0, init=False)  # its own id, and the held turns that go on from it
+
+    @property
+    def size(self) -> int:
+        return OVERHEAD + len(self.question) + len(self.answer)
+
+    def conversation(self) -> "list[Turn]":
+        """Return the turns up to this one, the first of them first."""
+        turns: list[Turn] = []
+        turn: Turn | None = self
+        while turn is not None:
+            turns.append(turn)
+            turn = turn.previous
+        return turns[::-1]
+
+
+class RunningAnswer(Protocol):
+    """An answer that is being generated."""
+
+    @property
+    def request_id(self) -> str:
+        """The id by which its call can be aborted."""
+
+    def so_far(self, status: str) -> bytes:
+        """Return the answer as far as it is generated, with this status."""
+
+
+class Conversations:
+    """Turns by id, of at most `limit` bytes: the longest unused go first.
+
+    A turn that others go on from is shared by them, and stays in memory for as long as one of them does, although its
+    own id may be gone. Ids must be hard to guess: whoever knows one can read the turn.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.size = 0  # bytes of all held turns
+        self.running: WeakValueDictionary[str, RunningAnswer] = WeakValueDictionary()
+        self._turns: OrderedDict[str, Turn] = OrderedDict()
+        self._owners: dict[str, Turn] = {}  # by item id
+
+    def keep(self, turn_id: str, turn: Turn) -> None:
+        """Keep a turn, unless its conversation alone is over the limit."""
+        if sum(each.size for each in turn.conversation()) > self.limit:
+            return
+        self._turns[turn_id] = turn
+        self._owners.update(dict.fromkeys(turn.item_ids, turn))
+        self._hold(turn)
+        while self.size > self.limit:
+            self.forget(next(iter(self._turns)))
+
+    def find(self, turn_id: str) -> Turn | None:
+        """Return the turn of that id, which counts as a use of it, or None."""
+        if turn_id not in self._turns:
+            return None
+        self._turns.move_to_end(turn_id)
+        return self._turns[turn_id]
+
+    def owner(self, item_id: str) -> Turn | None:
+        """Return the turn whose answer has the item, or None."""
+        return self._owners.get(item_id)
+
+    def forget(self, turn_id: str) -> bool:
+        """Forget a turn, and return whether it was known."""
+        turn = self._turns.pop(turn_id, None)
+        if turn is None:
+            return False
+        for item_id in turn.item_ids:
+            del self._owners[item_id]
+        self._release(turn)
+        return True
+
+    def __len__(self) -> int:
+        return len(self._turns)
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield the ids, the longest unused first."""
+        return iter(self._turns)
+
+    def _hold(self, turn: Turn | None) -> None:
+        while turn is not None:
+            turn.holders += 1
+            if turn.holders > 1:
+                return
+            self.size += turn.size
+            turn = turn.previous
+
+    def _release(self, turn: Turn | None) -> None:
+        while turn is not None:
+            turn.holders -= 1
+            if turn.holders:
+                return
+            self.size -= turn.size
+            turn = turn.previous

@@ -1,0 +1,88 @@
+"""The chat that a request for a response asks for."""
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from pydantic import ConfigDict, SkipValidation
+
+from lmi_core.errors import InvalidPayload
+from lmi_core.payloads.payload import check_payload
+from lmi_core.request import GenerationRequest
+from lmi_handlers.chat.request import ChatRequest
+from lmi_handlers.fields.guides import Guide
+from lmi_handlers.fields.passed import PassedFields
+from lmi_handlers.responses.history import PlacedItem
+from lmi_handlers.responses.items import MessageItem
+from lmi_handlers.responses.messages import PlacedMessage, chat_messages
+from lmi_handlers.responses.request import ResponsesRequest
+from lmi_handlers.responses.tools import chat_tools
+
+NAMES = {"messages": "input", "max_completion_tokens": "max_output_tokens"}  # the chat's name to the client's
+WORDS = {
+    **{f"`{name}`": f"`{own}`" for name, own in NAMES.items()},
+    "`tool_choice.allowed_tools.tools.": "`tool_choice.tools.",
+    ".function.name`": ".name`",
+}
+SAME = ("include_reasoning", "chat_template_kwargs", "mm_processor_kwargs", "media_io_kwargs", "parallel_tool_calls")
+
+
+class ResponseChat(ChatRequest):
+    """A chat with the places of its messages in the request for a response."""
+
+    model_config = ConfigDict(arbitrary_types_allowed=True)
+
+    image_member: ClassVar[str] = ".image_url"
+
+    placed: SkipValidation[list[PlacedMessage]]
+    text_guide: dict[str, Any] | None = None
+
+    def part_path(self, message: int, part: int) -> str:
+        return f"{self.placed[message].field}.{part}"
+
+    def _guides(self) -> list[Guide]:
+        return [Guide("guided_json", self.text_guide, "text.format"), *super()._guides()]
+
+    def with_messages(self, messages: Sequence[PlacedMessage]) -> "ResponseChat":
+        """Return the chat with other messages, and without its user, whom the log has already."""
+        own = {"placed": list(messages), "messages": [each.message for each in messages], "user": None}
+        return self.model_copy(update=own)
+
+
+def response_chat(payload: ResponsesRequest, items: Sequence[PlacedItem]) -> ResponseChat:
+    """Return the chat. Raise InvalidPayload where a field is not valid in a chat."""
+    messages = chat_messages(items, payload.instructions)
+    shared = {name: getattr(payload, name) for name in (*PassedFields.model_fields, *SAME)}
+    own = {
+        "messages": [each.message for each in messages],
+        "placed": messages,
+        "max_completion_tokens": payload.max_output_tokens,
+        "logprobs": payload.logprobs,
+        "top_logprobs": payload.top_logprobs,
+        "tools": chat_tools(payload.tools),
+        "tool_choice": payload.tool_choice and payload.tool_choice.for_chat(),
+        "reasoning_effort": payload.reasoning and payload.reasoning.effort,
+        "continue_final_message": _goes_on(items),
+        "text_guide": payload.text and payload.text.format and payload.text.format.json_guide,
+    }
+    given = {name: value for name, value in (shared | own).items() if value is not None}
+    return check_payload(given, ResponseChat)
+
+
+def in_own_words(error: InvalidPayload) -> InvalidPayload:
+    """Return a chat's error with the names that the fields have in a request for a response."""
+    message = error.message
+    for chats, own in WORDS.items():
+        message = message.replace(chats, own)
+    return InvalidPayload(message)
+
+
+def own_names(request: GenerationRequest) -> dict[str, str]:
+    """Return the client's names of the parameters."""
+    return {parameter: NAMES.get(name, name) for parameter, name in request.names.items()}
+
+
+def _goes_on(items: Sequence[PlacedItem]) -> bool | None:
+    """Return whether the answer goes on within the last message: as with vLLM, one that is marked unfinished."""
+    last = items[-1].item
+    unfinished = isinstance(last, MessageItem) and last.role == "assistant" and last.status != "completed"
+    return True if unfinished and last.status is not None else None

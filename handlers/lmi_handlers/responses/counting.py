@@ -1,0 +1,58 @@
+"""The route that counts the tokens of a request's input."""
+
+import asyncio
+
+import orjson
+
+from lmi_core.calls.served_model import ManagedModel, ServedModels
+from lmi_core.errors import InvalidPayload
+from lmi_core.handler import Answer, Call, Route
+from lmi_core.payloads.tolerance import names_of
+from lmi_handlers.chat.generation import chat_prompt
+from lmi_handlers.chat.images import image_parts
+from lmi_handlers.http.admission import check_tokenizer
+from lmi_handlers.openai.handler import asked_model
+from lmi_handlers.responses.chat import ResponseChat, in_own_words, response_chat
+from lmi_handlers.responses.history import conversation, previous_turn
+from lmi_handlers.responses.request import ResponsesRequest, read_request
+from lmi_handlers.responses.truncation import truncated
+
+
+async def count_input_tokens(call: Call, dispatcher: ServedModels) -> Answer:
+    """Answer with the number of tokens that the prompt of a response would have.
+
+    It takes no place in the model's queue. Raises InvalidPayload, ResponseNotFound, ModelNotFound and ModelNotReady.
+    """
+    given = call.json_object()
+    name = given.get("model")
+    model = asked_model(call, dispatcher, name if isinstance(name, str) else None)
+    await model.health()
+    check_tokenizer(model)
+    payload, ignored = read_request(given, model)
+    model.ignored.report(ignored, lambda: names_of([ResponsesRequest]))
+    items = conversation(payload, previous_turn(payload, model), model)
+    try:
+        chat = response_chat(payload, items)
+        count = await asyncio.to_thread(_count, chat, model, payload.truncation == "auto", call.request_id)
+    except InvalidPayload as error:
+        raise in_own_words(error) from None
+    body = orjson.dumps({"object": "response.input_tokens", "input_tokens": count})
+    return Answer(200, "application/json", body, ignored)
+
+
+def _count(chat: ResponseChat, model: ManagedModel, truncates: bool, request_id: str) -> int:
+    for place, _ in image_parts(chat):
+        raise InvalidPayload(f"`{place}` is an image, and only the tokens of texts are counted here")
+    if truncates:
+        chat = truncated(chat, model, request_id)
+    return len(model.backend.tokenizer.encode(chat_prompt(chat, model), bool(chat.add_special_tokens)))
+
+
+ROUTE = Route(
+    "/v1/responses/input_tokens",
+    "POST",
+    count_input_tokens,
+    "The number of a response's input tokens",
+    (ResponsesRequest,),
+    guarded=False,
+)

@@ -1,0 +1,146 @@
+"""The output formatters `openai_responses` and `openai_responses_stream`, for OpenAI's responses."""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import orjson
+
+from lmi_core.chats.chat_formatter import ChatAnswer
+from lmi_core.errors import GenerationFailed, LmiError
+from lmi_core.generation import NO_TOKEN, FinishReason, GenerationOutput, Token
+from lmi_core.serving.conversations import Conversations
+from lmi_handlers.chat.schema import ChatSchemaFormatter, JsonObject, answers
+from lmi_handlers.openai.schema import error_object
+from lmi_handlers.responses.output import ResponseOutput
+from lmi_handlers.responses.output_items import UNNUMBERED, event
+from lmi_handlers.responses.response import STATUSES, AskedResponse, usage
+
+FAILED = GenerationFailed("the engine failed while it generated the answer")
+
+
+class ResponseFormatter(ChatSchemaFormatter):
+    """The base of both: the response at its end."""
+
+    def __init__(self, answer: ChatAnswer, asked: AskedResponse) -> None:
+        super().__init__(answer)
+        self.asked = asked
+        self.answer = ResponseOutput(self.new_answer_reader())
+
+    def read(self, token: Token, last: bool) -> list[JsonObject]:
+        """Take a token, and return the events that it causes."""
+        asked = self.chat.log_probs and token is not NO_TOKEN
+        return self.answer.read(token, last, self.log_prob_content([token]) if asked else [])
+
+    def end(self, reason: FinishReason) -> list[JsonObject]:
+        """End the last item, and return the events of that."""
+        return self.answer.end("completed" if STATUSES[reason] == "completed" else "incomplete")
+
+    def ended(self, output: GenerationOutput, reason: FinishReason) -> bytes:
+        """Return the response, which is kept if it is to be stored."""
+        failure = FAILED if reason == "error" else None
+        counts = usage(self.usage(output))
+        response = self.asked.response(STATUSES[reason], self.answer.items("completed"), counts, failure)
+        data = orjson.dumps(response | output.transfer)
+        self.keep(data, self.answer.item_ids)
+        return data
+
+    def keep(self, response: bytes, item_ids: Sequence[str] = ()) -> None:
+        """Keep the response, but not one that the model's own code changes: it may be what that code takes out."""
+        if not self.is_changed:
+            self.asked.keep(response, item_ids)
+
+
+class OpenAiResponseFormatter(ResponseFormatter):
+    name: ClassVar[str] = "openai_responses"
+    content_type = "application/json"
+
+    def format(self, output: GenerationOutput) -> bytes:
+        if not output.finished:
+            return b""
+        (sequence,) = answers(output)
+        reason = sequence.finish_reason
+        assert reason is not None, "the output has finished"
+        tokens = sequence.tokens or [NO_TOKEN]
+        if self.chat.log_probs:
+            for place, token in enumerate(tokens, start=1):
+                self.read(token, last=place == len(tokens))
+        else:
+            self.answer.read_all(tokens)
+        self.end(reason)
+        return self.ended(output, reason)
+
+    def error(self, error: LmiError) -> bytes:
+        return orjson.dumps(error_object(error))
+
+
+class OpenAiResponseStreamFormatter(ResponseFormatter):
+    """Server-sent events, named and numbered, from `response.created` to one of the end."""
+
+    name: ClassVar[str] = "openai_responses_stream"
+    content_type = "text/event-stream"
+
+    def __init__(self, answer: ChatAnswer, asked: AskedResponse, conversations: Conversations | None = None) -> None:
+        """Tell `conversations`, if given, of the response while it is generated."""
+        super().__init__(answer, asked)
+        self._conversations = conversations
+        self._number = 0  # of events so far
+
+    @property
+    def request_id(self) -> str:
+        """The id by which the call can be aborted."""
+        return self.asked.request_id
+
+    def so_far(self, status: str) -> bytes:
+        """Return the response as far as it is generated, with this status."""
+        of_items = "in_progress" if status == "in_progress" else "incomplete"
+        return orjson.dumps(self.asked.response(status, self.answer.items(of_items)))
+
+    def format(self, output: GenerationOutput) -> list[bytes]:
+        events = [] if self._number else self._begin()
+        step = output.step
+        reason = step.finish_reason
+        tokens = step.tokens or ([NO_TOKEN] if reason else [])
+        for place, token in enumerate(tokens, start=1):
+            events += map(self._encoded, self.read(token, last=reason is not None and place == len(tokens)))
+        if reason is None:
+            return events
+        events += map(self._encoded, self.end(reason))
+        response = self.ended(output, reason)
+        self._forget()
+        return [*events, self._encoded(event(_last_event(reason), {"response": orjson.Fragment(response)}))]
+
+    def error(self, error: LmiError) -> list[bytes]:
+        """Return the events of the failure; the response fails with what it has so far."""
+        self._forget()
+        told = {
+            "type": "error",
+            "sequence_number": UNNUMBERED,
+            "code": error.kind,
+            "message": error.message,
+            "param": None,
+        }
+        response = self.asked.response("failed", self.answer.items("incomplete"), error=error)
+        self.keep(orjson.dumps(response))
+        return [self._encoded(told), self._encoded(event("failed", {"response": response}))]
+
+    def _begin(self) -> list[bytes]:
+        if self._conversations is not None and not self.is_changed:
+            self._conversations.running[self.asked.response_id] = self
+        response = {"response": self.asked.response("in_progress", [])}
+        return [self._encoded(event(kind, response)) for kind in ("created", "in_progress")]
+
+    def _forget(self) -> None:
+        if self._conversations is not None:
+            self._conversations.running.pop(self.asked.response_id, None)
+
+    def _encoded(self, told: JsonObject) -> bytes:
+        """Number the event, and return it as it is sent."""
+        told["sequence_number"] = self._number
+        self._number += 1
+        kind: str = told["type"]
+        return b"event: " + kind.encode() + b"\ndata: " + orjson.dumps(told) + b"\n\n"
+
+
+def _last_event(reason: FinishReason) -> str:
+    status = STATUSES[reason]
+    return status if status in ("completed", "failed") else "incomplete"

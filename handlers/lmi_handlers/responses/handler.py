@@ -1,0 +1,126 @@
+"""OpenAI's responses."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import ClassVar
+
+import orjson
+
+from lmi_core.calls.served_model import ServedModel
+from lmi_core.errors import InvalidPayload, LmiError, ResponseNotFound
+from lmi_core.formatter import OutputFormatter
+from lmi_core.handler import Call, Generation, Handler, Route
+from lmi_core.hookspecs import hookimpl
+from lmi_core.request import ShorterPrompt
+from lmi_core.serving.conversations import Conversations, Turn
+from lmi_handlers.chat.generation import ChatForm, chat_generation
+from lmi_handlers.chat.schema import JsonObject
+from lmi_handlers.openai.handler import OpenAiHandler, check_model
+from lmi_handlers.responses.chat import ResponseChat, in_own_words, own_names, response_chat
+from lmi_handlers.responses.counting import ROUTE as COUNT
+from lmi_handlers.responses.formatters import OpenAiResponseFormatter, OpenAiResponseStreamFormatter
+from lmi_handlers.responses.history import PREVIOUS, PlacedItem, conversation, previous_turn
+from lmi_handlers.responses.request import ResponsesRequest, read_request
+from lmi_handlers.responses.response import AskedResponse, repeated
+from lmi_handlers.responses.stored import ROUTES as STORED
+from lmi_handlers.responses.truncation import may_need_truncation, truncated
+
+
+class OpenAiResponsesHandler(OpenAiHandler):
+    name: ClassVar[str] = "openai_responses"
+    routes: ClassVar[tuple[Route, ...]] = (
+        Route("/v1/responses", summary="Answer a conversation", payloads=(ResponsesRequest,)),
+        COUNT,
+        *STORED,
+    )
+
+    def param(self, error: LmiError, status: int) -> str | None:
+        return error.field if isinstance(error, ResponseNotFound) else super().param(error, status)
+
+    def code(self, error: LmiError) -> str:
+        """Return the `code` of an error, OpenAI's own for a response that cannot be gone on from."""
+        lost = isinstance(error, ResponseNotFound) and error.field == PREVIOUS
+        return "previous_response_not_found" if lost else super().code(error)
+
+    def parse(self, call: Call, model: ServedModel) -> Generation:
+        payload, ignored = read_request(call.json_object(), model)
+        check_model(payload.model, call, model)
+        call = payload.named(call)
+        previous = previous_turn(payload, model)
+        items = conversation(payload, previous, model)
+        asked = _asked(payload, call, model, previous, items)
+        try:
+            generation = _generation(payload, response_chat(payload, items), call, model, asked)
+        except InvalidPayload as error:
+            raise in_own_words(error) from None
+        return replace(generation, ignored=ignored, request_id=call.request_id)
+
+
+def _generation(
+    payload: ResponsesRequest, chat: ResponseChat, call: Call, model: ServedModel, asked: AskedResponse
+) -> Generation:
+    form = ChatForm(_formatter(payload, model, asked), details=True)
+    generation = chat_generation(chat, call, model, form)
+    (request,) = generation.requests
+    request = replace(request, names=own_names(request))
+    if payload.truncation == "auto" and may_need_truncation(chat, request.prompt, model):
+        request = replace(request, shorten=partial(_shortened, chat, call, model, form))
+    return replace(generation, requests=(request,))
+
+
+def _shortened(chat: ResponseChat, call: Call, model: ServedModel, form: ChatForm) -> ShorterPrompt:
+    try:
+        (request,) = chat_generation(truncated(chat, model, call.request_id), call, model, form).requests
+    except InvalidPayload as error:
+        raise in_own_words(error) from None
+    return ShorterPrompt(request.prompt, request.images)
+
+
+def _formatter(payload: ResponsesRequest, model: ServedModel, asked: AskedResponse) -> Callable[..., OutputFormatter]:
+    if not payload.stream:
+        return partial(OpenAiResponseFormatter, asked=asked)
+    conversations = model.conversations if _stores(payload, model) else None
+    return partial(OpenAiResponseStreamFormatter, asked=asked, conversations=conversations)
+
+
+def _asked(
+    payload: ResponsesRequest, call: Call, model: ServedModel, previous: Turn | None, items: Sequence[PlacedItem]
+) -> AskedResponse:
+    stored = _stores(payload, model)
+    members = repeated(payload, model.name_asked(payload.model)) | {"store": stored}
+    _check_nesting(members)
+    asked = AskedResponse(members, call.request_id)
+    if not stored:
+        return asked
+    own = orjson.dumps([placed.item.listed() for placed in items if placed.is_new])
+    return replace(asked, keep=partial(_keep, model.conversations, asked.response_id, own, previous))
+
+
+def _check_nesting(members: JsonObject) -> None:
+    """Raise InvalidPayload for JSON schemas that answers cannot repeat: orjson reads deeper nesting than it writes."""
+    for name in ("text", "tools"):
+        try:
+            orjson.dumps(members[name])
+        except orjson.JSONEncodeError as error:
+            raise InvalidPayload(f"`{name}` cannot be taken: {error}") from None
+
+
+def _keep(
+    conversations: Conversations,
+    response_id: str,
+    question: bytes,
+    previous: Turn | None,
+    answer: bytes,
+    item_ids: Sequence[str],
+) -> None:
+    conversations.keep(response_id, Turn(question, answer, previous, item_ids))
+
+
+def _stores(payload: ResponsesRequest, model: ServedModel) -> bool:
+    return payload.store is not False and model.conversations.limit > 0
+
+
+@hookimpl
+def lmi_register_handlers(register: Callable[[type[Handler]], None]) -> None:
+    register(OpenAiResponsesHandler)

@@ -1,0 +1,104 @@
+"""The items of a conversation: those of the responses that a request goes on from, and then its own."""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import orjson
+from pydantic import TypeAdapter
+
+from lmi_core.calls.served_model import ServedModel
+from lmi_core.errors import InvalidPayload, PayloadTooLarge, ResponseNotFound
+from lmi_core.payloads.payload import shown
+from lmi_core.serving.conversations import Turn
+from lmi_handlers.chat.schema import JsonObject
+from lmi_handlers.responses.items import FunctionCallItem, FunctionOutputItem, Item, ItemReference, Known
+from lmi_handlers.responses.request import ResponsesRequest
+
+PREVIOUS = "previous_response_id"
+
+ITEMS: TypeAdapter[list[Item]] = TypeAdapter(list[Item])
+
+
+class PlacedItem(NamedTuple):
+    """An item, and the field of the request that it comes from, with its index in there."""
+
+    item: Known
+    field: str
+
+    @property
+    def is_new(self) -> bool:
+        """Whether it is the request's own, and not of a response that is gone on from."""
+        return not self.field.startswith(PREVIOUS)
+
+
+def previous_turn(payload: ResponsesRequest, model: ServedModel) -> Turn | None:
+    """Return the kept turn that the request goes on from.
+
+    Raise ResponseNotFound where it is not kept, and PayloadTooLarge where its conversation is too long for a request.
+    """
+    if payload.previous_response_id is None:
+        return None
+    turn = model.conversations.find(payload.previous_response_id)
+    if turn is None:
+        given = shown(payload.previous_response_id)
+        raise ResponseNotFound(f"Previous response with id {given} not found{_lost(model)}", PREVIOUS)
+    size = sum(len(each.question) + len(each.answer) for each in turn.conversation())
+    if size > (limit := model.server.max_request_size):
+        raise PayloadTooLarge(
+            f"`{PREVIOUS}` must be of a conversation of at most {limit} bytes (max_request_size). Given: {size} bytes"
+        )
+    return turn
+
+
+def conversation(payload: ResponsesRequest, previous: Turn | None, model: ServedModel) -> list[PlacedItem]:
+    """Return all items of the conversation.
+
+    Raise ResponseNotFound for a reference to an item that is not kept, and InvalidPayload for a result without a call.
+    """
+    past = [PlacedItem(item, f"{PREVIOUS}.{index}") for index, item in enumerate(_known(past_items(previous)))]
+    own = [
+        PlacedItem(_resolved(item, place, model) if isinstance(item, ItemReference) else item, place)
+        for place, item in ((f"input.{index}", item) for index, item in enumerate(payload.input))
+    ]
+    _check_results([*past, *own])
+    return [*past, *own]
+
+
+def past_items(turn: Turn | None) -> list[JsonObject]:
+    """Return the items of a turn and of those before it, as they are listed."""
+    items: list[JsonObject] = []
+    for each in turn.conversation() if turn else ():
+        items += orjson.loads(each.question)
+        items += orjson.loads(each.answer)["output"]
+    return items
+
+
+def _known(items: Sequence[JsonObject]) -> list[Known]:
+    return [item for item in ITEMS.validate_python(items) if not isinstance(item, ItemReference)]
+
+
+def _resolved(reference: ItemReference, place: str, model: ServedModel) -> Known:
+    turn = model.conversations.owner(reference.id)
+    if turn is None:
+        raise ResponseNotFound(f"Item with id {shown(reference.id)} not found{_lost(model)}", f"{place}.id")
+    (found,) = _known([item for item in orjson.loads(turn.answer)["output"] if item["id"] == reference.id])
+    return found
+
+
+def _lost(model: ServedModel) -> str:
+    if model.conversations.limit == 0:
+        return ": option.response_store_size=0 keeps no response"
+    return f": it is not of model `{model.name}`, was not stored, was deleted, or has made room for newer ones"
+
+
+def _check_results(items: Iterable[PlacedItem]) -> None:
+    """Raise InvalidPayload for a result of a function that was not called before, as OpenAI does."""
+    called: set[str] = set()
+    for item, field in items:
+        if isinstance(item, FunctionCallItem):
+            called.add(item.call_id)
+        elif isinstance(item, FunctionOutputItem) and item.call_id not in called:
+            raise InvalidPayload(
+                f"`{field}.call_id` must be of a function_call before it, in `input` or in the responses that "
+                f"`{PREVIOUS}` goes on from. Given: {shown(item.call_id)}"
+            )

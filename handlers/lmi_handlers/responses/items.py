@@ -1,0 +1,201 @@
+"""The items of a response's input: messages, function calls and their results, reasoning, and references to items."""
+
+from typing import Annotated, Any, Literal
+from uuid import uuid4
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
+
+from lmi_handlers.chat.messages import ContentPart, ImageUrl
+from lmi_handlers.chat.schema import JsonObject
+
+Status = Literal["in_progress", "completed", "incomplete"]
+
+
+class InputItem(BaseModel):
+    """The base of items; members that are not declared, such as `annotations`, are ignored."""
+
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    id: str | None = None
+    status: Status | None = None
+
+    def listed(self) -> JsonObject:
+        """Return the item as the list of a response's input items has it, with an id in any case."""
+        return {"id": self.id or f"{ID_PREFIXES[type(self)]}_{uuid4().hex}", "status": self.status or "completed"}
+
+
+class InputPart(BaseModel):
+    """A text or an image."""
+
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    type: Literal["input_text", "output_text", "text", "refusal", "input_image"]
+    text: str | None = None
+    refusal: str | None = None
+    image_url: str | None = Field(None, description="The URL of the image, or the image itself in base64.")
+    file_id: str | None = Field(None, description="An error: no files are kept here.")
+    detail: str | None = None
+
+    @model_validator(mode="after")
+    def _has_what_its_type_says(self) -> "InputPart":
+        if self.file_id is not None:
+            raise ValueError("must have `image_url`: no files are kept here that `file_id` could name")
+        member = {"input_image": "image_url", "refusal": "refusal"}.get(self.type, "text")
+        if getattr(self, member) is None:
+            raise ValueError(f"must have `{member}`")
+        return self
+
+    @property
+    def written(self) -> str:
+        """The text of a part that is no image."""
+        return self.text or self.refusal or ""
+
+    def for_chat(self) -> ContentPart:
+        if self.type == "input_image":
+            url = ImageUrl(url=self.image_url or "", detail=self.detail)
+            return ContentPart(type="image_url", image_url=url)
+        return ContentPart(type="text", text=self.written)
+
+    def listed(self, role: str) -> JsonObject:
+        if self.type == "input_image":
+            return {"type": "input_image", "image_url": self.image_url, "detail": self.detail or "auto"}
+        if self.type == "refusal":
+            return {"type": "refusal", "refusal": self.refusal}
+        if role == "assistant":
+            return {"type": "output_text", "text": self.text, "annotations": [], "logprobs": []}
+        return {"type": "input_text", "text": self.text}
+
+
+def _as_parts(content: object) -> object:
+    return [{"type": "input_text", "text": content}] if isinstance(content, str) else content
+
+
+Parts = Annotated[list[InputPart], BeforeValidator(_as_parts, json_schema_input_type=str | list[InputPart])]
+
+
+class MessageItem(InputItem):
+    """A message: of the client in any form, or one of an earlier answer."""
+
+    type: Literal["message"] = "message"
+    role: Literal["user", "assistant", "system", "developer"]
+    content: Parts = Field(description="A text, or a list of parts.")
+
+    def listed(self) -> JsonObject:
+        content = [part.listed(self.role) for part in self.content]
+        return {"type": "message", **super().listed(), "role": self.role, "content": content}
+
+
+class FunctionCallItem(InputItem):
+    """A call that the model made."""
+
+    type: Literal["function_call"]
+    call_id: str = Field(min_length=1)
+    name: str = Field(min_length=1)
+    arguments: str = Field(description="A JSON object, as text.")
+
+    def listed(self) -> JsonObject:
+        call = {"call_id": self.call_id, "name": self.name, "arguments": self.arguments}
+        return {"type": "function_call", **super().listed(), **call}
+
+
+class FunctionOutputItem(InputItem):
+    """What a called function returned."""
+
+    type: Literal["function_call_output"]
+    call_id: str = Field(min_length=1)
+    output: Parts = Field(description="A text, or a list of parts.")
+
+    def listed(self) -> JsonObject:
+        (*others, last) = parts = [part.listed("user") for part in self.output] or [{"type": "input_text", "text": ""}]
+        output = last["text"] if not others and last["type"] == "input_text" else parts
+        return {"type": "function_call_output", **super().listed(), "call_id": self.call_id, "output": output}
+
+
+class ReasoningPart(BaseModel):
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    type: Literal["reasoning_text", "summary_text", "text"]
+    text: str
+
+
+class ReasoningItem(InputItem):
+    """The reasoning before an earlier answer."""
+
+    type: Literal["reasoning"]
+    content: list[ReasoningPart] | None = None
+    summary: list[ReasoningPart] | None = Field(None, description="Stands for the reasoning where `content` is empty.")
+    encrypted_content: str | None = None
+
+    @model_validator(mode="after")
+    def _readable(self) -> "ReasoningItem":
+        if self.encrypted_content is not None and not self.written:
+            raise ValueError(
+                "must have the reasoning as `content`: `encrypted_content` is of another server, and cannot be read"
+            )
+        return self
+
+    @property
+    def written(self) -> str:
+        return "".join(part.text for part in self.content or self.summary or ())
+
+    def listed(self) -> JsonObject:
+        return {
+            "type": "reasoning",
+            **super().listed(),
+            "summary": [{"type": "summary_text", "text": part.text} for part in self.summary or ()],
+            "content": [{"type": "reasoning_text", "text": part.text} for part in self.content or ()],
+            "encrypted_content": None,
+        }
+
+
+class ItemReference(InputItem):
+    """An item of a kept response, by its id."""
+
+    type: Literal["item_reference"] | None = None
+    id: str = Field(min_length=1)
+
+
+TYPES: dict[str, type[InputItem]] = {
+    "message": MessageItem,
+    "function_call": FunctionCallItem,
+    "function_call_output": FunctionOutputItem,
+    "reasoning": ReasoningItem,
+    "item_reference": ItemReference,
+}
+ID_PREFIXES: dict[type[InputItem], str] = {
+    MessageItem: "msg",
+    FunctionCallItem: "fc",
+    FunctionOutputItem: "fco",
+    ReasoningItem: "rs",
+    ItemReference: "ref",
+}
+
+
+def _tag(given: Any) -> str | None:
+    """Return the tag of an item; one without a type is a message, or a reference if it has no more than an id."""
+    if isinstance(given, InputItem):
+        return next(f"<{name}>" for name, kind in TYPES.items() if type(given) is kind)
+    if not isinstance(given, dict):
+        return None
+    kind = given.get("type")
+    if kind is None:
+        kind = "item_reference" if "id" in given and "role" not in given else "message"
+    return f"<{kind}>" if isinstance(kind, str) and kind in TYPES else None
+
+
+Item = Annotated[
+    Annotated[MessageItem, Tag("<message>")]
+    | Annotated[FunctionCallItem, Tag("<function_call>")]
+    | Annotated[FunctionOutputItem, Tag("<function_call_output>")]
+    | Annotated[ReasoningItem, Tag("<reasoning>")]
+    | Annotated[ItemReference, Tag("<item_reference>")],
+    Discriminator(_tag, "unknown_item", f"must be an item of one of the types {', '.join(TYPES)}"),
+]
+Known = MessageItem | FunctionCallItem | FunctionOutputItem | ReasoningItem  # items whose content is here
+
+
+def _as_items(given: object) -> object:
+    return [{"role": "user", "content": given}] if isinstance(given, str) else given
+
+
+Items = Annotated[list[Item], BeforeValidator(_as_items, json_schema_input_type=str | list[Item])]

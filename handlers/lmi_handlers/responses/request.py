@@ -1,0 +1,150 @@
+"""The request for a response."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
+
+from lmi_core.calls.served_model import ServedModel
+from lmi_handlers.chat.calls_schema import ANY_OBJECT
+from lmi_handlers.fields.passed import PassedFields
+from lmi_handlers.openai.tolerance import Refused, refuse, take_fields
+from lmi_handlers.responses.items import Items
+from lmi_handlers.responses.tools import FunctionTool, GivenChoice
+
+Includable = Literal[
+    "file_search_call.results",
+    "web_search_call.results",
+    "web_search_call.action.sources",
+    "message.input_image.image_url",
+    "computer_call_output.output.image_url",
+    "code_interpreter_call.outputs",
+    "reasoning.encrypted_content",
+    "message.output_text.logprobs",
+]
+LOG_PROBS: Includable = "message.output_text.logprobs"
+REFUSED = MappingProxyType(
+    {
+        "background": Refused("an answer ends with the request for it; stream it, or wait for it", (False,)),
+        "conversation": Refused("no conversations are kept here; `previous_response_id` goes on from a response"),
+        "previous_input_messages": Refused("the past of a conversation is given in `input`", ([],)),
+        "prompt": Refused("no prompts are kept here; `instructions` and `input` say everything"),
+    }
+)
+# Fields of chats and completions that a response has no place for: the values that ask for nothing, and the reason.
+NO_PLACE = MappingProxyType(
+    {
+        "n": Refused("a response is one answer", (1,)),
+        "prompt_logprobs": Refused("a response holds nothing about its prompt", ()),
+        "return_token_ids": Refused("a response holds no token ids", (False,)),
+    }
+)
+
+
+class TextFormat(BaseModel):
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    type: Literal["text", "json_object", "json_schema"]
+    name: str | None = None
+    description: str | None = None
+    schema_: dict[str, Any] | None = Field(None, alias="schema", description="The JSON schema of json_schema.")
+    strict: bool | None = Field(None, description="Ignored: the answer always follows the schema.")
+
+    @model_validator(mode="after")
+    def _schema_is_given(self) -> "TextFormat":
+        if (self.type == "json_schema") != (self.schema_ is not None):
+            raise ValueError("must have `schema` where its `type` is json_schema, and only there")
+        return self
+
+    @property
+    def json_guide(self) -> dict[str, Any] | None:
+        """The JSON schema that the answer must follow; None if the format asks for no JSON."""
+        return None if self.type == "text" else self.schema_ or ANY_OBJECT
+
+
+class TextSettings(BaseModel):
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    format: TextFormat | None = Field(None, description="Text, any JSON object, or JSON of a schema.")
+    verbosity: Literal["low", "medium", "high"] | None = Field(None, description="Taken, without effect.")
+
+
+class ReasoningSettings(BaseModel):
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = Field(
+        None, description="For the chat template, as `reasoning_effort`; none also as `enable_thinking`: false."
+    )
+    summary: Literal["auto", "concise", "detailed"] | None = Field(
+        None, description="Taken, without effect: the reasoning itself is in the answer."
+    )
+    generate_summary: Literal["auto", "concise", "detailed"] | None = Field(
+        None, description="The older name of `summary`."
+    )
+
+
+EXAMPLE: dict[str, JsonValue] = {
+    "instructions": "You are a helpful assistant.",
+    "input": "What is deep learning?",
+    "max_output_tokens": 256,
+}
+
+
+class ResponsesRequest(PassedFields):
+    """A request for a response of OpenAI's, with the parameters that vLLM adds."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [EXAMPLE]})
+
+    input: Items = Field(min_length=1, description="A text, or a list of items: the new part of the conversation.")
+    instructions: str | None = Field(None, description="Comes first, as a message of the system, in this request only.")
+    previous_response_id: str | None = Field(None, description="The kept response that this one goes on from.")
+    store: bool | None = Field(None, description="Whether the response is kept, to be read or gone on from by its id.")
+    max_output_tokens: int | None = Field(
+        None, ge=1, description="Maximum number of generated tokens. Default: what fits."
+    )
+    max_tokens: int | None = Field(None, ge=1, description="The name that chats have for `max_output_tokens`.")
+    include: list[Includable] | None = Field(None, description=f"{LOG_PROBS} asks for each token's log probability.")
+    top_logprobs: int | None = Field(
+        None, ge=0, le=20, description="The number of most likely tokens to list at each token; asks for them too."
+    )
+    tools: list[FunctionTool] | None = Field(None, description="The functions that the model may call.")
+    tool_choice: GivenChoice | None = Field(None, description="none, auto, required, or an object.")
+    parallel_tool_calls: bool | None = Field(None, description="Whether one answer may call several. Default: true.")
+    max_tool_calls: int | None = Field(None, ge=1, description="Of tools of the server's own, which it has none of.")
+    text: TextSettings | None = Field(None, description="What the answer must be.")
+    reasoning: ReasoningSettings | None = Field(None, description="How much the model reasons.")
+    include_reasoning: bool | None = Field(None, description="Whether the answer holds the reasoning. Default: true.")
+    chat_template_kwargs: dict[str, Any] | None = Field(None, description="Further names for the chat template.")
+    mm_processor_kwargs: dict[str, Any] | None = Field(
+        None, description="Only vLLM, if option.trust_request_mm_kwargs: arguments of the model's processor of images."
+    )
+    media_io_kwargs: dict[str, dict[str, Any]] | None = Field(
+        None, description="Only vLLM, if option.trust_request_mm_kwargs: how images are read, as `image`."
+    )
+    truncation: Literal["disabled", "auto"] | None = Field(
+        None, description="auto: leave out the oldest turns of a conversation that does not fit in the context."
+    )
+    metadata: dict[str, str] | None = Field(None, description="Repeated in the response.")
+    safety_identifier: str | None = Field(None, description="Repeated in the response.")
+    prompt_cache_key: str | None = Field(None, description="Repeated in the response.")
+    service_tier: str | None = Field(None, description="Taken, without effect.")
+
+    @model_validator(mode="after")
+    def _one_way_of_truncation(self) -> "ResponsesRequest":
+        if self.truncation == "auto" and self.truncate_prompt_tokens is not None:
+            raise ValueError("`truncation` and `truncate_prompt_tokens` cannot be used together: both cut the prompt")
+        return self
+
+    @property
+    def logprobs(self) -> bool:
+        """Whether the answer has the log probability of each token."""
+        return bool(self.top_logprobs) or LOG_PROBS in (self.include or ())
+
+
+def read_request(given: Mapping[str, Any], model: ServedModel) -> tuple[ResponsesRequest, tuple[str, ...]]:
+    """Return the request and the names of the ignored fields. Raise InvalidPayload where a field is not valid."""
+    for name, refused in (REFUSED | NO_PLACE).items():
+        refuse(name, given.get(name), refused)
+    rest = {name: value for name, value in given.items() if name not in REFUSED}
+    return take_fields(rest, ResponsesRequest, model.options.strict_parameters)

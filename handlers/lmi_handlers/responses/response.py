@@ -1,0 +1,116 @@
+"""The Response object: the members that repeat the request, and those that the answer fills."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from uuid import uuid4
+
+from lmi_core.errors import LmiError
+from lmi_core.generation import FinishReason
+from lmi_handlers.chat.schema import JsonObject
+from lmi_handlers.responses.request import ResponsesRequest
+
+# Members that OpenAI's own service fills.
+UNUSED = (
+    "access_programs",
+    "conversation",
+    "image",
+    "input_transformations",
+    "moderation",
+    "prompt",
+    "prompt_cache_diagnostics",
+    "prompt_cache_options",
+    "prompt_cache_retention",
+    "tool_usage",
+)
+STATUSES = MappingProxyType[FinishReason, str](
+    {
+        "length": "incomplete",
+        "eos_token": "completed",
+        "stop_sequence": "completed",
+        "error": "failed",
+        "abort": "cancelled",
+    }
+)
+
+Keep = Callable[[bytes, Sequence[str]], None]  # takes the Response object and the ids of its items
+
+
+def _keep_nothing(response: bytes, item_ids: Sequence[str]) -> None:
+    """Do nothing, for a response that is not stored."""
+
+
+@dataclass(frozen=True, slots=True)
+class AskedResponse:
+    """What an output formatter needs to know of a request for a response, beside its chat."""
+
+    members: JsonObject  # that repeat the request
+    request_id: str = ""
+    keep: Keep = _keep_nothing
+    response_id: str = field(default_factory=lambda: f"resp_{uuid4().hex}")
+    created: int = field(default_factory=lambda: int(time.time()))
+
+    def response(
+        self, status: str, output: Sequence[JsonObject], usage: JsonObject | None = None, error: LmiError | None = None
+    ) -> JsonObject:
+        """Return the Response object."""
+        return {
+            "id": self.response_id,
+            "object": "response",
+            "created_at": self.created,
+            "status": status,
+            "completed_at": int(time.time()) if status == "completed" else None,
+            "error": error and {"code": "server_error", "message": error.message},
+            "incomplete_details": {"reason": "max_output_tokens"} if status == "incomplete" else None,
+            **self.members,
+            "output": output,
+            "usage": usage,
+        }
+
+
+def repeated(payload: ResponsesRequest, model: str) -> JsonObject:
+    """Return the members that repeat the request, with the defaults of fields that it lacks."""
+    reasoning, text = payload.reasoning, payload.text
+    text_format = text.format.model_dump(by_alias=True, exclude_none=True) if text and text.format else {"type": "text"}
+    return {
+        "model": model,
+        "background": False,
+        "frequency_penalty": payload.frequency_penalty or 0.0,
+        "instructions": payload.instructions,
+        "max_output_tokens": payload.max_output_tokens or payload.max_tokens,
+        "max_tool_calls": payload.max_tool_calls,
+        "metadata": payload.metadata or {},
+        "parallel_tool_calls": payload.parallel_tool_calls is not False,
+        "presence_penalty": payload.presence_penalty or 0.0,
+        "previous_response_id": payload.previous_response_id,
+        "prompt_cache_key": payload.prompt_cache_key,
+        "reasoning": {
+            "effort": reasoning.effort if reasoning else None,
+            "summary": (reasoning.summary or reasoning.generate_summary) if reasoning else None,
+        },
+        "safety_identifier": payload.safety_identifier,
+        "service_tier": "default",
+        "temperature": 1.0 if payload.temperature is None else payload.temperature,
+        "text": {"format": text_format, "verbosity": (text and text.verbosity) or "medium"},
+        "tool_choice": payload.tool_choice.listed() if payload.tool_choice else "auto",
+        "tools": [tool.listed() for tool in payload.tools or ()],
+        "top_logprobs": payload.top_logprobs or 0,
+        "top_p": 1.0 if payload.top_p is None else payload.top_p,
+        "truncation": payload.truncation or "disabled",
+        "user": payload.user,
+        **dict.fromkeys(UNUSED),
+    }
+
+
+def usage(counts: JsonObject) -> JsonObject:
+    """Return a chat's token counts as a response has them."""
+    cached = (counts.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
+    reasoning = (counts.get("completion_tokens_details") or {}).get("reasoning_tokens") or 0
+    return {
+        "input_tokens": counts["prompt_tokens"],
+        "input_tokens_details": {"cached_tokens": cached, "cache_write_tokens": 0},
+        "output_tokens": counts["completion_tokens"],
+        "output_tokens_details": {"reasoning_tokens": reasoning},
+        "total_tokens": counts["total_tokens"],
+    }

@@ -1,0 +1,112 @@
+"""The routes of kept responses: read, delete, cancel, and the items that made one."""
+
+from typing import Any
+
+import orjson
+
+from lmi_core.calls.served_model import ManagedModel, ServedModels
+from lmi_core.errors import InvalidPayload, ResponseNotFound
+from lmi_core.handler import Answer, Call, Route
+from lmi_core.payloads.payload import shown
+from lmi_core.serving.conversations import RunningAnswer, Turn
+from lmi_handlers.responses.history import past_items
+
+PATH = "/v1/responses/{response_id}"
+MAX_ITEMS = 100
+DEFAULT_ITEMS = 20  # in a page, if the query has no limit
+
+
+async def show_response(call: Call, dispatcher: ServedModels) -> Answer:
+    """Answer with the response, also while it is generated. Raises ResponseNotFound."""
+    if call.query.get("stream", "").lower() in ("true", "1"):
+        raise InvalidPayload("`stream` must be false here: only the request for a response streams it")
+    if running := _running(call, dispatcher):
+        return _json(running[1].so_far("in_progress"))
+    return _json(_turn(call, dispatcher)[1].answer)
+
+
+async def delete_response(call: Call, dispatcher: ServedModels) -> Answer:
+    """Forget a response. Raises ResponseNotFound."""
+    model, _ = _turn(call, dispatcher)
+    response_id = call.path_parameters["response_id"]
+    model.conversations.forget(response_id)
+    return _json(orjson.dumps({"id": response_id, "object": "response", "deleted": True}))
+
+
+async def cancel_response(call: Call, dispatcher: ServedModels) -> Answer:
+    """Abort the generation of a response that is streamed. Raise InvalidPayload where it has ended."""
+    if running := _running(call, dispatcher):
+        model, answer = running
+        model.running.abort(answer.request_id)
+        return _json(answer.so_far("cancelled"))
+    _turn(call, dispatcher)
+    raise InvalidPayload("Cannot cancel a response that has ended")
+
+
+async def list_input_items(call: Call, dispatcher: ServedModels) -> Answer:
+    """Answer with a page of the items before the response, those of earlier responses included.
+
+    Raises ResponseNotFound, and InvalidPayload.
+    """
+    turn = _turn(call, dispatcher)[1]
+    items = [*past_items(turn.previous), *orjson.loads(turn.question)]
+    return _json(orjson.dumps(_page(items, call)))
+
+
+def _page(items: list[dict[str, Any]], call: Call) -> dict[str, Any]:
+    order = call.query.get("order", "desc")
+    if order not in ("asc", "desc"):
+        raise InvalidPayload(f"`order` must be asc or desc. Given: {shown(order)}")
+    ordered = items if order == "asc" else items[::-1]
+    rest = ordered[_start(ordered, call.query.get("after")) :]
+    page = rest[: _limit(call.query.get("limit", str(DEFAULT_ITEMS)))]
+    return {
+        "object": "list",
+        "data": page,
+        "first_id": page[0]["id"] if page else None,
+        "last_id": page[-1]["id"] if page else None,
+        "has_more": len(page) < len(rest),
+    }
+
+
+def _start(items: list[dict[str, Any]], after: str | None) -> int:
+    if after is None:
+        return 0
+    ids = [item["id"] for item in items]
+    if after not in ids:
+        raise InvalidPayload(f"`after` must be the id of one of the items. Given: {shown(after)}")
+    return ids.index(after) + 1
+
+
+def _limit(given: str) -> int:
+    if not (given.isdecimal() and 1 <= int(given[:9]) <= MAX_ITEMS):
+        raise InvalidPayload(f"`limit` must be an integer from 1 to {MAX_ITEMS}. Given: {shown(given)}")
+    return int(given)
+
+
+def _running(call: Call, dispatcher: ServedModels) -> tuple[ManagedModel, RunningAnswer] | None:
+    response_id = call.path_parameters["response_id"]
+    for model in dispatcher.models.values():
+        if (answer := model.conversations.running.get(response_id)) is not None:
+            return model, answer
+    return None
+
+
+def _turn(call: Call, dispatcher: ServedModels) -> tuple[ManagedModel, Turn]:
+    response_id = call.path_parameters["response_id"]
+    for model in dispatcher.models.values():
+        if (turn := model.conversations.find(response_id)) is not None:
+            return model, turn
+    raise ResponseNotFound(f"Response with id {shown(response_id)} not found: it was not stored, or is kept no longer")
+
+
+def _json(body: bytes) -> Answer:
+    return Answer(200, "application/json", body)
+
+
+ROUTES = (
+    Route(PATH, "GET", show_response, "A kept response"),
+    Route(PATH, "DELETE", delete_response, "Forget a response"),
+    Route(f"{PATH}/cancel", "POST", cancel_response, "End the generation of a response"),
+    Route(f"{PATH}/input_items", "GET", list_input_items, "The items that a response was made of"),
+)

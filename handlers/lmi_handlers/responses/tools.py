@@ -1,0 +1,80 @@
+"""The fields of a request for a response that are about tools, and their form in chats."""
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from lmi_handlers.chat.schema import JsonObject
+from lmi_handlers.chat.tool_fields import CHOICES, FunctionDefinition, Tool, ToolChoice
+
+
+class FunctionTool(FunctionDefinition):
+    """A function that the model may call; the server has no tools of its own."""
+
+    type: Literal["function"]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_other_type(cls, given: object) -> object:
+        if isinstance(given, dict) and given.get("type", "function") != "function":
+            raise ValueError("must be of the type function: the server has no tools of its own")
+        return given
+
+    def for_chat(self) -> Tool:
+        definition = self.model_dump(exclude={"type"})
+        return Tool(type="function", function=FunctionDefinition.model_construct(**definition))
+
+    def listed(self) -> JsonObject:
+        """Return the tool as answers repeat it."""
+        return {"type": "function", **self.model_dump(exclude={"type"})}
+
+
+class ChosenTool(BaseModel):
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    type: Literal["function"] = "function"
+    name: str = Field(min_length=1)
+
+
+class ResponseToolChoice(BaseModel):
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    type: Literal["none", "auto", "required", "function", "allowed_tools"]
+    name: str | None = Field(None, min_length=1, description="The function to call.")
+    mode: Literal["auto", "required"] | None = Field(None, description="Of the allowed tools.")
+    tools: list[ChosenTool] | None = Field(None, min_length=1, description="Those that may be called.")
+
+    @model_validator(mode="after")
+    def _has_what_its_type_says(self) -> "ResponseToolChoice":
+        if (self.type == "function") != (self.name is not None):
+            raise ValueError("must be none, auto, required, or an object that names a function")
+        if (self.type == "allowed_tools") != (self.mode is not None and self.tools is not None):
+            raise ValueError("must have `mode` and `tools` where its `type` is allowed_tools, and only there")
+        return self
+
+    def for_chat(self) -> ToolChoice:
+        choice: dict[str, Any] = {"type": self.type}
+        if self.name is not None:
+            choice["function"] = {"name": self.name}
+        if self.tools is not None:
+            names = [{"type": "function", "function": {"name": tool.name}} for tool in self.tools]
+            choice["allowed_tools"] = {"mode": self.mode, "tools": names}
+        return ToolChoice.model_validate(choice)
+
+    def listed(self) -> JsonObject | str:
+        """Return the choice as answers repeat it."""
+        return self.type if self.type in CHOICES else self.model_dump(exclude_none=True)
+
+
+def _as_choice(value: object) -> object:
+    return {"type": value} if isinstance(value, str) else value
+
+
+GivenChoice = Annotated[
+    ResponseToolChoice, BeforeValidator(_as_choice, json_schema_input_type=str | ResponseToolChoice)
+]
+
+
+def chat_tools(tools: Sequence[FunctionTool] | None) -> list[Tool] | None:
+    return None if tools is None else [tool.for_chat() for tool in tools]

@@ -1,0 +1,72 @@
+"""The pieces of a sequence: token by token the same as all at once."""
+
+import pytest
+
+from lmi_core.chats.reasoning.formats import find_reasoning_format
+from lmi_core.chats.reasoning.parser import AnswerContext
+from lmi_core.chats.reasoning.reader import Reasoning
+from lmi_core.chats.tool_calls import CallArguments, CallBegun, Content
+from lmi_core.chats.tool_calls.formats import find_format
+from lmi_core.generation import NO_TOKEN, Token
+from lmi_handlers.chat.pieces import AnswerPiece, AnswerReader, ReasoningText
+from lmi_plugins.backends.scripted import WordTokenizer
+from tests.handlers.chat.said_calls import SAID
+
+SCHEMAS = {"weather": {"type": "object", "properties": {"city": {"type": "string"}}}}
+THOUGHT = "<think>It is hot there.</think>\n\n"
+TEXTS = [
+    "",
+    "Yes.",
+    "<think>cut",
+    f"{THOUGHT}Yes.",
+    f"{THOUGHT}Yes. {THOUGHT}No.",
+    *(THOUGHT + said for said in SAID.values()),
+]
+
+
+def reader(tool_format: str | None, reasoning_format: str | None) -> AnswerReader:
+    parser = find_format(tool_format).make(SCHEMAS) if tool_format else None
+    if reasoning_format is None:
+        return AnswerReader(parser, None)
+    context = AnswerContext("user: Weather?", tools=parser is not None)
+    return AnswerReader(
+        parser, Reasoning(find_reasoning_format(reasoning_format), WordTokenizer(), context).new_reader()
+    )
+
+
+def together(pieces: list[AnswerPiece]) -> list[AnswerPiece]:
+    """Join neighbours of one kind."""
+    found: list[AnswerPiece] = []
+    for piece in pieces:
+        last = found[-1] if found else None
+        match last, piece:
+            case ReasoningText(before), ReasoningText(text):
+                found[-1] = ReasoningText(before + text)
+            case Content(before), Content(text):
+                found[-1] = Content(before + text)
+            case CallArguments(number, before), CallArguments(index, text) if number == index:
+                found[-1] = CallArguments(index, before + text)
+            case _:
+                found.append(piece)
+    return found
+
+
+@pytest.mark.parametrize("text", TEXTS)
+@pytest.mark.parametrize("reasoning_format", [None, "deepseek_r1", "deepseek_v3", "minimax_m2"])
+@pytest.mark.parametrize("tool_format", [None, *SAID])
+def test_all_at_once(text: str, tool_format: str | None, reasoning_format: str | None) -> None:
+    tokens = [Token(number, letter) for number, letter in enumerate(text)] or [NO_TOKEN]
+    one_by_one, at_once = reader(tool_format, reasoning_format), reader(tool_format, reasoning_format)
+    pieces = [piece for token in tokens for piece in one_by_one.read(token, token is tokens[-1])]
+    assert together(at_once.read_all(tokens)) == together(pieces)
+    assert at_once.num_reasoning_tokens == one_by_one.num_reasoning_tokens
+
+
+def test_reasoning_content_and_calls() -> None:
+    found = together(reader("granite", "deepseek_v3").read_all([Token(1, THOUGHT + SAID["granite"])]))
+    assert found == [
+        ReasoningText("It is hot there."),
+        Content("Let me see."),
+        CallBegun(0, "weather"),
+        CallArguments(0, '{"city": "Paris"}'),
+    ]
