@@ -46,12 +46,23 @@ async def lmi_serve(*arguments: object) -> AsyncIterator[LmiProcess]:
 
 @asynccontextmanager
 async def client_of(directory: Path) -> AsyncIterator[aiohttp.ClientSession]:
-    """Yield a client of `lmi serve DIR`, whose log is drained, as a full pipe would block the server."""
-    async with lmi_serve(directory, "--port", 0) as server:
+    """Yield a client of `lmi serve DIR`."""
+    async with clients_of(directory) as (client, _):
+        yield client
+
+
+@asynccontextmanager
+async def clients_of(directory: Path, *arguments: object) -> AsyncIterator[tuple[aiohttp.ClientSession, str]]:
+    """Yield a client of `lmi serve DIR`, whose log is drained, as a full pipe would block the server.
+
+    With it comes the address of gRPC; "" where the arguments do not ask for it.
+    """
+    async with lmi_serve(directory, "--port", 0, *arguments) as server:
         url = await server.ready()
+        grpc_address = server.log[-1].partition("gRPC on ")[2].partition(" ")[0]
         log = asyncio.create_task(server.line_with("no line is like this"))
         async with aiohttp.ClientSession(url, timeout=aiohttp.ClientTimeout(60)) as client:
-            yield client
+            yield client, grpc_address
         log.cancel()
         with suppress(asyncio.CancelledError):
             await log

@@ -42,6 +42,8 @@ class OutputFormatter(ABC):
     name: ClassVar[str]
     variant: ClassVar[Variant | None] = None  # of another formatter, which a model's options name; not inherited
     one_sequence: ClassVar[bool] = False  # whether its form has no room for several sequences of a prompt
+    # Whether a generation that fails before its first bytes is answered by `error` too, with the error's status.
+    errors_are_events: ClassVar[bool] = False
 
     # For functions of a model.py that change texts, in the JSON objects that it writes; without them, they see no text.
     text_path: ClassVar[tuple[str, ...]] = ()  # the members that lead to the text, or to a list of texts
@@ -61,6 +63,10 @@ class OutputFormatter(ABC):
         """Return whether the formatter reads generated tokens' log probs, which may otherwise be None."""
         return True
 
+    def reads_ranks(self, parameters: GenerationParameters) -> bool:
+        """Return whether the formatter reads generated tokens' ranks, which may otherwise be None."""
+        return False
+
     @abstractmethod
     def error(self, error: LmiError) -> bytes | list[bytes]:
         """Return the end of a failed answer, of which bytes may already have been sent."""
@@ -77,11 +83,16 @@ def check_sequences(formatter: OutputFormatter, requests: Iterable[ValidRequest]
 
 
 def drop_unused_log_probs(formatter: OutputFormatter, requests: Iterable[ValidRequest]) -> list[ValidRequest]:
-    """Return the requests with unused log probs turned off; with several sequences, they rank them and stay on."""
+    """Return the requests with unused log probs turned off, and with the ranks turned on that are read.
+
+    With several sequences, log probs rank these and stay on.
+    """
     return [
-        request
-        if request.parameters.num_sequences > 1 or formatter.reads_log_probs(request.parameters)
-        else replace(request, log_probs=False)
+        replace(
+            request,
+            log_probs=request.parameters.num_sequences > 1 or formatter.reads_log_probs(request.parameters),
+            ranks=formatter.reads_ranks(request.parameters),
+        )
         for request in requests
     ]
 

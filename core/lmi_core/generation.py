@@ -20,7 +20,7 @@ class Token(msgspec.Struct, array_like=True, gc=False):
     log_prob: float | None = None  # from the model's unmodified distribution; None for a prompt's first token
     special: bool = False
     top_tokens: "list[Token] | None" = None  # the likeliest at its position, best first, if requested
-    rank: int | None = None  # among all tokens at its position, 1 the likeliest; known for prompt tokens only
+    rank: int | None = None  # among all tokens at its position, 1 the likeliest; of generated tokens, if it is read
 
 
 NO_TOKEN = Token(-1, "", None, True)  # stands in the final chunk of an aborted request, which has no token

@@ -14,6 +14,7 @@ class ResponseWriter(ABC):
     """A writer of one call's responses as they arrive; one instance per call."""
 
     streams: ClassVar[bool]  # whether several responses may come; otherwise the only one is the whole answer
+    errors_are_events: ClassVar[bool] = False  # as `OutputFormatter.errors_are_events`
     content_type: str
     headers: Mapping[str, str] = MappingProxyType({})
 
@@ -32,3 +33,4 @@ class Inference:
     inputs: Mapping[str, Tensor]
     writer: ResponseWriter
     timeout: float | None = None  # seconds allowed for the answer
+    ignored: tuple[str, ...] = ()  # names of the unknown parameters that `parse` dropped

@@ -44,6 +44,7 @@ class ValidRequest:
     parameters: GenerationParameters
     adapter: str | None = None
     log_probs: bool = True  # whether generated tokens' log probs are read; if not, they may be None
+    ranks: bool = False  # whether generated tokens' ranks are read; if not, they may be None
     image_prompt: ImagePrompt | None = None  # set if the prompt holds images
     ignored: Mapping[str, Any] = field(default_factory=dict)  # unknown parameters, for the model's own code
     markers: tuple[str, ...] = ()  # special tokens that are part of one of these are kept in the text

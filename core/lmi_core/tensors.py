@@ -116,6 +116,10 @@ class TensorSpecification:
     optional: bool = False
 
 
+class LastResponse(dict[str, Tensor]):
+    """The output tensors of a response that its backend knows to be the request's last."""
+
+
 class TensorBackend(ABC):
     """The additional interface of a backend that takes requests as named tensors."""
 
@@ -124,7 +128,10 @@ class TensorBackend(ABC):
 
     @abstractmethod
     def infer(self, request_id: int, inputs: Mapping[str, Tensor]) -> AsyncGenerator[Mapping[str, Tensor], None]:
-        """Yield every response; closing the generator aborts the request. Raise an LmiError where it fails."""
+        """Yield every response; closing the generator aborts the request. Raise an LmiError where it fails.
+
+        A response that is known to be the last one may be a `LastResponse`.
+        """
 
 
 def _elements(data: bytes) -> Iterator[bytes]:

@@ -21,7 +21,7 @@ from lmi_core.request import ValidRequest
 from lmi_core.serving.dispatcher import Dispatcher
 from lmi_core.serving.model import Model
 from lmi_handlers.cli.serving import read_plans
-from lmi_handlers.http.server import Server
+from lmi_handlers.http.server import Listener, Server
 
 SCRIPTED = "option.rolling_batch=scripted\n"  # serving.properties of a model without weights
 WRITE_VARIABLE = "LMI_WRITE_GOLDEN"  # environment variable: set it to write transcripts anew
@@ -80,6 +80,12 @@ class RunningServer:
         return self.server.dispatcher
 
     @property
+    def grpc_address(self) -> str:
+        """The address of the gRPC server, which must have been asked for."""
+        (other,) = self.server.others
+        return other.address
+
+    @property
     def model(self) -> Model:
         """The only model of the server."""
         only = self.dispatcher.only_model
@@ -127,12 +133,13 @@ def model_dir(tmp_path: Path) -> ModelDirectory:
 
 @asynccontextmanager
 async def running_server(
-    directory: Path, plugins: list[object] | None = None, host: str = "127.0.0.1"
+    directory: Path, plugins: list[object] | None = None, host: str = "127.0.0.1", *, grpc: bool = False
 ) -> AsyncIterator[RunningServer]:
-    """Run a server of the directory on a free port, for fixtures with a wider scope than `serve`."""
+    """Run a server on a free port, for fixtures with a wider scope than `serve`; `grpc` adds one of gRPC."""
     loaded = load_plugins(modules=plugins or [])
     plans = read_plans(directory, {}, loaded)
-    server = Server(Dispatcher({plan.name: Model(plan, loaded.formatters) for plan in plans}), loaded.handlers, host, 0)
+    dispatcher = Dispatcher({plan.name: Model(plan, loaded.formatters) for plan in plans})
+    server = Server(dispatcher, loaded.handlers, host, 0, _grpc_server(dispatcher, host) if grpc else ())
     await server.listen()
     try:
         await server.dispatcher.start()
@@ -142,13 +149,19 @@ async def running_server(
         await server.stop()
 
 
+def _grpc_server(dispatcher: Dispatcher, host: str) -> list[Listener]:
+    from lmi_handlers.kserve_grpc.server import GrpcServer
+
+    return [GrpcServer(dispatcher, host, 0)]
+
+
 @pytest_asyncio.fixture
 async def serve() -> AsyncIterator[Serve]:
-    """Start a server on a free port until the test ends: `await serve(directory, plugins=[...])`."""
+    """Start a server on a free port until the test ends: `await serve(directory, plugins=[...], grpc=True)`."""
     async with AsyncExitStack() as stack:
 
-        async def start(directory: Path, plugins: list[object] | None = None) -> RunningServer:
-            return await stack.enter_async_context(running_server(directory, plugins))
+        async def start(directory: Path, plugins: list[object] | None = None, *, grpc: bool = False) -> RunningServer:
+            return await stack.enter_async_context(running_server(directory, plugins, grpc=grpc))
 
         yield start
 

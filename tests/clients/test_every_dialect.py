@@ -47,13 +47,14 @@ def lmi(prompt: str) -> dict[str, Any]:
 
 
 def triton(prompt: str) -> dict[str, Any]:
-    return {"text_input": prompt, "max_tokens": TOKENS}
+    return {"text_input": prompt, "max_tokens": TOKENS, "exclude_input_in_output": True}
 
 
 def kserve(prompt: str) -> dict[str, Any]:
     inputs = [
         {"name": "text_input", "datatype": "BYTES", "shape": [1], "data": [prompt]},
         {"name": "max_tokens", "datatype": "INT32", "shape": [1], "data": [TOKENS]},
+        {"name": "exclude_input_in_output", "datatype": "BOOL", "shape": [1], "data": [True]},
     ]
     return {"inputs": inputs}
 

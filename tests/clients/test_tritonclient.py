@@ -69,6 +69,24 @@ async def test_metadata(server: RunningServer) -> None:
     assert raised.value.status() == "404"
 
 
+async def test_index(server: RunningServer) -> None:
+    index = await ask(server, lambda client: client.get_model_repository_index())
+    assert index == [{"name": "model", "version": "1", "state": "READY", "reason": ""}]
+
+
+async def test_statistics(server: RunningServer) -> None:
+    await ask(server, lambda client: client.infer("model", prompt(7, 8)))
+    await refusal(server, ids=(FAILING_TOKEN,))
+    for name, version in (("model", ""), ("model", "1"), ("", "")):
+        found = await ask(server, lambda client: client.get_inference_statistics(name, version))  # noqa: B023
+        (model,) = found["model_stats"]
+        assert (model["name"], model["version"], model["inference_count"]) == ("model", "1", 1)
+        assert [model["inference_stats"][kind]["count"] for kind in ("success", "fail")] == [1, 1]
+        assert model["inference_stats"]["success"]["ns"] > 0
+    with pytest.raises(InferenceServerException, match="model `other` is not served"):
+        await ask(server, lambda client: client.get_inference_statistics("other"))
+
+
 @pytest.mark.parametrize("binary", [True, False])
 async def test_infer(server: RunningServer, binary: bool) -> None:
     result = await ask(server, lambda client: client.infer("model", prompt(7, 8, 9, binary=binary), request_id="42"))
@@ -159,6 +177,7 @@ async def test_texts_on_any_backend(serve: Serve, model_dir: ModelDirectory) -> 
         tensor("stop_words", [[""]], "BYTES"),
         tensor("temperature", [[0.5]], "FP32"),
         tensor("return_log_probs", [[True]], "BOOL"),
+        tensor("exclude_input_in_output", [[True]], "BOOL"),
     ]
     result = await ask(server, lambda client: client.infer("model", inputs, parameters={"top_k": 3}))
     assert result.as_numpy("text_output").tolist() == [b"Deep Learning"]

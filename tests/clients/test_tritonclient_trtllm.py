@@ -1,4 +1,4 @@
-"""Triton's HTTP client, unmodified, with TensorRT-LLM's tensors on a real model."""
+"""Triton's clients, unmodified, with TensorRT-LLM's tensors on a real model."""
 
 import asyncio
 import json
@@ -13,11 +13,12 @@ import numpy
 import pytest
 import pytest_asyncio
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
+from tritonclient import grpc
 from tritonclient.http import InferenceServerClient, InferInput, InferRequestedOutput
 from tritonclient.utils import InferenceServerException
 
 from lmi_plugins.trtllm.requests.tensor_table import BY_NAME, INPUTS, OUTPUTS
-from tests.lmi_process import client_of
+from tests.lmi_process import clients_of
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 QUESTIONS = [pair["question"] for pair in json.loads((EXAMPLES / "hello" / "questions.json").read_text())[::15]]
@@ -34,6 +35,7 @@ T = TypeVar("T")
 @dataclass(frozen=True)
 class Trtllm:
     http: aiohttp.ClientSession
+    grpc_address: str
     tokenizer: PreTrainedTokenizerBase
 
     async def ask(self, use: Callable[[InferenceServerClient], T]) -> T:
@@ -60,6 +62,23 @@ class Trtllm:
             await self.infer(**tensors)
         return f"{raised.value.status()}: {raised.value.message()}"
 
+    async def stream(self, *requests: Mapping[str, Any], empty: bool = False) -> dict[str, list[Any]]:
+        """Return the (result, error) pairs of a stream of gRPC's client, by the ids "0", "1", ... of its requests."""
+
+        def run() -> dict[str, list[Any]]:
+            found: dict[str, list[Any]] = {str(place): [] for place in range(len(requests))}
+            with grpc.InferenceServerClient(self.grpc_address) as client:
+                client.start_stream(lambda result, error: found[result.get_response().id].append((result, error)))
+                for place, tensors in enumerate(requests):
+                    inputs = [_input(name, values, grpc.InferInput) for name, values in tensors.items()]
+                    client.async_stream_infer(
+                        "trtllm", inputs, request_id=str(place), enable_empty_final_response=empty
+                    )
+                client.stop_stream()  # which waits for the responses
+            return found
+
+        return await asyncio.to_thread(run)
+
     async def text(self, question: str) -> str:
         """Return the text of an answer in LMI's schema."""
         body = {"inputs": question, "parameters": {"max_new_tokens": 40}}
@@ -67,24 +86,26 @@ class Trtllm:
             return str((await response.json())["generated_text"])
 
     def inputs(self, question: str, tensors: Mapping[str, Any] = MappingProxyType({})) -> list[InferInput]:
-        prompt = {"input_ids": [self.tokenizer.encode(question)], "request_output_len": [[40]], "end_id": [END_ID]}
-        return [_input(name, values) for name, values in (prompt | dict(tensors)).items()]
+        return [_input(name, values) for name, values in (self.prompt(question) | dict(tensors)).items()]
+
+    def prompt(self, question: str) -> dict[str, Any]:
+        return {"input_ids": [self.tokenizer.encode(question)], "request_output_len": [[40]], "end_id": [END_ID]}
 
     def decode(self, ids: list[int]) -> str:
         return str(self.tokenizer.decode(ids, skip_special_tokens=True))
 
 
-def _input(name: str, values: Any) -> InferInput:
+def _input(name: str, values: Any, kind: Any = InferInput) -> Any:
     array = values if isinstance(values, numpy.ndarray) else numpy.array(values, TYPES[BY_NAME[name].dtype])
-    found = InferInput(name, array.shape, next(key for key, kind in TYPES.items() if kind == array.dtype.name))
+    found = kind(name, array.shape, next(key for key, kind in TYPES.items() if kind == array.dtype.name))
     found.set_data_from_numpy(array)
     return found
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def trtllm() -> AsyncIterator[Trtllm]:
-    async with client_of(EXAMPLES / "trtllm") as client:
-        yield Trtllm(client, AutoTokenizer.from_pretrained(EXAMPLES / "hello"))
+    async with clients_of(EXAMPLES / "trtllm", "--grpc-port", 0) as (client, grpc_address):
+        yield Trtllm(client, grpc_address, AutoTokenizer.from_pretrained(EXAMPLES / "hello"))
 
 
 async def test_metadata(trtllm: Trtllm) -> None:
@@ -187,6 +208,32 @@ async def test_a_stream_has_the_same_tokens(trtllm: Trtllm) -> None:
     numpy.testing.assert_allclose(events[-1]["cum_log_probs"], whole["cum_log_probs"][0, 0], 1e-4)
 
 
+def _is_final(result: Any) -> bool:
+    return bool(result.get_response().parameters["triton_final_response"].bool_param)
+
+
+@pytest.mark.parametrize("empty", [False, True])
+async def test_decoupled_streams(trtllm: Trtllm, empty: bool) -> None:
+    """Over gRPC, all questions on one stream: each has a response for each token, and knows its last one."""
+    asked = [trtllm.prompt(question) | {"streaming": [True], "return_log_probs": [True]} for question in QUESTIONS]
+    found = await trtllm.stream(*asked, empty=empty)
+    for place, question in enumerate(QUESTIONS):
+        results = [result for result, error in found[str(place)] if error is None]
+        assert [_is_final(result) for result in results] == [False] * (len(results) - 1) + [True]
+        ids = [result.as_numpy("output_ids")[0, 0] for result in results]
+        assert trtllm.decode(ids) == await trtllm.text(question)
+        assert all(result.as_numpy("output_log_probs").shape == (1, 1, 1) for result in results)
+
+
+async def test_one_response_over_grpc(trtllm: Trtllm) -> None:
+    def run() -> Any:
+        with grpc.InferenceServerClient(trtllm.grpc_address) as client:
+            inputs = [_input(name, values, grpc.InferInput) for name, values in trtllm.prompt(QUESTION).items()]
+            return client.infer("trtllm", inputs).as_numpy("output_ids")[0].tolist()
+
+    assert await asyncio.to_thread(run) == await trtllm.ids()
+
+
 @pytest.mark.parametrize(
     ("tensors", "message"),
     [
@@ -224,9 +271,9 @@ async def test_a_stream_that_is_aborted(trtllm: Trtllm) -> None:
 async def test_the_documented_request_of_tensorrt_llm_s_ensemble(trtllm: Trtllm) -> None:
     body = {"text_input": QUESTION, "max_tokens": 40, "bad_words": "", "stop_words": "", "pad_id": 2, "end_id": END_ID}
     async with trtllm.http.post("/v2/models/trtllm/generate", json=body) as response:
-        assert (await response.json())["text_output"] == "Deep Learning is a really cool field."
+        assert (await response.json())["text_output"] == QUESTION + "Deep Learning is a really cool field."
     (is_id,) = trtllm.tokenizer.encode(" is", add_special_tokens=False)
     asked = body | {"end_id": is_id, "return_finish_reason": True}
     async with trtllm.http.post("/v2/models/trtllm/generate", json=asked) as response:
         found = await response.json()
-    assert (found["text_output"], found["finish_reason"]) == ("Deep Learning", "stop")
+    assert (found["text_output"], found["finish_reason"]) == (QUESTION + "Deep Learning", "stop")

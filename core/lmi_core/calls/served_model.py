@@ -13,6 +13,7 @@ from lmi_core.formatter import OutputFormatter
 from lmi_core.payloads.tolerance import IgnoredParameters
 from lmi_core.serving.conversations import Conversations
 from lmi_core.serving.model_adapters import ModelAdapters
+from lmi_core.serving.request_statistics import RequestStatistics
 from lmi_core.serving.running import RunningCalls
 from lmi_core.serving.sessions import Sessions
 
@@ -103,6 +104,9 @@ class ManagedModel(ServedModel, Protocol):
 
     @property
     def running(self) -> RunningCalls: ...
+
+    @property
+    def statistics(self) -> RequestStatistics: ...
 
     @property
     def ignored(self) -> IgnoredParameters: ...

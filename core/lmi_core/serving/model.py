@@ -32,6 +32,7 @@ from lmi_core.serving.dynamic_batch import DynamicBatch
 from lmi_core.serving.model_adapters import ModelAdapters
 from lmi_core.serving.model_plan import ModelPlan
 from lmi_core.serving.request_metrics import logged
+from lmi_core.serving.request_statistics import RequestStatistics
 from lmi_core.serving.running import RunningCall, RunningCalls
 from lmi_core.serving.sessions import Sessions
 from lmi_core.serving.validation import validate, with_images
@@ -57,6 +58,7 @@ class Model:
         self.created = int(time.time())
         self.running = RunningCalls()
         self.conversations = Conversations(plan.options.response_store_size)
+        self.statistics = RequestStatistics()
         self.ignored = IgnoredParameters(self.name)
         self.max_in_flight = plan.server.job_queue_size + plan.setup.properties.max_rolling_batch_size
         options = plan.options
@@ -280,13 +282,15 @@ class Model:
         self, requests: Sequence[ValidRequest], request_id: str
     ) -> AsyncGenerator[GenerationStep, None]:
         unfinished = sequences(requests)
-        with self.running.call(request_id, self.plan.options.predict_timeout) as call:
+        measured = self.statistics.measure(len(requests))
+        with measured as outcome, self.running.call(request_id, self.plan.options.predict_timeout) as call:
             source = self._in_batch(call, lambda: generate_all(self.backend, requests))
             async with aclosing(call.until_aborted(source)) as steps:
                 async for step in steps:
                     if step.finish_reason is not None:
                         unfinished.discard((step.prompt_index, step.sequence_index))
                     yield step
+            outcome.succeeds = not call.aborted
         if call.aborted:
             for place, index in sorted(unfinished):
                 yield GenerationStep([], "abort", index, prompt_index=place)
@@ -297,11 +301,13 @@ class Model:
         """Yield the responses of a backend that takes tensors. Closing it aborts the call; so does `running.abort`."""
         backend = self.backend
         assert isinstance(backend, TensorBackend), backend.name
-        with self.running.call(request_id, self.plan.options.predict_timeout) as call:
+        measured = self.statistics.measure(1)
+        with measured as outcome, self.running.call(request_id, self.plan.options.predict_timeout) as call:
             source = self._in_batch(call, lambda: backend.infer(next(self._inference_ids), inputs))
             async with aclosing(call.until_aborted(source)) as responses:
                 async for response in responses:
                     yield response
+            outcome.succeeds = not call.aborted
         if call.aborted:
             raise RequestAborted("the request was aborted")
 

@@ -35,12 +35,18 @@ class TokenStream:
         self._max_stop_ids = max(map(len, self._stop_ids), default=0)
         self._latest_ids: list[int] = []  # the length of the longest of them
 
-    def push(self, token_id: int, log_prob: float | None = None, top_tokens: list[Token] | None = None) -> list[Token]:
+    def push(
+        self,
+        token_id: int,
+        log_prob: float | None = None,
+        top_tokens: list[Token] | None = None,
+        rank: int | None = None,
+    ) -> list[Token]:
         """Take a generated id, and return the tokens that are final now, in order."""
         special = token_id in self._special_ids
         text = self._write_special(token_id) if special else self._detokenizer.step(token_id)
         self._after_special = special
-        token = Token(token_id, text, log_prob, special, top_tokens)
+        token = Token(token_id, text, log_prob, special, top_tokens, rank)
         if not self._stop_sequences and not self._stop_ids:
             return [token]
         self._held.append(token)

@@ -173,6 +173,17 @@ def serve(
             show_default=False,
         ),
     ] = None,
+    grpc_port: Annotated[
+        int | None,
+        typer.Option(
+            "--grpc-port",
+            min=0,
+            max=65535,
+            help="Serve KServe's protocol over gRPC too, on this port of the same host; 0 takes a free one. Default:"
+            " SERVING_GRPC_PORT, otherwise there is no gRPC. Needs pip install 'lmi-handlers[grpc]'.",
+            show_default=False,
+        ),
+    ] = None,
     plugins_directory: PluginsDirectory = None,
     drain_seconds: Annotated[
         float,
@@ -183,7 +194,7 @@ def serve(
     workflows: Workflows = None,
     install: Install = None,
 ) -> None:
-    """Serve model directories over HTTP until Ctrl-C.
+    """Serve model directories over HTTP, and if asked gRPC, until Ctrl-C.
 
     \b
     lmi serve DIR                   a model directory, or a folder of several
@@ -200,7 +211,9 @@ def serve(
     from lmi_handlers.container.search import Arguments
 
     given = tuple(options or ())
-    arguments = Arguments(tuple(models or ()), tuple(items or ()), model_store, config_file, host, port, given)
+    arguments = Arguments(
+        tuple(models or ()), tuple(items or ()), model_store, config_file, host, port, given, grpc_port
+    )
     with _one_line_errors():
         run(arguments, plugins_directory, drain_seconds, log_level.value, strict=strict)
 

@@ -22,7 +22,7 @@ from lmi_core.serving.model_plan import ModelPlan, read_plan
 from lmi_handlers.container.launch import Launch, read_launch
 from lmi_handlers.container.search import Arguments, PlacedModel
 from lmi_handlers.container.settings import for_models
-from lmi_handlers.http.server import Server, serve
+from lmi_handlers.http.server import Listener, Server, serve
 
 logger = logging.getLogger(__name__)
 
@@ -45,6 +45,9 @@ def run(
         raise ConfigurationError("\n".join(errors))
     host, port = launch.address
     logger.info("the address: %s (%s), port %s (%s)", host.value, host.source, port.value, port.source)
+    if launch.grpc_port is not None:
+        check_grpc()
+        logger.info("gRPC: port %s (%s)", launch.grpc_port.value, launch.grpc_port.source)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(plans, plugins, launch, drain_seconds, strict=strict))
 
@@ -90,8 +93,7 @@ async def _serve(
         _log(model)
     if strict:
         refuse_warnings([*launch.warnings, *(warning for model in models for warning in model.warnings)])
-    host, port = launch.address
-    server = Server(Dispatcher({model.name: model for model in models}), plugins.handlers, host.value, int(port.value))
+    server = create_server(Dispatcher({model.name: model for model in models}), plugins, launch)
 
     def on_ready() -> None:
         gc.collect()
@@ -105,12 +107,34 @@ async def _serve(
         gc.unfreeze()  # frozen objects outlive the interpreter, which some libraries report as leaks
 
 
+def create_server(dispatcher: Dispatcher, plugins: Plugins, launch: Launch) -> Server:
+    """Return the server of the models, with gRPC where a port is given for it."""
+    host, port = launch.address
+    others: list[Listener] = []
+    if launch.grpc_port is not None:
+        from lmi_handlers.kserve_grpc.server import GrpcServer
+
+        others.append(GrpcServer(dispatcher, host.value, int(launch.grpc_port.value)))
+    return Server(dispatcher, plugins.handlers, host.value, int(port.value), others)
+
+
+def check_grpc() -> None:
+    """Raise ConfigurationError where the libraries that gRPC needs are not installed, or do not fit each other."""
+    try:
+        import lmi_handlers.kserve_grpc.server  # noqa: F401
+    except (ImportError, RuntimeError, TypeError) as error:  # generated code raises the latter two
+        raise ConfigurationError(
+            f"gRPC needs other libraries: pip install 'lmi-handlers[grpc]'. Importing them said: {error}"
+        ) from None
+
+
 def ready_message(server: Server) -> str:
     """Return a line with the models, the URL, and a curl command to paste."""
     dispatcher = server.dispatcher
     path = "/invocations" if dispatcher.only_model else f"/predictions/{quote(sorted(dispatcher.models)[0])}"
     command = f"curl {server.url}{path} -d {shlex.quote(EXAMPLE_BODY)}"
-    return f"Ready: {', '.join(sorted(dispatcher.models))} on {server.url} -- try: {command}"
+    also = "".join(f" and gRPC on {other.address}" for other in server.others)
+    return f"Ready: {', '.join(sorted(dispatcher.models))} on {server.url}{also} -- try: {command}"
 
 
 def refuse_warnings(warnings: Sequence[str]) -> None:

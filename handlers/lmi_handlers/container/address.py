@@ -6,7 +6,7 @@ from typing import NamedTuple
 from lmi_core.configuration.configuration import DEFAULT, Given
 from lmi_core.errors import ConfigurationError
 from lmi_handlers.container.declarations import COMMAND_LINE
-from lmi_handlers.container.server_keys import INFERENCE_ADDRESS, PORT
+from lmi_handlers.container.server_keys import GRPC_PORT, INFERENCE_ADDRESS, PORT
 from lmi_handlers.container.settings import Settings
 from lmi_handlers.container.variables import BIND_TO_PORT
 
@@ -50,6 +50,13 @@ def choose_address(host: str | None, port: int | None, settings: Settings, in_co
         Given("port", str(DEFAULT_PORT), DEFAULT),
     ]
     return Address(next(filter(None, hosts)), next(filter(None, ports)))
+
+
+def choose_grpc_port(port: int | None, settings: Settings) -> Given | None:
+    """Return the port of gRPC, None where it is not to be served. Raise ConfigurationError where it is not valid."""
+    if port is not None:
+        return Given(GRPC_PORT, str(port), COMMAND_LINE)
+    return _checked_port(settings.get(GRPC_PORT))
 
 
 def _parse(given: Given) -> tuple[Given, Given]:

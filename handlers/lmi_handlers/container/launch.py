@@ -7,7 +7,7 @@ from pathlib import Path
 from lmi_core.configuration.configuration import Given
 from lmi_core.errors import ConfigurationError
 from lmi_core.remote.fetching import local_directory
-from lmi_handlers.container.address import Address, choose_address
+from lmi_handlers.container.address import Address, choose_address, choose_grpc_port
 from lmi_handlers.container.declarations import COMMAND_LINE
 from lmi_handlers.container.locations import Fetch
 from lmi_handlers.container.search import Arguments, PlacedModel, Search, by_one_name
@@ -27,6 +27,7 @@ class Launch:
     settings: Settings
     warnings: tuple[str, ...]
     config_file: Path | None = None
+    grpc_port: Given | None = None  # None: gRPC is not served
 
 
 def read_launch(
@@ -52,7 +53,8 @@ def read_launch(
     sign = str(default) if default.is_dir() and not search.by_command_line else None
     address = choose_address(arguments.host, arguments.port, settings, sign)
     models = [replace(model, overrides=(*model.overrides, *_overrides(arguments.options))) for model in models]
-    return Launch(by_one_name(models), address, settings, (*settings.warnings, *search.warnings), file)
+    grpc_port = choose_grpc_port(arguments.grpc_port, settings)
+    return Launch(by_one_name(models), address, settings, (*settings.warnings, *search.warnings), file, grpc_port)
 
 
 def _overrides(options: Sequence[str]) -> Iterator[Given]:

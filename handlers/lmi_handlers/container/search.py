@@ -34,6 +34,7 @@ class Arguments:
     host: str | None = None
     port: int | None = None
     options: tuple[str, ...] = ()  # `KEY=VALUE`, for every model
+    grpc_port: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ INFERENCE_ADDRESS = "inference_address"
 LOAD_MODELS = "load_models"
 MODEL_STORE = "model_store"
 PORT = "port"
+GRPC_PORT = "grpc_port"
 
 ONE_ADDRESS = "the server listens on one address, with all routes"
 PROXY = "put a proxy in front of the server for HTTPS"
@@ -20,6 +21,10 @@ NETTY = "it tunes Netty; this server has one event loop for all connections"
 SERVER_KEYS: tuple[Declared, ...] = (
     honoured(INFERENCE_ADDRESS, "The address to listen on: `http://HOST[:PORT]`. HTTPS and Unix sockets are refused."),
     honoured(PORT, "The port to listen on; overrides the one in `inference_address`."),
+    honoured(
+        GRPC_PORT,
+        "This server's own: the port of KServe's protocol over gRPC, on the same host. Without it there is no gRPC.",
+    ),
     honoured(
         LOAD_MODELS,
         "The models to serve: `[NAME[:VERSION[:ENGINE[:DEVICES]]]=]URL`, separated by commas; `ALL`, the default, "

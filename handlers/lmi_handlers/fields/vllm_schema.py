@@ -60,7 +60,7 @@ def _place(token: Token) -> dict[str, Any]:
     ranks: dict[int, tuple[Token, int | None]] = {
         top.id: (top, rank) for rank, top in enumerate(token.top_tokens or (), start=1)
     }
-    ranks.setdefault(token.id, (token, None))
+    ranks.setdefault(token.id, (token, token.rank))
     return {
         str(token_id): {"logprob": found.log_prob, "rank": rank, "decoded_token": found.text}
         for token_id, (found, rank) in ranks.items()

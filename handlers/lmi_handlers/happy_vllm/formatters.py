@@ -30,6 +30,9 @@ class HappyVllmFormatter(OutputFormatter):
     def reads_log_probs(self, parameters: GenerationParameters) -> bool:
         return self._logprobs
 
+    def reads_ranks(self, parameters: GenerationParameters) -> bool:
+        return self._logprobs
+
     def answer(self, output: GenerationOutput) -> dict[str, Any]:
         """Return the answer with everything generated so far."""
         sequences = output.best_sequences(self._count)

@@ -5,6 +5,7 @@ import logging
 import time
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
+from typing import TypeVar
 
 from aiohttp import web
 
@@ -20,11 +21,14 @@ from lmi_core.serving.dispatcher import Dispatcher
 from lmi_core.serving.model import Model
 from lmi_handlers.http.adapter_names import take_adapters, with_adapter_attribute
 from lmi_handlers.http.exchange import Exchange
+from lmi_handlers.http.model_exchange import ModelExchange
 from lmi_handlers.http.named_content import named_content
 from lmi_handlers.http.same_origin import refuse_foreign_pages
 from lmi_handlers.lmi.request_input import request_payload
 
 logger = logging.getLogger(__name__)
+
+R = TypeVar("R")
 
 
 async def answer(dispatcher: Dispatcher, handler: Handler, route: Route, request: web.Request) -> web.StreamResponse:
@@ -36,7 +40,7 @@ async def answer(dispatcher: Dispatcher, handler: Handler, route: Route, request
         if route.refuses_foreign_pages:
             refuse_foreign_pages(request, dispatcher.allowed_hosts)
         if route.answer is None:
-            response = await _model_response(dispatcher, exchange)
+            response = await model_response(dispatcher, exchange)
         else:
             call = await exchange.call(dispatcher.max_request_size)
             response = await exchange.send(await route.answer(call, dispatcher))
@@ -55,13 +59,14 @@ async def answer(dispatcher: Dispatcher, handler: Handler, route: Route, request
     return response
 
 
-async def _model_response(dispatcher: Dispatcher, exchange: Exchange) -> web.StreamResponse:
-    """Return the model's response; the numbers in the comments are the steps in docs/architecture.md."""
+async def model_response(dispatcher: Dispatcher, exchange: ModelExchange[R]) -> R:
+    """Send the model's response, and return it; the numbers in the comments are the steps in docs/architecture.md."""
     model = exchange.model = await _asked_model(dispatcher, exchange)
     with dispatcher.admit(model):  # 1
         call = exchange.handler.receive(await exchange.call(model.server.max_request_size), model)
         if model.function is not None:
-            return await _function_response(exchange, model.function, call)
+            with model.statistics.measure(1):
+                return await _function_response(exchange, model.function, call)
         call, customization = _customization(exchange, model, call)
         call = await customization.read(call, request_payload)  # 2
         parsed = exchange.handler.parse(call, model)  # 3
@@ -74,8 +79,8 @@ async def _model_response(dispatcher: Dispatcher, exchange: Exchange) -> web.Str
 
 
 async def _generation_response(
-    exchange: Exchange, model: Model, generation: Generation, customization: Customization
-) -> web.StreamResponse:
+    exchange: ModelExchange[R], model: Model, generation: Generation, customization: Customization
+) -> R:
     if generation.request_id is not None:
         exchange.request_id = generation.request_id
     exchange.answer_headers = generation.headers
@@ -91,9 +96,8 @@ async def _generation_response(
     return await exchange.finish()
 
 
-async def _asked_model(dispatcher: Dispatcher, exchange: Exchange) -> Model:
-    handler, request = exchange.handler, exchange.request
-    name = handler.model_name(request.match_info, request.headers)
+async def _asked_model(dispatcher: Dispatcher, exchange: ModelExchange[R]) -> Model:
+    handler, name = exchange.handler, exchange.model_name()
     if name is None and dispatcher.only_model is None:
         name = handler.model_name_in_body(await exchange.call(dispatcher.max_request_size))
         name = name if name is None else handler.served_name(name, dispatcher)
@@ -102,14 +106,14 @@ async def _asked_model(dispatcher: Dispatcher, exchange: Exchange) -> Model:
     return dispatcher.find(name)
 
 
-def _customization(exchange: Exchange, model: Model, call: Call) -> tuple[Call, Customization]:
+def _customization(exchange: ModelExchange[R], model: Model, call: Call) -> tuple[Call, Customization]:
     """Return the call without its adapters' names, and the custom code of the model and those adapters."""
     call, adapters = take_adapters(exchange.handler.name_adapters(call, model))
     return call, model.customize(adapters, call.request_id)
 
 
 async def _valid_requests(
-    exchange: Exchange, model: Model, generation: Generation, customization: Customization
+    exchange: ModelExchange[R], model: Model, generation: Generation, customization: Customization
 ) -> list[ValidRequest]:
     exchange.ignore(model, generation.ignored)  # set first, so that error answers list them too
     generation = model.drop_unknown(generation)
@@ -117,7 +121,7 @@ async def _valid_requests(
     return await model.validate(customization.adapted(generation.requests), exchange.request_id)
 
 
-async def _function_response(exchange: Exchange, function: ModelFunction, call: Call) -> web.StreamResponse:
+async def _function_response(exchange: ModelExchange[R], function: ModelFunction, call: Call) -> R:
     """Return the answer of the model function, called with the request's contents by name."""
     content = await named_content(call)
     async with aclosing(function.answer(with_adapter_attribute(call), content)) as replies:
@@ -127,10 +131,11 @@ async def _function_response(exchange: Exchange, function: ModelFunction, call: 
 
 
 async def _inference_response(
-    exchange: Exchange, model: Model, inference: Inference, customization: Customization
-) -> web.StreamResponse:
+    exchange: ModelExchange[R], model: Model, inference: Inference, customization: Customization
+) -> R:
     if customization.adapters:
         raise InvalidParameter("a request with tensors cannot name one of the model's `adapters`")
+    exchange.ignore(model, inference.ignored)
     writer = exchange.formatter = inference.writer
     async with aclosing(model.infer(inference.inputs, exchange.request_id)) as responses:
         if writer.streams:

@@ -7,8 +7,17 @@ from dataclasses import replace
 
 from aiohttp import web
 
-from lmi_core.errors import FormatterFailed, InvalidPayload, LmiError, Overloaded, PayloadTooLarge
-from lmi_core.formatter import OutputFormatter
+from lmi_core.errors import (
+    FormatterFailed,
+    GenerationFailed,
+    GenerationTimeout,
+    InvalidPayload,
+    LmiError,
+    Overloaded,
+    PayloadTooLarge,
+    RequestAborted,
+)
+from lmi_core.formatter import OutputFormatter, joined
 from lmi_core.generation import GenerationOutput
 from lmi_core.handler import Answer, Call, Handler, Route
 from lmi_core.inference import ResponseWriter
@@ -28,6 +37,7 @@ IGNORED_HEADER = "X-Lmi-Ignored-Parameters"
 LONGEST_REQUEST_ID = 128
 RETRY_AFTER_SECONDS = "1"
 FAILED = 400  # this status and those above are errors
+WHILE_GENERATING = (GenerationFailed, GenerationTimeout, RequestAborted)  # errors of a generation that has begun
 
 Writer = OutputFormatter | ResponseWriter
 
@@ -48,6 +58,9 @@ class Exchange:
         self._ignored: dict[str, str] = {}  # the header that lists ignored parameters
         self._call: Call | None = None
         self._response: web.Response | Stream | None = None
+
+    def model_name(self) -> str | None:
+        return self.handler.model_name(self.request.match_info, self.request.headers)
 
     async def call(self, limit: int) -> Call:
         """Return the call; the body is read at the first use.
@@ -197,7 +210,14 @@ class Exchange:
     def _error_answer(self, error: LmiError) -> Answer:
         formatter = self.formatter if isinstance(self.formatter, OutputFormatter) else None
         try:
-            return self.handler.error(error, self.model, formatter)
+            answer = self.handler.error(error, self.model, formatter)
+            if (
+                self.formatter is None
+                or not self.formatter.errors_are_events
+                or not isinstance(error, WHILE_GENERATING)
+            ):
+                return answer
+            return replace(answer, content_type=self.formatter.content_type, body=joined(self.formatter.error(error)))
         except (Exception, SystemExit):  # a user's formatter may fail here too
             logger.exception("request %s: the formatter could not write the error", self.request_id)
             return self.handler.error(error, self.model, None)

@@ -5,8 +5,8 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Protocol
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
@@ -30,13 +30,33 @@ def brief(record: logging.LogRecord) -> bool:
     return True
 
 
+class Listener(Protocol):
+    """A server of another protocol, beside the one of HTTP."""
+
+    @property
+    def address(self) -> str: ...
+
+    async def listen(self) -> None:
+        """Start to listen. Raise ConfigurationError where the address is in use or not available."""
+
+    async def stop(self) -> None: ...
+
+
 class Server:
     """The HTTP server; it listens before the models are loaded, so that `/ping` can report that they are not."""
 
-    def __init__(self, dispatcher: Dispatcher, handlers: Registry[Handler], host: str, port: int) -> None:
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        handlers: Registry[Handler],
+        host: str,
+        port: int,
+        others: Sequence[Listener] = (),
+    ) -> None:
         self.dispatcher = dispatcher
         self.host = host
         self.port = port  # replaced by the port taken in `listen`, if 0
+        self.others = others
         http_logger = logging.getLogger("aiohttp.server")
         http_logger.addFilter(brief)
         self._runner = web.AppRunner(
@@ -64,8 +84,12 @@ class Server:
                 f"cannot listen on {self.host}:{self.port}: {reason}. Choose with --host and --port"
             ) from None
         self.port = self._runner.addresses[0][1]
+        for other in self.others:
+            await other.listen()
 
     async def stop(self) -> None:
+        for other in self.others:
+            await other.stop()
         await self._runner.cleanup()
         await self.dispatcher.stop()
 

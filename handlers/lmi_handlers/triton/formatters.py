@@ -8,6 +8,7 @@ import orjson
 from lmi_core.errors import LmiError
 from lmi_core.formatter import OutputFormatter
 from lmi_core.generation import FinishReason, GeneratedSequence, GenerationOutput, Token
+from lmi_core.parameters import GenerationParameters
 from lmi_core.request import ValidRequest
 from lmi_handlers.fields import vllm_schema
 
@@ -44,11 +45,19 @@ class TritonFormatter(OutputFormatter):
         self._count = count  # number of sequences in the answer
 
     def format(self, output: GenerationOutput) -> bytes:
+        answer = self.latest(output)
+        return b"" if answer is None else self.frame(answer)
+
+    def latest(self, output: GenerationOutput) -> dict[str, Any] | None:
+        """Return what to answer with after the latest generation step; None where that is nothing yet."""
         if not output.finished:
-            return b""
+            return None
         begin = _begin(output.request)
         parts = [Part(found, found.tokens, begin + found.text) for found in output.best_sequences(self._count)]
-        return self.frame(self.answer(output.request, parts))
+        return self.answer(output.request, parts)
+
+    def reads_ranks(self, parameters: GenerationParameters) -> bool:
+        return "logprobs" in self._outputs
 
     def error(self, error: LmiError) -> bytes:
         return self.frame({"error": error.message})
@@ -72,6 +81,7 @@ class TritonWholeEventFormatter(TritonFormatter):
     """A stream whose only event is the complete answer."""
 
     name: ClassVar[str] = "triton_event"
+    errors_are_events: ClassVar[bool] = True
     content_type = "text/event-stream; charset=utf-8"
 
     def frame(self, answer: Mapping[str, Any]) -> bytes:
@@ -87,11 +97,11 @@ class TritonStreamFormatter(TritonWholeEventFormatter):
         super().__init__(head, outputs, count)
         self._begun: set[int] = set()  # sequences whose first text, a prompt, was sent
 
-    def format(self, output: GenerationOutput) -> bytes:
+    def latest(self, output: GenerationOutput) -> dict[str, Any] | None:
         step = output.step
         if not step.tokens and step.finish_reason is None:
-            return b""
-        return self.frame(self.answer(output.request, [self._part(output, i) for i in range(self._count)]))
+            return None
+        return self.answer(output.request, [self._part(output, i) for i in range(self._count)])
 
     def _part(self, output: GenerationOutput, index: int) -> Part:
         if index != output.step.sequence_index:

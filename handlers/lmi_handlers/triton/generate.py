@@ -1,6 +1,6 @@
 """Parser of Triton's generate extension, for a text or, with a tensor backend, tensors by name."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from lmi_core.calls.served_model import ServedModel
@@ -9,10 +9,11 @@ from lmi_core.errors import InvalidPayload
 from lmi_core.handler import Call, Generation
 from lmi_core.inference import Inference
 from lmi_core.payloads.payload import check_payload, shown
+from lmi_core.payloads.tolerant_payload import field_names, never_dropped
 from lmi_core.request import GenerationRequest
 from lmi_core.tensors import Tensor, TensorBackend, TensorSpecification
 from lmi_handlers.triton.formatters import TritonFormatter, TritonStreamFormatter, TritonWholeEventFormatter
-from lmi_handlers.triton.payload import TritonParameters, TritonPayload
+from lmi_handlers.triton.payload import TritonParameters, TritonPayload, known_parameters
 from lmi_handlers.triton.responses import GenerateStreamWriter, GenerateWriter
 from lmi_handlers.triton.tensors import fitted
 
@@ -27,9 +28,10 @@ def generate(call: Call, model: ServedModel) -> Generation | Inference:
     if isinstance(model.backend, TensorBackend) and "text_input" not in body:
         return _of_tensors(dict(body), model, model.backend.tensor_inputs, streams)
     payload = check_payload(body, TritonPayload)
-    parameters = TritonParameters(payload)
+    parameters = TritonParameters(payload, model.backend.parameters_type)
     formatter = _formatter(streams, parameters)(head(model, payload.id), parameters.outputs, parameters.num_answers)
-    return Generation((text_request(payload, parameters),), formatter, strict=True)
+    strict = _has_unknown_list(parameters.values, model)
+    return Generation((text_request(payload, parameters),), formatter, strict=strict)
 
 
 def text_request(payload: TritonPayload, parameters: TritonParameters) -> GenerationRequest:
@@ -37,10 +39,15 @@ def text_request(payload: TritonPayload, parameters: TritonParameters) -> Genera
     return GenerationRequest(payload.text_input, parameters.values, names=names, fits_context=True)
 
 
+def is_scalar(value: object) -> bool:
+    """Return whether Triton takes a value without a tensor of its name as a parameter."""
+    return isinstance(value, str | int | float)
+
+
 def head(model: ServedModel, request_id: str | None) -> dict[str, str]:
     """Return the members that begin every answer: the request's id, the model's name and version."""
     served = {"model_name": model.name, "model_version": VERSION}
-    return served if request_id is None else {"id": request_id} | served
+    return {"id": request_id} | served if request_id else served
 
 
 def refuse_stream(inputs: Mapping[str, Tensor]) -> None:
@@ -53,11 +60,20 @@ def _formatter(event_stream: bool, parameters: TritonParameters) -> type[TritonF
     if not event_stream:
         if parameters.stream:
             raise InvalidPayload("`stream` must be false on this route: use generate_stream for streams. Given: True")
+        parameters.begin_with_prompt(streams=False)
         return TritonFormatter
-    if parameters.stream is False:
+    streams = parameters.stream is not False
+    parameters.begin_with_prompt(streams=streams)
+    if not streams:
         return TritonWholeEventFormatter
     parameters.refuse_hidden_sequences()
     return TritonStreamFormatter
+
+
+def _has_unknown_list(values: Mapping[str, Any], model: ServedModel) -> bool:
+    """Return whether an unknown parameter is a list or an object, which Triton takes for a tensor and refuses."""
+    unknown = values.keys() - field_names(model.backend.parameters_type)
+    return any(not is_scalar(values[name]) for name in unknown)
 
 
 def _of_tensors(
@@ -67,11 +83,26 @@ def _of_tensors(
     if not isinstance(request_id, str | None):
         raise InvalidPayload(f"`id` must be a valid string. Given: {shown(request_id)}")
     known = {each.name: each for each in specifications}
-    inputs = {name: _tensor(name, value, known) for name, value in _values(body).items()}
+    values = _values(body)
+    ignored = (
+        ()
+        if model.options.strict_parameters
+        else dropped_scalars(values, known.keys() | known_parameters(model.backend.parameters_type))
+    )
+    inputs = {name: _tensor(name, value, known) for name, value in values.items() if name not in ignored}
     if not streams:
         refuse_stream(inputs)
     writer = GenerateStreamWriter if streams else GenerateWriter
-    return Inference(inputs, writer(head(model, request_id)))
+    return Inference(inputs, writer(head(model, request_id)), ignored=ignored)
+
+
+def dropped_scalars(values: Mapping[str, Any], known: Collection[str]) -> tuple[str, ...]:
+    """Return the names of the unknown scalars, to be dropped. Raise InvalidPayload where that changes the answer."""
+    names = tuple(name for name, value in values.items() if name not in known and is_scalar(value))
+    for name in names:
+        if instead := never_dropped(name):
+            raise InvalidPayload(f"`{name}` is not a parameter of this request: {instead}")
+    return names
 
 
 def _values(body: dict[str, Any]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from lmi_core.handler import Answer, Call, Generation, Handler, Route
 from lmi_core.hookspecs import hookimpl
 from lmi_core.inference import Inference
 from lmi_handlers.http.statuses import STATUSES
+from lmi_handlers.triton.adapters import with_adapters
 from lmi_handlers.triton.generate import generate
 from lmi_handlers.triton.infer import infer
 from lmi_handlers.triton.infer_payload import InferPayload
@@ -25,6 +26,7 @@ from lmi_handlers.triton.metadata import (
     server_metadata,
 )
 from lmi_handlers.triton.payload import TritonPayload
+from lmi_handlers.triton.repository import IndexPayload, all_statistics, model_statistics, repository_index
 
 INVALID_STATUS = 400
 
@@ -37,21 +39,27 @@ def _model_routes(model: str) -> tuple[Route, ...]:
         Route(model, "GET", model_metadata, "The model's metadata: its input and output tensors"),
         Route(f"{model}/config", "GET", model_configuration, "The model's configuration"),
         Route(f"{model}/ready", "GET", model_ready, "Whether the model is ready"),
+        Route(f"{model}/stats", "GET", model_statistics, "The number of the model's requests, and how long they took"),
     )
 
 
 class TritonHandler(Handler):
     name: ClassVar[str] = "triton"
     routes: ClassVar[tuple[Route, ...]] = (
+        Route("/v2/models/stats", "GET", all_statistics, "The statistics of all models"),
         *_model_routes("/v2/models/{model}"),
         *_model_routes("/v2/models/{model}/versions/{version}"),
         Route("/v2", "GET", server_metadata, "The server's metadata"),
         Route("/v2/health/live", "GET", live, "Whether the server is running"),
         Route("/v2/health/ready", "GET", ready, "Whether every model is ready"),
+        Route("/v2/repository/index", "POST", repository_index, "The models and their states", (IndexPayload,)),
     )
 
     def model_name(self, path_parameters: Mapping[str, str], headers: Mapping[str, str]) -> str | None:
         return path_parameters["model"]
+
+    def name_adapters(self, call: Call, model: ServedModel) -> Call:
+        return with_adapters(call)
 
     def parse(self, call: Call, model: ServedModel) -> Generation | Inference:
         check_version(call, model)

@@ -1,12 +1,16 @@
 """Parser of KServe's inference protocol (v2): tensors for a tensor backend, text for any other."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from lmi_core.calls.served_model import ServedModel
 from lmi_core.errors import InvalidPayload
 from lmi_core.handler import Call, Generation
-from lmi_core.inference import Inference
+from lmi_core.inference import Inference, ResponseWriter
 from lmi_core.tensors import TensorBackend
-from lmi_handlers.triton.generate import head, refuse_stream
+from lmi_handlers.triton.generate import dropped_scalars, head, refuse_stream
 from lmi_handlers.triton.infer_payload import InferRequest
+from lmi_handlers.triton.payload import known_parameters
 from lmi_handlers.triton.responses import InferWriter
 from lmi_handlers.triton.text import text_generation
 
@@ -14,11 +18,30 @@ from lmi_handlers.triton.text import text_generation
 def infer(call: Call, model: ServedModel) -> Generation | Inference:
     """Return the generation or inference of a call. Raise InvalidPayload where a field is not valid."""
     request = InferRequest(call)
+    return parsed(request, model, InferWriter(head(model, request.id), request))
+
+
+def parsed(
+    request: InferRequest, model: ServedModel, writer: ResponseWriter, *, streams: bool = False
+) -> Generation | Inference:
+    """Return the generation or inference of a request; `streams` allows it to ask for several responses.
+
+    Raise InvalidPayload where a field is not valid.
+    """
     backend = model.backend
     if not isinstance(backend, TensorBackend) or "text_input" in request.inputs:
-        return text_generation(request, model)
-    for name in request.parameters:
-        raise InvalidPayload(f"`parameters.{name}` is not a parameter of this model, whose requests are tensors")
+        return text_generation(request, model, writer, streams=streams)
+    ignored = _ignored(request.parameters, model)
     request.check_outputs([output.name for output in backend.tensor_outputs])
-    refuse_stream(request.inputs)
-    return Inference(request.inputs, InferWriter(head(model, request.id), request), request.timeout)
+    if not streams:
+        refuse_stream(request.inputs)
+    return Inference(request.inputs, writer, request.timeout, ignored)
+
+
+def _ignored(parameters: Mapping[str, Any], model: ServedModel) -> tuple[str, ...]:
+    """Return the names of the parameters that nobody knows, which are dropped. Raise InvalidPayload for others."""
+    known = known_parameters(model.backend.parameters_type)
+    ignored = () if model.options.strict_parameters else dropped_scalars(parameters, known)
+    for name in parameters.keys() - set(ignored):
+        raise InvalidPayload(f"`parameters.{name}` is not a parameter of this model, whose requests are tensors")
+    return ignored

@@ -13,19 +13,27 @@ from lmi_handlers.triton.generate import VERSION
 from lmi_handlers.triton.payload import NAMES
 from lmi_handlers.triton.text import TEXT_OUTPUTS, text_inputs
 
-EXTENSIONS = ["binary_tensor_data", "generate", "model_configuration", "parameters"]
+EXTENSIONS = ["binary_tensor_data", "generate", "model_configuration", "parameters", "statistics"]
 CONFIGURATION_TYPES: dict[TensorType, str] = {"BYTES": "TYPE_STRING"}  # other types only gain the prefix TYPE_
 
 
 def check_version(call: Call, model: ServedModel) -> None:
     """Raise ModelNotFound where the path names a version that the model does not have."""
-    given = call.path_parameters.get("version", VERSION)
+    check_version_of(model, call.path_parameters.get("version", VERSION))
+
+
+def check_version_of(model: ServedModel, given: str) -> None:
+    """Raise ModelNotFound where the model does not have the version."""
     if given != VERSION:
         raise ModelNotFound(f"model `{model.name}` has only version {VERSION}. Given: {given}")
 
 
 async def server_metadata(call: Call, dispatcher: ServedModels) -> Answer:
-    return _json({"name": "lmi-handlers", "version": version("lmi-handlers"), "extensions": EXTENSIONS})
+    return json_answer(server_description())
+
+
+def server_description() -> dict[str, Any]:
+    return {"name": "lmi-handlers", "version": version("lmi-handlers"), "extensions": EXTENSIONS}
 
 
 async def live(call: Call, dispatcher: ServedModels) -> Answer:
@@ -40,42 +48,47 @@ async def ready(call: Call, dispatcher: ServedModels) -> Answer:
 
 async def model_ready(call: Call, dispatcher: ServedModels) -> Answer:
     """Answer 200 if the model takes requests. Raise ModelNotFound, ModelNotReady or BackendUnhealthy where not."""
-    await _model(call, dispatcher).health()
+    await asked_model(call, dispatcher).health()
     return Answer(200, "application/json", b"")
 
 
 async def model_metadata(call: Call, dispatcher: ServedModels) -> Answer:
-    model = _model(call, dispatcher)
+    return json_answer(model_description(asked_model(call, dispatcher)))
+
+
+def model_description(model: ManagedModel) -> dict[str, Any]:
+    """Return what the protocol tells of a model."""
     inputs, outputs = _tensors(model)
-    return _json(
-        {
-            "name": model.name,
-            "versions": [VERSION],
-            "platform": model.runtime_name,
-            "inputs": [_described(each) for each in inputs],
-            "outputs": [_described(each) for each in outputs],
-        }
-    )
+    return {
+        "name": model.name,
+        "versions": [VERSION],
+        "platform": model.runtime_name,
+        "inputs": [_described(each) for each in inputs],
+        "outputs": [_described(each) for each in outputs],
+    }
 
 
 async def model_configuration(call: Call, dispatcher: ServedModels) -> Answer:
-    model = _model(call, dispatcher)
+    return json_answer(configuration(asked_model(call, dispatcher)))
+
+
+def configuration(model: ManagedModel) -> dict[str, Any]:
+    """Return a Triton model configuration of the model."""
     inputs, outputs = _tensors(model)
-    return _json(
-        {
-            "name": model.name,
-            "platform": "",
-            "backend": model.runtime_name,
-            "version_policy": {"latest": {"num_versions": 1}},
-            "max_batch_size": 0,
-            "input": [_configured(each) | {"optional": each.optional} for each in inputs],
-            "output": [_configured(each) for each in outputs],
-            "model_transaction_policy": {"decoupled": bool(outputs)},
-        }
-    )
+    return {
+        "name": model.name,
+        "platform": "",
+        "backend": model.runtime_name,
+        "version_policy": {"latest": {"num_versions": 1}},
+        "max_batch_size": 0,
+        "input": [_configured(each) | {"optional": each.optional} for each in inputs],
+        "output": [_configured(each) for each in outputs],
+        "model_transaction_policy": {"decoupled": bool(outputs)},
+    }
 
 
-def _model(call: Call, dispatcher: ServedModels) -> ManagedModel:
+def asked_model(call: Call, dispatcher: ServedModels) -> ManagedModel:
+    """Return the model that the path names. Raise ModelNotFound, also for a version that it does not have."""
     model = dispatcher.find(call.path_parameters["model"])
     check_version(call, model)
     return model
@@ -101,5 +114,5 @@ def _configured(tensor: TensorSpecification) -> dict[str, Any]:
     return {"name": tensor.name, "data_type": data_type, "dims": tensor.shape}
 
 
-def _json(content: object) -> Answer:
+def json_answer(content: object) -> Answer:
     return Answer(200, "application/json", orjson.dumps(content))

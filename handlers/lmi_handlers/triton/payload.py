@@ -6,9 +6,13 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from lmi_core.engines.extended_parameters import ExtendedParameters
 from lmi_core.errors import InvalidPayload
+from lmi_core.parameters import GenerationParameters
 from lmi_core.payloads.payload import read_object, shown
+from lmi_core.payloads.tolerant_payload import field_names
 from lmi_handlers.fields.vocabulary import refuse_hidden_sequences, sample_if_asked, translate
+from lmi_handlers.triton.written_values import read_scalar, read_written
 
 # Names of parameters in TensorRT-LLM's and vLLM's Triton models, to LMI's.
 NAMES = {
@@ -27,6 +31,7 @@ OUTPUTS = ("finish_reason", "cumulative_logprob", "logprobs", "num_input_tokens"
 LOG_PROBS = ("cum_log_probs", "output_log_probs")  # outputs of TensorRT-LLM that `return_log_probs` asks for
 TENSORS_ONLY = ("return_context_logits", "return_generation_logits")  # an answer in text has no place for these
 SAMPLING_PARAMETERS = "sampling_parameters"  # vLLM's object of parameters, or the same as a JSON string
+EXCLUDE_INPUT = "exclude_input_in_output"
 
 
 def _scalar(value: object) -> object:
@@ -57,10 +62,18 @@ class TritonPayload(BaseModel):
     )
 
 
+def known_parameters(parameters_type: type[GenerationParameters]) -> frozenset[str]:
+    """Return the names of parameters that are never dropped: those of the backend, of others, and of the answer."""
+    answer = {"stream", "pad_id", EXCLUDE_INPUT, SAMPLING_PARAMETERS, "return_log_probs", *TENSORS_ONLY}
+    outputs = [f"return_{name}" for name in OUTPUTS]
+    return field_names(parameters_type) | answer.union(ExtendedParameters.model_fields, NAMES, outputs)
+
+
 class TritonParameters:
     """A payload's parameters by LMI's names, and the outputs and form of answer that it asks for."""
 
-    def __init__(self, payload: TritonPayload) -> None:
+    def __init__(self, payload: TritonPayload, parameters_type: type[GenerationParameters]) -> None:
+        """Read the payload for a backend with parameters of that type. Raise InvalidPayload for an invalid one."""
         given = _merge(_inner(payload.parameters), _inner(payload.model_extra or {}))
         self.stream = _flag(given, "stream", None)
         self.outputs = frozenset(name for name in OUTPUTS if _flag(given, f"return_{name}", False))
@@ -69,14 +82,22 @@ class TritonParameters:
         for name in TENSORS_ONLY:
             if _flag(given, name, False):
                 raise InvalidPayload(f"`{name}` must be false, as the answer is text. Given: True")
-        exclude_input = _flag(given, "exclude_input_in_output", None)
+        self._exclude_input = _flag(given, EXCLUDE_INPUT, None)
         given.pop("pad_id", None)  # only pads TensorRT-LLM's batches
-        self.values, self.spellings = translate({name: _scalar(value) for name, value in given.items()}, NAMES)
+        values, self.spellings = translate({name: _scalar(value) for name, value in given.items()}, NAMES)
+        self.values = read_written(values, parameters_type.model_fields)
         for name in LISTS & self.values.keys():
             self.values[name] = _as_list(self.values[name])
-        if exclude_input is not None:
-            self.values.setdefault("return_full_text", not exclude_input)
         sample_if_asked(self.values)
+
+    def begin_with_prompt(self, *, streams: bool) -> None:
+        """Put the prompt before the text as Triton's vLLM backend does: not if excluded, and never in a stream.
+
+        Raise InvalidPayload where a stream is to begin with it.
+        """
+        if streams and self._exclude_input is False:
+            raise InvalidPayload(f"`{EXCLUDE_INPUT}` must be true in a stream, which has no place for it. Given: False")
+        self.values.setdefault("return_full_text", not streams and not self._exclude_input)
 
     def refuse_hidden_sequences(self) -> None:
         refuse_hidden_sequences(self.values, self.spellings)
@@ -107,6 +128,7 @@ def _inner(parameters: Mapping[str, Any]) -> dict[str, Any]:
 def _flag(given: dict[str, Any], name: str, default: bool | None) -> bool | None:
     """Remove and return a boolean that concerns the answer, not the generation."""
     value = _scalar(given.pop(name, default))
+    value = read_scalar(value) if isinstance(value, str) else value
     if not isinstance(value, (bool, NoneType)):
         raise InvalidPayload(f"`{name}` must be a valid boolean. Given: {shown(value)}")
     return value

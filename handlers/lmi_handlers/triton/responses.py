@@ -63,6 +63,7 @@ class GenerateStreamWriter(GenerateWriter):
     """Writer of server-sent events, one for each of the backend's responses."""
 
     streams: ClassVar[bool] = True
+    errors_are_events: ClassVar[bool] = True
     content_type = "text/event-stream; charset=utf-8"
 
     def frame(self, answer: bytes) -> bytes:

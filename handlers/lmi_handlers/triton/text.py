@@ -3,20 +3,19 @@
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-import orjson
-
 from lmi_core.calls.served_model import ServedModel
 from lmi_core.errors import InvalidPayload, LmiError
-from lmi_core.formatter import OutputFormatter, joined
+from lmi_core.formatter import OutputFormatter
 from lmi_core.generation import GenerationOutput
 from lmi_core.handler import Generation
+from lmi_core.inference import ResponseWriter
+from lmi_core.parameters import GenerationParameters
 from lmi_core.payloads.payload import check_payload
 from lmi_core.tensors import Tensor, TensorSpecification, TensorType
-from lmi_handlers.triton.formatters import TritonFormatter
-from lmi_handlers.triton.generate import head, text_request
+from lmi_handlers.triton.formatters import TritonFormatter, TritonStreamFormatter
+from lmi_handlers.triton.generate import dropped_scalars, text_request
 from lmi_handlers.triton.infer_payload import InferRequest
-from lmi_handlers.triton.payload import LOG_PROBS, OUTPUTS, TritonParameters, TritonPayload
-from lmi_handlers.triton.responses import InferWriter
+from lmi_handlers.triton.payload import LOG_PROBS, OUTPUTS, TritonParameters, TritonPayload, known_parameters
 from lmi_handlers.triton.tensors import from_json
 
 INPUTS: dict[str, TensorType] = {
@@ -72,18 +71,38 @@ def text_inputs(takes: Callable[[str], bool]) -> tuple[TensorSpecification, ...]
     )
 
 
-def text_generation(request: InferRequest, model: ServedModel) -> Generation:
-    """Return the generation of a request. Raise InvalidPayload where a tensor is not valid."""
+def text_generation(
+    request: InferRequest, model: ServedModel, writer: ResponseWriter, *, streams: bool = False
+) -> Generation:
+    """Return the generation of a request; `streams` allows it to ask for several responses.
+
+    Raise InvalidPayload where a tensor is not valid.
+    """
+    parameters_type = model.backend.parameters_type
     values = {name: _values(name, tensor) for name, tensor in request.inputs.items()}
-    payload = check_payload(values | {"parameters": request.parameters}, TritonPayload)
-    parameters = TritonParameters(payload)
-    if parameters.stream:
-        raise InvalidPayload("`stream` must be false on this route: use generate_stream for streams. Given: True")
+    ignored = (
+        ()
+        if model.options.strict_parameters
+        else dropped_scalars(request.parameters, known_parameters(parameters_type))
+    )
+    given = {name: value for name, value in request.parameters.items() if name not in ignored}
+    payload = check_payload(values | {"parameters": given}, TritonPayload)
+    parameters = TritonParameters(payload, parameters_type)
     request.check_outputs(OUTPUT_TYPES)
     outputs = parameters.outputs | (OUTPUT_TYPES.keys() & (request.outputs or {}).keys())
-    inner = TritonFormatter({}, outputs, parameters.num_answers)
-    formatter = TextInferFormatter(inner, InferWriter(head(model, request.id), request))
-    return Generation((text_request(payload, parameters),), formatter, request.timeout, strict=True)
+    inner = _formatter(parameters, streams)({}, outputs, parameters.num_answers)
+    formatter = TextInferFormatter(inner, writer)
+    return Generation((text_request(payload, parameters),), formatter, request.timeout, ignored, strict=True)
+
+
+def _formatter(parameters: TritonParameters, streams: bool) -> type[TritonFormatter]:
+    if parameters.stream and not streams:
+        raise InvalidPayload("`stream` must be false on this route: use generate_stream for streams. Given: True")
+    parameters.begin_with_prompt(streams=bool(parameters.stream))
+    if not parameters.stream:
+        return TritonFormatter
+    parameters.refuse_hidden_sequences()
+    return TritonStreamFormatter
 
 
 class TextInferFormatter(OutputFormatter):
@@ -91,18 +110,26 @@ class TextInferFormatter(OutputFormatter):
 
     name: ClassVar[str] = "triton_infer"
 
-    def __init__(self, inner: TritonFormatter, writer: InferWriter) -> None:
-        self._inner = inner
+    def __init__(self, inner: TritonFormatter, writer: ResponseWriter) -> None:
+        self.inner = inner
         self._writer = writer
         self.content_type = writer.content_type
 
+    def tensors(self, output: GenerationOutput) -> dict[str, Tensor] | None:
+        """Return the tensors to answer with after the latest generation step; None where these are none yet."""
+        answer = self.inner.latest(output)
+        return None if answer is None else {name: _tensor(name, value) for name, value in answer.items()}
+
     def format(self, output: GenerationOutput) -> bytes:
-        answer = joined(self._inner.format(output))
-        if not answer:
+        tensors = self.tensors(output)
+        if tensors is None:
             return b""
-        data = self._writer.write({name: _tensor(name, value) for name, value in orjson.loads(answer).items()})
+        data = self._writer.write(tensors)
         self.content_type, self.headers = self._writer.content_type, self._writer.headers
         return data
+
+    def reads_ranks(self, parameters: GenerationParameters) -> bool:
+        return self.inner.reads_ranks(parameters)
 
     def error(self, error: LmiError) -> bytes:
         return self._writer.error(error)

@@ -147,7 +147,7 @@ class TorchBackend(Backend[TorchProperties]):
 
     def generate(self, request: ValidRequest) -> AsyncGenerator[GenerationStep, None]:
         assert isinstance(request.parameters, ExtendedParameters), request.parameters
-        parameters = sampling_parameters(request.parameters, request.markers)
+        parameters = sampling_parameters(request.parameters, request.markers, ranks=request.ranks)
         return self.engine.generate(request.prompt_ids, parameters, request.adapter)
 
 

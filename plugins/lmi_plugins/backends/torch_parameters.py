@@ -6,7 +6,9 @@ from lmi_core.engines.extended_parameters import ExtendedParameters
 from lmi_plugins.torch_engine.worker.messages import Guide, ReasoningLimit, Repetition, SamplingParameters
 
 
-def sampling_parameters(parameters: ExtendedParameters, markers: tuple[str, ...] = ()) -> SamplingParameters:
+def sampling_parameters(
+    parameters: ExtendedParameters, markers: tuple[str, ...] = (), *, ranks: bool = False
+) -> SamplingParameters:
     """Return the engine's parameters; without `do_sample`, decoding is greedy whatever the sampling parameters."""
     return SamplingParameters(
         temperature=parameters.temperature if parameters.do_sample else 0.0,
@@ -43,6 +45,7 @@ def sampling_parameters(parameters: ExtendedParameters, markers: tuple[str, ...]
         top_ids=parameters.logprob_token_ids or [],
         repetition=_repetition(parameters),
         cache_salt=parameters.cache_salt,
+        ranks=ranks,
     )
 
 

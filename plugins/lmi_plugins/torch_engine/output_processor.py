@@ -88,7 +88,8 @@ class OutputProcessor:
         """Return the step that a sequence's next token makes; None where no text is final with it."""
         sequence = chunk.sequence
         sequence.token_ids.append(token_id)
-        tokens = sequence.stream.push(token_id, outcome.log_prob, self._texts.top_tokens(outcome.top_logprobs))
+        top_tokens = self._texts.top_tokens(outcome.top_logprobs)
+        tokens = sequence.stream.push(token_id, outcome.log_prob, top_tokens, outcome.rank)
         reason = _finish_reason(sequence)
         prefill = self._texts.prefill(sequence)
         prompt_logits = take_prompt_logits(sequence)

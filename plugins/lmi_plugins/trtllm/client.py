@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from lmi_core.engines.worker import Worker
 from lmi_core.errors import BackendUnhealthy, ConfigurationError, GenerationFailed, LmiError, RequestAborted
-from lmi_core.tensors import Tensor
+from lmi_core.tensors import LastResponse, Tensor
 from lmi_plugins.torch_engine.worker.engine_worker import EngineWorker
 from lmi_plugins.torch_engine.worker.messages import EngineOptions
 from lmi_plugins.trtllm.protocol import (
@@ -62,7 +62,7 @@ class ManagerClient:
                     self._streams.pop(request_id, None)
                 if response.failure is not None:
                     raise response.failure.error
-                yield response.tensors
+                yield LastResponse(response.tensors) if is_final else response.tensors
         finally:
             if self._streams.pop(request_id, None) is not None:
                 with suppress(BackendUnhealthy):

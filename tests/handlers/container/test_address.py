@@ -1,7 +1,7 @@
 import pytest
 
 from lmi_core.errors import ConfigurationError
-from lmi_handlers.container.address import choose_address
+from lmi_handlers.container.address import choose_address, choose_grpc_port
 from lmi_handlers.container.settings import Settings
 
 CONTAINER = "/opt/ml/model"
@@ -78,3 +78,24 @@ def test_each_part_has_its_source() -> None:
     address = choose_address(None, 1, Settings(ADDRESS), None)
     assert (address.host.source, address.port.source) == ("environment SERVING_INFERENCE_ADDRESS", "command line")
     assert choose_address(None, None, Settings({}), CONTAINER).host.source == CONTAINER
+
+
+@pytest.mark.parametrize(
+    ("port", "environment", "expected"),
+    [
+        (None, {}, None),
+        (None, {"SERVING_GRPC_PORT": "8001"}, ("8001", "environment SERVING_GRPC_PORT")),
+        (8002, {"SERVING_GRPC_PORT": "8001"}, ("8002", "command line")),
+        (0, {}, ("0", "command line")),
+    ],
+)
+def test_grpc_port(port: int | None, environment: dict[str, str], expected: tuple[str, str] | None) -> None:
+    found = choose_grpc_port(port, Settings(environment))
+    assert (found and (found.value, found.source)) == expected
+
+
+def test_a_grpc_port_that_is_none() -> None:
+    with pytest.raises(
+        ConfigurationError, match="environment SERVING_GRPC_PORT: the port must be an integer from 0 to 65535"
+    ):
+        choose_grpc_port(None, Settings({"SERVING_GRPC_PORT": "x"}))

@@ -22,6 +22,7 @@ PARAMETERS = {"max_new_tokens": 2}
 PROMPT = "as nobody else writes it"  # no answer has it: what has it is the body, or was made of it
 CHAT = [{"role": "user", "content": PROMPT}]
 TENSOR = {"name": "text_input", "datatype": "BYTES", "shape": [1], "data": [PROMPT]}
+EXCLUDE = {"exclude_input_in_output": True}  # what is written is not read again
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -56,8 +57,8 @@ def write_model(directory: Path) -> None:
         ("/v1/generate", {"model": "two", "prompt": PROMPT, "adapters": "french"}, True),
         ("/api/generate", {"model": "two:latest", "prompt": PROMPT}, False),
         ("/api/chat", {"model": "two", "messages": CHAT, "adapters": "french"}, True),
-        ("/v2/models/one/generate", {"text_input": PROMPT, "adapters": "french"}, True),
-        ("/v2/models/one/infer", {"inputs": [TENSOR], "adapters": "french"}, None),
+        ("/v2/models/one/generate", {"text_input": PROMPT, "adapters": "french", "parameters": EXCLUDE}, True),
+        ("/v2/models/one/infer", {"inputs": [TENSOR], "adapters": "french", "parameters": EXCLUDE}, None),
     ],
 )
 @pytest.mark.asyncio(loop_scope="module")

@@ -156,7 +156,9 @@ async def test_images(serve: Serve, model_dir: ModelDirectory) -> None:
     wrong = await ask(server, [said("user", "Look."), call(1), result(1, seen("?"))])
     assert wrong.json()["error"]["param"] == "input.2.output.0.image_url"
     many = await ask(server, [said("user", [*seen(good, good), *seen(good)])])
-    assert many.json()["error"]["message"] == "`input.0.content.2` is one image too many: `input` must contain at most 2"
+    assert (
+        many.json()["error"]["message"] == "`input.0.content.2` is one image too many: `input` must contain at most 2"
+    )
 
 
 async def test_image_of_an_earlier_response(serve: Serve, model_dir: ModelDirectory) -> None:

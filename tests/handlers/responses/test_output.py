@@ -274,7 +274,10 @@ async def test_best_of_several(server: RunningServer) -> None:
     assert response["output"][0]["content"][0]["text"] == TEXT
     assert response["usage"]["output_tokens"] == 14
     refused = await ask(server, best_of=2, stream=True)
-    assert refused.json()["error"]["message"] == "`best_of` must be at most 1, the number of sequences in the stream. Given: 2"
+    assert (
+        refused.json()["error"]["message"]
+        == "`best_of` must be at most 1, the number of sequences in the stream. Given: 2"
+    )
 
 
 async def test_formatter_of_the_models_own_code(serve: Serve, model_dir: ModelDirectory) -> None:

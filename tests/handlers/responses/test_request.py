@@ -109,11 +109,23 @@ TYPES = "message, function_call, function_call_output, reasoning, item_reference
             "and `text.format` cannot be used together: both constrain the output",
         ),
         ({"reasoning": {"effort": "huge"}}, "reasoning.effort", "must be 'none', 'minimal', "),
-        ({"chat_template_kwargs": {"tools": []}}, "chat_template_kwargs", "must contain only variables of the chat template"),
+        (
+            {"chat_template_kwargs": {"tools": []}},
+            "chat_template_kwargs",
+            "must contain only variables of the chat template",
+        ),
         ({"truncation": "some"}, "truncation", "must be 'disabled' or 'auto'. Given: 'some'"),
-        ({"truncation": "auto", "truncate_prompt_tokens": 5}, "truncation", "and `truncate_prompt_tokens` cannot be used together"),
+        (
+            {"truncation": "auto", "truncate_prompt_tokens": 5},
+            "truncation",
+            "and `truncate_prompt_tokens` cannot be used together",
+        ),
         ({"stream_options": {"include_obfuscation": False}}, "stream_options", "requires `stream`: true"),
-        ({"kv_transfer_params": {"a": 1}}, "kv_transfer_params", "must be null or {}: only the vllm backend supports it"),
+        (
+            {"kv_transfer_params": {"a": 1}},
+            "kv_transfer_params",
+            "must be null or {}: only the vllm backend supports it",
+        ),
         ({"metadata": {"a": 1}}, "metadata.a", "must be a valid string. Given: 1"),
     ],
 )

@@ -59,7 +59,15 @@ async def test_generate_does_not_stream(server: RunningServer) -> None:
 
 async def test_a_text_is_generated_from_as_ever(server: RunningServer) -> None:
     answer = await server.post(GENERATE, {"text_input": "hi", "max_tokens": 2})
-    assert answer.json() == {**HEAD, "text_output": "Deep Learning"}
+    assert answer.json() == {**HEAD, "text_output": "hiDeep Learning"}
+
+
+@pytest.mark.parametrize("path", [GENERATE, STREAM])
+async def test_unknown_scalars_are_parameters_that_are_dropped(server: RunningServer, path: str) -> None:
+    answer = await server.post(path, {"mine": 5, **IDS})
+    assert (answer.status, answer.headers["X-Lmi-Ignored-Parameters"]) == (200, "mine")
+    refused = await server.post(path, {"temperature": 5, **IDS})
+    assert (refused.status, refused.json()) == (400, {"error": "`temperature` is not a tensor of this model."})
 
 
 @pytest.mark.parametrize(
@@ -113,7 +121,8 @@ async def test_failure_within_a_stream(server: RunningServer) -> None:
 
 async def test_failure_before_the_first_event(server: RunningServer) -> None:
     answer = await server.post(STREAM, {"input_ids": FAILING_TOKEN, "request_output_len": 8, "streaming": True})
-    assert (answer.status, answer.json()) == (500, {"error": "the engine fell over"})
+    assert (answer.status, answer.content_type) == (500, "text/event-stream; charset=utf-8")
+    assert answer.events(b"data: ") == [{"error": "the engine fell over"}]
 
 
 async def test_abort(server: RunningServer) -> None:

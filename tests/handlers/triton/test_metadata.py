@@ -25,7 +25,7 @@ def named(tensors: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
 async def test_server(server: RunningServer) -> None:
     answer = await server.get("/v2")
     assert (answer.status, answer.content_type) == (200, "application/json")
-    extensions = ["binary_tensor_data", "generate", "model_configuration", "parameters"]
+    extensions = ["binary_tensor_data", "generate", "model_configuration", "parameters", "statistics"]
     assert answer.json() == {"name": "lmi-handlers", "version": version("lmi-handlers"), "extensions": extensions}
 
 

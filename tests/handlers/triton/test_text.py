@@ -23,8 +23,11 @@ def tensor(name: str, datatype: str, *data: Any, batched: bool = True) -> dict[s
     return {"name": name, "shape": [1, len(data)] if batched else [len(data)], "datatype": datatype, "data": [*data]}
 
 
+EXCLUDE = tensor("exclude_input_in_output", "BOOL", True)
+
+
 async def infer(server: RunningServer, *inputs: dict[str, Any], text: str = "hi", **members: Any) -> Answer:
-    return await server.post(INFER, {"inputs": [tensor("text_input", "BYTES", text), *inputs], **members})
+    return await server.post(INFER, {"inputs": [tensor("text_input", "BYTES", text), EXCLUDE, *inputs], **members})
 
 
 async def outputs(server: RunningServer, *inputs: dict[str, Any], **members: Any) -> dict[str, Any]:
@@ -54,7 +57,7 @@ async def test_binary(server: RunningServer) -> None:
     answer = await server.post(INFER, data=header + b"\2\0\0\0hi", headers=headers)
     assert answer.content_type == "application/octet-stream"
     length = int(answer.headers["Inference-Header-Content-Length"])
-    assert answer.body[length:] == len(TEXT).to_bytes(4, "little") + TEXT.encode()
+    assert answer.body[length:] == len("hi" + TEXT).to_bytes(4, "little") + b"hi" + TEXT.encode()
     assert server.scripted.history[-1].prompt == "hi"
 
 
@@ -87,6 +90,9 @@ async def test_parameters(server: RunningServer, given: dict[str, Any], name: st
 async def test_parameters_of_the_request(server: RunningServer) -> None:
     found = await outputs(server, parameters={"max_tokens": 2})
     assert found == {"text_output": ("BYTES", [1], ["Deep Learning"])}
+    answer = await infer(server, parameters={"max_tokens": "2", "mine": 5})
+    assert answer.headers["X-Lmi-Ignored-Parameters"] == "mine"
+    assert answer.json()["outputs"][0]["data"] == ["Deep Learning"]
 
 
 async def test_further_outputs(server: RunningServer) -> None:

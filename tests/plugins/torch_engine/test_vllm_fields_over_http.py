@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from typing import Any
 
+import orjson
 import pytest
 import pytest_asyncio
 
@@ -52,6 +53,22 @@ async def think(server: RunningServer, budget: int | None, **fields: Any) -> tup
     assert answer.status == 200, answer.body
     choice = answer.json()["choices"][0]
     return [int(each["token"].removeprefix("token_id:")) for each in choice["logprobs"]["content"]], choice["message"]
+
+
+@pytest.mark.parametrize("given", [{"temperature": 5, "seed": 3}, {"beam_width": 4}])
+async def test_triton_s_log_probs_have_ranks(server: RunningServer, given: dict[str, Any]) -> None:
+    """The rank of each generated token is the one that it has as part of a prompt."""
+    asked = {"return_logprobs": True, "max_tokens": 8, "ignore_eos": True, **given}
+    answer = await server.post("/v2/models/tiny/generate", {"text_input": PROMPT, **asked})
+    places = orjson.loads(answer.json()["logprobs"])
+    sampled = [next(iter(place)) for place in places]
+    prompt = (await server.post("/tokenize", {"prompt": PROMPT})).json()["tokens"]
+    body = {"prompt": [*prompt, *map(int, sampled)], "max_tokens": 1, "prompt_logprobs": 0, "temperature": 0}
+    (choice,) = (await server.post("/v1/completions", body)).json()["choices"]
+    expected = [place[token]["rank"] for place, token in zip(choice["prompt_logprobs"][-8:], sampled, strict=True)]
+    found = [place[token]["rank"] for place, token in zip(places, sampled, strict=True)]
+    assert found == expected
+    assert max(found) > 1
 
 
 async def refusal(server: RunningServer, **fields: Any) -> str:

@@ -13,6 +13,7 @@ class Choice(NamedTuple):
     token_id: int
     log_prob: float  # in the model's own distribution
     top_logprobs: TopLogprobs | None
+    rank: int | None  # if asked for
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from lmi_plugins.torch_engine.beams.candidates import Candidate, Choice, Hypothe
 from lmi_plugins.torch_engine.cache.block_pool import BlockPool, blocks_for
 from lmi_plugins.torch_engine.sampling.processing import process
 from lmi_plugins.torch_engine.sampling.raw_logits import joined_logits, take_prompt_logits
+from lmi_plugins.torch_engine.sampling.sampler import ranks_of
 from lmi_plugins.torch_engine.sampling.top_logprobs import TopLogprobs, read_top_logprobs
 from lmi_plugins.torch_engine.sequences.sequence import Sequence
 from lmi_plugins.torch_engine.sequences.sequence_group import SequenceGroup
@@ -81,8 +82,8 @@ class BeamSearch(SequenceGroup):
     def _step(self, index: int, hypothesis: Hypothesis) -> GenerationStep:
         """Return a hypothesis as the only step of the sequence with this index."""
         stream, tokens = self._texts.stream(self._root.prompt_ids, self._root.parameters), list[Token]()
-        for token_id, log_prob, top_logprobs in hypothesis.choices:
-            tokens += stream.push(token_id, log_prob, self._texts.top_tokens(top_logprobs))
+        for token_id, log_prob, top_logprobs, rank in hypothesis.choices:
+            tokens += stream.push(token_id, log_prob, self._texts.top_tokens(top_logprobs), rank)
         step = GenerationStep(tokens + stream.finish(), hypothesis.reason, index, generation_logits=hypothesis.logits)
         step.stop_sequence = stream.stop_sequence
         if index == 0:
@@ -99,12 +100,21 @@ class BeamSearch(SequenceGroup):
         own: list[float] = log_probs.flatten()[best.indices].tolist()
         if not math.isfinite(best.values[0]):
             raise ValueError("the model's logits are not numbers")
+        ranks = self._ranks(log_probs, best.indices)
         candidates = []
-        for score, index, log_prob in zip(best.values.tolist(), best.indices.tolist(), own, strict=True):
+        for score, index, log_prob, rank in zip(best.values.tolist(), best.indices.tolist(), own, ranks, strict=True):
             parent, token_id = divmod(index, vocabulary)
-            choice = Choice(token_id, log_prob, None if top_logprobs is None else top_logprobs[parent])
+            choice = Choice(token_id, log_prob, None if top_logprobs is None else top_logprobs[parent], rank)
             candidates.append(Candidate(score, parent, choice, self._reason(self.sequences[parent], token_id)))
         return candidates
+
+    def _ranks(self, log_probs: torch.Tensor, indices: torch.Tensor) -> Items[int | None]:
+        """Return the rank of each candidate's token, if asked for; log_probs: [beams, vocabulary]."""
+        if not self._root.parameters.ranks:
+            return [None] * len(indices)
+        vocabulary = log_probs.shape[1]
+        ranks: list[int] = ranks_of(log_probs[indices // vocabulary], indices % vocabulary).tolist()
+        return ranks
 
     def _reason(self, beam: Sequence, token_id: int) -> FinishReason | None:
         """Return why a beam ends with this token, if it does."""

@@ -18,6 +18,7 @@ class Outcome:
 
     token_id: int | None = None  # the token after it; None within a prompt
     log_prob: float = 0.0
+    rank: int | None = None  # of the token, if asked for
     prompt_log_probs: list[float] = field(default_factory=list)  # from the chunk's second token on, if asked for
     prompt_ranks: list[int] = field(default_factory=list)  # of the same tokens
     top_logprobs: TopLogprobs | None = None  # of the token's position, if asked for
@@ -59,9 +60,20 @@ def choose(
     """Choose the next token of each sequence by its row of the logits, [sequences, vocabulary]."""
     ids, log_probs = sampler.sample(logits, sequences, drafts)
     outcomes = [Outcome(*chosen) for chosen in zip(ids.tolist(), log_probs.tolist(), strict=True)]
+    _read_ranks(sequences, logits, outcomes)
     _read_top_logprobs(sequences, logits, outcomes)
     _read_named_tokens(sequences, logits, outcomes)
     return outcomes
+
+
+def _read_ranks(sequences: Items[Sequence], logits: torch.Tensor, outcomes: Items[Outcome]) -> None:
+    """Fill in `rank` for the sequences that ask for it; logits: [sequences, vocabulary]."""
+    rows = [row for row, sequence in enumerate(sequences) if sequence.parameters.ranks]
+    if rows:
+        ids = torch.tensor([outcomes[row].token_id for row in rows], device=logits.device)
+        ranks = ranks_of(logits[torch.tensor(rows, device=logits.device)].float(), ids).tolist()
+        for row, rank in zip(rows, ranks, strict=True):
+            outcomes[row].rank = rank
 
 
 def _read_top_logprobs(sequences: Items[Sequence], logits: torch.Tensor, outcomes: Items[Outcome]) -> None:

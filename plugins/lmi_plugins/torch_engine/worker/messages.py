@@ -96,6 +96,7 @@ class SamplingParameters(msgspec.Struct, array_like=True, frozen=True):
     top_ids: list[int] = []  # tokens that `Token.top_tokens` has instead of the likeliest, after the generated one
     repetition: Repetition | None = None
     cache_salt: str | None = None  # sequences that differ in it share no blocks
+    ranks: bool = False  # fills `Token.rank` of generated tokens
 
     @property
     def greedy(self) -> bool:

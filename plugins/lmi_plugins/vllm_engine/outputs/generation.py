@@ -116,17 +116,20 @@ def allowed_ids(parameters: ExtendedParameters) -> frozenset[int] | None:
 
 def _found(
     token_id: int, log_probs: LogProbs, count: int, named: Sequence[int] | None, writer: TokenWriter
-) -> tuple[float, list[Token] | None]:
+) -> tuple[float, list[Token] | None, int | None]:
     if not named:
         return read(token_id, log_probs, count, writer)
     ids = dict.fromkeys((token_id, *named))
-    return log_probs[token_id].logprob, writer.top_tokens([(i, log_probs[i].logprob) for i in ids])
+    own = log_probs[token_id]
+    return own.logprob, writer.top_tokens([(i, log_probs[i].logprob) for i in ids]), own.rank
 
 
-def read(token_id: int, log_probs: LogProbs, count: int, writer: TokenWriter) -> tuple[float, list[Token] | None]:
-    """Return the log prob of a token, and the top tokens in its place."""
+def read(
+    token_id: int, log_probs: LogProbs, count: int, writer: TokenWriter
+) -> tuple[float, list[Token] | None, int | None]:
+    """Return the log prob of a token, the top tokens in its place, and its rank."""
     likeliest = writer.top_tokens(_likeliest(log_probs, count)) if count else None
-    return log_probs[token_id].logprob, likeliest
+    return log_probs[token_id].logprob, likeliest, log_probs[token_id].rank
 
 
 def _likeliest(log_probs: LogProbs, count: int) -> Likeliest:

@@ -1,0 +1,50 @@
+"""The interface of one exchange with a client, whatever protocol carries it."""
+
+from collections.abc import Awaitable, Collection, Mapping
+from typing import Protocol, TypeVar
+
+from lmi_core.formatter import OutputFormatter
+from lmi_core.generation import GenerationOutput
+from lmi_core.handler import Answer, Call, Handler
+from lmi_core.inference import ResponseWriter
+from lmi_core.script.function.protocol import Chunk, Head
+from lmi_core.serving.model import Model
+from lmi_core.tensors import Tensor
+
+R = TypeVar("R", covariant=True)
+
+
+class ModelExchange(Protocol[R]):
+    """One request to a model, which reads the call and sends the answer; R is what the server gets once it is sent."""
+
+    request_id: str
+    model: Model | None
+    formatter: OutputFormatter | ResponseWriter | None
+    answer_headers: Mapping[str, str]  # those that the parsed call asks for
+
+    @property
+    def handler(self) -> Handler: ...
+
+    def model_name(self) -> str | None:
+        """Return the model that the request names outside of its body, or None."""
+
+    async def call(self, limit: int) -> Call:
+        """Return the call. Raise PayloadTooLarge where it is longer than `limit` bytes."""
+
+    def ignore(self, model: Model, names: Collection[str]) -> None:
+        """Tell the client of ignored parameters, and log each once."""
+
+    async def send(self, answer: Answer) -> R:
+        """Send a complete answer."""
+
+    def write(self, output: GenerationOutput, formatter: OutputFormatter) -> Awaitable[None]:
+        """Format and send the newest step."""
+
+    async def respond(self, response: Mapping[str, Tensor], writer: ResponseWriter) -> None:
+        """Encode and send one of a backend's responses."""
+
+    async def relay(self, reply: Head | Chunk) -> None:
+        """Send a part of the model function's answer."""
+
+    async def finish(self) -> R:
+        """End the answer."""

@@ -1,0 +1,109 @@
+"""Translation of gRPC's requests into calls of the HTTP dialect, so that both are parsed in one way."""
+
+import secrets
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import orjson
+from multidict import CIMultiDict
+
+from lmi_core.errors import InvalidPayload
+from lmi_core.handler import Call
+from lmi_core.payloads.payload import read_object
+from lmi_core.tensors import LENGTH_SIZE
+from lmi_handlers.http.adapter_names import ADAPTER_HEADER
+from lmi_handlers.http.exchange import LONGEST_REQUEST_ID, REQUEST_ID_HEADER
+from lmi_handlers.kserve_grpc.contents import input_data
+from lmi_handlers.triton.adapters import LORA_NAME, take_lora_names
+from lmi_handlers.triton.infer_payload import HEADER_LENGTH
+from lmi_handlers.triton.payload import SAMPLING_PARAMETERS
+
+ADAPTERS = "adapters"  # the parameter of this name names an adapter too
+EMPTY_FINAL_RESPONSE = "triton_enable_empty_final_response"  # asks for a last response even where it has no tensors
+RESERVED = "triton_"  # begins the names of parameters that Triton keeps for itself
+
+Metadata = Iterable[tuple[str, str | bytes]]
+
+
+def headers_of(metadata: Metadata) -> CIMultiDict[str]:
+    """Return a call's metadata as headers, without the binary ones."""
+    return CIMultiDict((name, value) for name, value in metadata if isinstance(value, str))
+
+
+def request_id(message: Any, headers: Mapping[str, str]) -> str:
+    """Return the id that the request can be aborted by: the client's if it is printable ASCII, otherwise a new one."""
+    for given in (message.id, headers.get(REQUEST_ID_HEADER, "")):
+        if given and given.isascii() and given.isprintable():
+            return str(given[:LONGEST_REQUEST_ID])
+    return secrets.token_hex(16)
+
+
+def infer_call(message: Any, headers: Mapping[str, str], peer: str) -> Call:
+    """Return the call of an infer request. Raise InvalidPayload where its tensors are not as the protocol says."""
+    data = input_data(message)
+    parameters, adapters = take_lora_names(plain(message.parameters))
+    adapters += _texts(parameters.pop(ADAPTERS, ""))
+    data, named = _take_from_sampling_parameters(message, data)
+    inputs = [{**_named(tensor), "datatype": tensor.datatype, "shape": list(tensor.shape)} for tensor in message.inputs]
+    for tensor, content in zip(inputs, data, strict=True):
+        tensor["parameters"] = {**tensor["parameters"], "binary_data_size": len(content)}
+    described = {
+        "id": message.id,
+        "parameters": {name: value for name, value in parameters.items() if not name.startswith(RESERVED)},
+        "inputs": inputs,
+        "outputs": [_named(output) for output in message.outputs],
+    }
+    head = orjson.dumps(described)
+    return Call(
+        path_parameters=path_parameters(message.model_name, message.model_version),
+        headers=_with_adapters(headers, [*adapters, *named], len(head)),
+        body=b"".join([head, *data]),
+        request_id=request_id(message, headers),
+        path=f"/v2/models/{message.model_name}/infer",
+        peer=peer,
+    )
+
+
+def path_parameters(model: str, version: str) -> dict[str, str]:
+    return {"model": model, **({"version": version} if version else {})}
+
+
+def plain(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of parameters, which are messages that hold one value each."""
+    return {name: _value(parameter) for name, parameter in parameters.items()}
+
+
+def _value(parameter: Any) -> Any:
+    choice = parameter.WhichOneof("parameter_choice")
+    return None if choice is None else getattr(parameter, choice)
+
+
+def _named(part: Any) -> dict[str, Any]:
+    return {"name": part.name, "parameters": plain(part.parameters)}
+
+
+def _take_from_sampling_parameters(message: Any, data: list[bytes]) -> tuple[list[bytes], list[str]]:
+    """Return the data with `lora_name` taken out of the tensor of vLLM's parameters, and the adapters named there."""
+    kept, names = list(data), list[str]()
+    for place, (tensor, content) in enumerate(zip(message.inputs, data, strict=True)):
+        if tensor.name == SAMPLING_PARAMETERS and tensor.datatype == "BYTES" and LORA_NAME.encode() in content:
+            parameters, found = take_lora_names(read_object(content[LENGTH_SIZE:], f"`{SAMPLING_PARAMETERS}`"))
+            written = orjson.dumps(parameters)
+            kept[place] = len(written).to_bytes(LENGTH_SIZE, "little") + written
+            names += found
+    return kept, names
+
+
+def _texts(value: object) -> list[str]:
+    if not isinstance(value, str):
+        raise InvalidPayload(f"`{ADAPTERS}` must be the name of an adapter. Given: {value}")
+    return [value] if value else []
+
+
+def _with_adapters(headers: Mapping[str, str], adapters: Iterable[str], head_length: int) -> CIMultiDict[str]:
+    """Return the headers of the HTTP call; that several adapters differ is found where adapters are read."""
+    found = CIMultiDict(headers)
+    found[HEADER_LENGTH] = str(head_length)
+    for adapter in adapters:
+        found.add(ADAPTER_HEADER, adapter)
+    return found

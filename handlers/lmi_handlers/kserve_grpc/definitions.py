@@ -1,0 +1,5 @@
+"""The protocol's published definitions, which Triton's client library brings."""
+
+from tritonclient.grpc import model_config_pb2, service_pb2, service_pb2_grpc
+
+__all__ = ["model_config_pb2", "service_pb2", "service_pb2_grpc"]

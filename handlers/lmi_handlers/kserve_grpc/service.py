@@ -1,0 +1,117 @@
+"""The methods of KServe's and Triton's gRPC service."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from google.protobuf import json_format
+from grpc import StatusCode
+
+from lmi_core.calls.served_model import ManagedModel
+from lmi_core.errors import InvalidPayload, LmiError
+from lmi_core.serving.dispatcher import Dispatcher
+from lmi_handlers.kserve_grpc.answering import InferStream, abort, infer
+from lmi_handlers.kserve_grpc.definitions import service_pb2
+from lmi_handlers.triton.generate import VERSION
+from lmi_handlers.triton.metadata import check_version_of, configuration, model_description, server_description
+from lmi_handlers.triton.repository import index, statistics
+
+LOADS_NOTHING = "the models are those that the server was started with: none is loaded or unloaded later"
+NO_SHARED_MEMORY = "shared memory is not served: send the tensors in the requests"
+NO_TRACES = "requests are not traced here"
+NO_LOG_SETTINGS = "logging is set when the server is started, by --log-level"
+NOT_SERVED = {
+    "RepositoryModelLoad": LOADS_NOTHING,
+    "RepositoryModelUnload": LOADS_NOTHING,
+    "SystemSharedMemoryRegister": NO_SHARED_MEMORY,
+    "SystemSharedMemoryStatus": NO_SHARED_MEMORY,
+    "SystemSharedMemoryUnregister": NO_SHARED_MEMORY,
+    "CudaSharedMemoryRegister": NO_SHARED_MEMORY,
+    "CudaSharedMemoryStatus": NO_SHARED_MEMORY,
+    "CudaSharedMemoryUnregister": NO_SHARED_MEMORY,
+    "TraceSetting": NO_TRACES,
+    "LogSettings": NO_LOG_SETTINGS,
+}
+
+Method = Callable[[Any, Any], Awaitable[Any]]
+
+
+class InferenceService:
+    """The service's methods by name; those that tell of models end with an error's status, and so does `ModelInfer`."""
+
+    def __init__(self, dispatcher: Dispatcher) -> None:
+        self._dispatcher = dispatcher
+
+    def __getattr__(self, name: str) -> Method:
+        """Return a method of the service that is not served."""
+        if name not in NOT_SERVED:
+            raise AttributeError(name)
+
+        async def refuse(request: Any, context: Any) -> None:
+            await context.abort(StatusCode.UNIMPLEMENTED, NOT_SERVED[name])
+
+        return refuse
+
+    async def ServerLive(self, request: Any, context: Any) -> Any:
+        return service_pb2.ServerLiveResponse(live=True)
+
+    async def ServerReady(self, request: Any, context: Any) -> Any:
+        return service_pb2.ServerReadyResponse(ready=await _is_ready(self._dispatcher))
+
+    async def ModelReady(self, request: Any, context: Any) -> Any:
+        return service_pb2.ModelReadyResponse(ready=await _is_ready(self._dispatcher, request))
+
+    async def ServerMetadata(self, request: Any, context: Any) -> Any:
+        return _message(server_description(), service_pb2.ServerMetadataResponse)
+
+    async def ModelMetadata(self, request: Any, context: Any) -> Any:
+        model = await self._model(request, context)
+        return _message(model_description(model), service_pb2.ModelMetadataResponse)
+
+    async def ModelConfig(self, request: Any, context: Any) -> Any:
+        model = await self._model(request, context)
+        return _message({"config": configuration(model)}, service_pb2.ModelConfigResponse)
+
+    async def ModelStatistics(self, request: Any, context: Any) -> Any:
+        models = [await self._model(request, context)] if request.name else self._dispatcher.models.values()
+        return _message({"model_stats": [statistics(model) for model in models]}, service_pb2.ModelStatisticsResponse)
+
+    async def RepositoryIndex(self, request: Any, context: Any) -> Any:
+        if request.repository_name:
+            message = f"`repository_name` must be empty: there is one. Given: {request.repository_name}"
+            await abort(context, InvalidPayload(message))
+        models = await index(self._dispatcher, ready_only=request.ready)
+        return _message({"models": models}, service_pb2.RepositoryIndexResponse)
+
+    async def ModelInfer(self, request: Any, context: Any) -> Any:
+        return await infer(self._dispatcher, request, context)
+
+    async def ModelStreamInfer(self, requests: Any, context: Any) -> None:
+        await InferStream(self._dispatcher, context).run(requests)
+
+    async def _model(self, request: Any, context: Any) -> ManagedModel:
+        """Return the model that a request names, or end the call where there is none of that name and version."""
+        try:
+            return _find(self._dispatcher, request)
+        except LmiError as error:
+            await abort(context, error)
+
+
+def _find(dispatcher: Dispatcher, request: Any) -> ManagedModel:
+    """Return the model that a request names. Raise ModelNotFound, also for a version that it does not have."""
+    model = dispatcher.find(request.name)
+    check_version_of(model, request.version or VERSION)
+    return model
+
+
+async def _is_ready(dispatcher: Dispatcher, request: Any = None) -> bool:
+    """Return whether the model that a request names, or without a request every one, takes requests."""
+    try:
+        await (dispatcher if request is None else _find(dispatcher, request)).health()
+    except LmiError:
+        return False
+    return True
+
+
+def _message(content: Mapping[str, Any], message_type: Callable[[], Any]) -> Any:
+    """Return a message of the members that the HTTP dialect answers with."""
+    return json_format.ParseDict(content, message_type())

@@ -1,0 +1,53 @@
+"""Writer of tensors as gRPC's messages."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar
+
+from lmi_core.calls.served_model import ServedModel
+from lmi_core.errors import LmiError
+from lmi_core.inference import ResponseWriter
+from lmi_core.payloads.tolerance import ignored_header
+from lmi_core.tensors import Tensor
+from lmi_handlers.http.exchange import IGNORED_HEADER
+from lmi_handlers.kserve_grpc.definitions import service_pb2
+from lmi_handlers.triton.generate import VERSION
+from lmi_handlers.triton.infer_payload import InferRequest
+
+FINAL_RESPONSE = "triton_final_response"  # the parameter that says whether a streamed response is its request's last
+
+
+class MessageWriter(ResponseWriter):
+    """Writer of the responses to one request, each a `ModelInferResponse`."""
+
+    streams: ClassVar[bool] = False
+    content_type = "application/grpc"
+
+    def __init__(self, model: ServedModel, request: InferRequest) -> None:
+        self._head = {"model_name": model.name, "model_version": VERSION, "id": request.id or ""}
+        self._request = request
+
+    def message(self, tensors: Mapping[str, Tensor], ignored: Iterable[str] = (), final: bool | None = None) -> Any:
+        """Return a response with those of the tensors that the request selects; `final` is None where none follow."""
+        response = service_pb2.ModelInferResponse(**self._head)
+        for name, (tensor, _) in self._request.selected(tensors).items():
+            response.outputs.add(name=name, datatype=tensor.dtype, shape=tensor.shape)
+            response.raw_output_contents.append(tensor.data)
+        if final is not None:
+            response.parameters[FINAL_RESPONSE].bool_param = final
+        if ignored:
+            response.parameters[IGNORED_HEADER].string_param = ignored_header(ignored)
+        return response
+
+    def write(self, response: Mapping[str, Tensor]) -> bytes:
+        data: bytes = self.message(response).SerializeToString()
+        return data
+
+    def error(self, error: LmiError) -> bytes:
+        data: bytes = service_pb2.ModelStreamInferResponse(error_message=error.message).SerializeToString()
+        return data
+
+
+class StreamedMessageWriter(MessageWriter):
+    """Writer of the responses to a request that may have several."""
+
+    streams: ClassVar[bool] = True

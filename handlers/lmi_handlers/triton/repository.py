@@ -1,0 +1,72 @@
+"""Triton's routes for what a server has and has done: the repository index, and the models' statistics."""
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from lmi_core.calls.served_model import ManagedModel, ServedModels
+from lmi_core.errors import LmiError, ModelNotReady
+from lmi_core.handler import Answer, Call
+from lmi_core.payloads.payload import read_payload
+from lmi_core.serving.request_statistics import Durations
+from lmi_handlers.triton.generate import VERSION
+from lmi_handlers.triton.metadata import asked_model, json_answer
+
+
+class IndexPayload(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"examples": [{"ready": True}]})
+
+    ready: bool = Field(False, description="Leave out models that take no requests now.")
+
+
+async def repository_index(call: Call, dispatcher: ServedModels) -> Answer:
+    payload = read_payload(call.body, IndexPayload) if call.body.strip() else IndexPayload()
+    return json_answer(await index(dispatcher, ready_only=payload.ready))
+
+
+async def index(dispatcher: ServedModels, *, ready_only: bool) -> list[dict[str, str]]:
+    """Return the models with their states, as Triton names these."""
+    found = [await _indexed(model) for model in dispatcher.models.values()]
+    return [each for each in found if each["state"] == "READY" or not ready_only]
+
+
+async def _indexed(model: ManagedModel) -> dict[str, str]:
+    state, reason = "READY", ""
+    try:
+        await model.health()
+    except ModelNotReady as error:
+        state, reason = "LOADING", error.message
+    except LmiError as error:
+        state, reason = "UNAVAILABLE", error.message
+    return {"name": model.name, "version": VERSION, "state": state, "reason": reason}
+
+
+async def all_statistics(call: Call, dispatcher: ServedModels) -> Answer:
+    return json_answer({"model_stats": [statistics(model) for model in dispatcher.models.values()]})
+
+
+async def model_statistics(call: Call, dispatcher: ServedModels) -> Answer:
+    return json_answer({"model_stats": [statistics(asked_model(call, dispatcher))]})
+
+
+def statistics(model: ManagedModel) -> dict[str, Any]:
+    """Return the model's statistics by Triton's names; what is not measured has a count of 0.
+
+    Each prompt is an execution of its own, as rolling batches are not executed one by one.
+    """
+    found = model.statistics
+    measured = {"success": found.succeeded, "fail": found.failed}
+    unmeasured = dict.fromkeys(("queue", "compute_input", "compute_infer", "compute_output"), Durations())
+    cached = dict.fromkeys(("cache_hit", "cache_miss"), Durations())
+    return {
+        "name": model.name,
+        "version": VERSION,
+        "last_inference": found.last_call,
+        "inference_count": found.num_prompts,
+        "execution_count": found.num_prompts,
+        "inference_stats": {
+            name: {"count": each.count, "ns": each.nanoseconds}
+            for name, each in (measured | unmeasured | cached).items()
+        },
+        "batch_stats": [],
+    }
