@@ -37,6 +37,7 @@ class Backend(ServingRuntime[P]):
     max_input_length: int | None = None  # prompt tokens
     max_output_length: int | None = None  # generated tokens
 
+    generates: bool = True  # known once `start` has returned; False: the model makes embeddings, and no text
     max_images: int = 0  # images in one prompt, known once `start` has returned; 0: the model takes only text
 
     @property

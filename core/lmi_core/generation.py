@@ -40,6 +40,9 @@ class GenerationStep(msgspec.Struct, array_like=True, gc=False):
     # What an engine hands on to another that goes on with its work, in the last step: members of the answer, by vLLM's
     # names, `kv_transfer_params` and `ec_transfer_params`.
     transfer: dict[str, Any] | None = None
+    # Of the prompt's tokens, those that the engine found in its prefix cache; in the first step of sequence 0, and None
+    # in an engine that does not tell.
+    cached_tokens: int | None = None
     prompt_index: int = 0  # the prompt's index in its call; backends, which see one prompt, leave it 0
     stop_sequence: str | None = None  # the request's stop text that ended the sequence
 
@@ -99,6 +102,7 @@ class GenerationOutput:
     """
 
     __slots__ = (
+        "_cached",
         "_first",
         "_unfinished",
         "error",
@@ -116,6 +120,7 @@ class GenerationOutput:
         self.error: LmiError | None = None  # set when the call failed; `step` is empty then
         self.sequences: list[GeneratedSequence] = []
         self.prefill: list[list[Token] | None] = [None] * len(requests)
+        self._cached: dict[int, int] = {}  # by prompt
         self._first: list[int] = []  # for each prompt, the index of its first sequence
         for request in requests:
             self._first.append(len(self.sequences))
@@ -171,6 +176,14 @@ class GenerationOutput:
         return Usage(prompt_tokens, sum(len(sequence.tokens) for sequence in self.sequences))
 
     @property
+    def cached_tokens(self) -> int | None:
+        """The prompt tokens that the engine found in its prefix cache, over all prompts of the call.
+
+        None until a prompt's first step, and with an engine that does not tell.
+        """
+        return sum(self._cached.values()) if self._cached else None
+
+    @property
     def finished(self) -> bool:
         """Whether every sequence of the call has ended."""
         return self._unfinished == 0
@@ -202,5 +215,7 @@ class GenerationOutput:
             self.prefill[prompt_index] = step.prefill
         if step.transfer is not None:
             self.transfer = self.transfer or step.transfer
+        if step.cached_tokens is not None:
+            self._cached[prompt_index] = step.cached_tokens
         if step.finish_reason is not None:
             self._unfinished -= 1

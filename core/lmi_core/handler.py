@@ -9,11 +9,12 @@ from lmi_core.calls.call import Call
 from lmi_core.calls.generation import Generation
 from lmi_core.calls.route import Route
 from lmi_core.calls.served_model import ServedModel, ServedModels
+from lmi_core.embeddings.call import EmbeddingCall
 from lmi_core.errors import LmiError
 from lmi_core.formatter import OutputFormatter
 from lmi_core.inference import Inference
 
-__all__ = ["Answer", "Call", "Generation", "Handler", "Inference", "Route", "ServedModel"]
+__all__ = ["Answer", "Call", "EmbeddingCall", "Generation", "Handler", "Inference", "Route", "ServedModel"]
 
 
 class Handler(ABC):
@@ -21,6 +22,7 @@ class Handler(ABC):
 
     name: ClassVar[str]
     routes: ClassVar[tuple[Route, ...]]
+    reads_embeddings: ClassVar[bool] = False  # whether `parse` takes calls for models that generate nothing, too
     adapters_are_models: ClassVar[bool] = False  # whether a body may name an adapter in place of its model
 
     @abstractmethod
@@ -53,7 +55,7 @@ class Handler(ABC):
         return call
 
     @abstractmethod
-    def parse(self, call: Call, model: ServedModel) -> Generation | Inference | Answer:
+    def parse(self, call: Call, model: ServedModel) -> Generation | Inference | EmbeddingCall | Answer:
         """Return the parsed call; an Inference only for a model whose backend takes tensors.
 
         Return an Answer to a call that asks for nothing to be generated.

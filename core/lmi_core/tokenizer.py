@@ -1,6 +1,7 @@
 """The interface between text and token ids, for readers of requests and for engines."""
 
 from abc import ABC, abstractmethod
+from typing import Any
 
 from lmi_core.chats.chat import Chat
 
@@ -46,6 +47,10 @@ class Tokenizer(ABC):
     def token_name(self, token_id: int) -> str:
         """The name that the vocabulary has for a token, which may write blanks and bytes in its own way."""
         return self.token_bytes(token_id).decode(errors="replace")
+
+    def configuration(self) -> dict[str, Any]:
+        """Return what `tokenizer_config.json` says of it, as JSON: its class, its special tokens and the like."""
+        return {"tokenizer_class": type(self).__name__}
 
     @abstractmethod
     def chat_template(self, with_tools: bool) -> str | None:

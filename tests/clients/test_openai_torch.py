@@ -13,7 +13,10 @@ import openai
 import pytest
 import pytest_asyncio
 from openai import AsyncOpenAI
+from openai.types import Completion
 from openai.types.chat import (
+    ChatCompletion,
+    ChatCompletionChunk,
     ChatCompletionMessageFunctionToolCall,
     ChatCompletionMessageParam,
     ChatCompletionNamedToolChoiceParam,
@@ -175,6 +178,66 @@ async def test_top_logprobs(client: AsyncOpenAI) -> None:
         assert sum(math.exp(top.logprob) for top in place.top_logprobs) <= 1 + 1e-6
     data = bytes(byte for place in log_probs.content or [] for byte in place.bytes or ())
     assert data.decode() == f"{ANSWER}<|end|>", "log probs are of every token, those that the text leaves out too"
+
+
+def cached_tokens(answer: ChatCompletion | ChatCompletionChunk | Completion) -> int | None:
+    assert answer.usage is not None
+    assert answer.usage.prompt_tokens_details is not None
+    return answer.usage.prompt_tokens_details.cached_tokens
+
+
+async def test_cached_tokens(client: AsyncOpenAI) -> None:
+    """The engine keeps blocks of 16 tokens, and computes the last token of a prompt anew."""
+    prompt = " ".join(["What is Deep Learning?"] * 8)
+    answers = [await client.completions.create(model=MODEL, prompt=prompt, max_tokens=1) for _ in range(2)]
+    assert answers[0].usage is not None
+    length = answers[0].usage.prompt_tokens
+    assert [cached_tokens(answer) for answer in answers] == [0, (length - 1) // 16 * 16]
+    messages: list[ChatCompletionMessageParam] = [{"role": "user", "content": f"Hear! {prompt}"}]
+    counts = [
+        cached_tokens(await client.chat.completions.create(model=MODEL, messages=messages, max_tokens=1, n=2))
+        for _ in range(2)
+    ]
+    assert counts[0] in range(0, 17, 16), "the head of the template may be that of an earlier chat"
+    assert counts[1] is not None
+    assert counts[1] > 16
+
+
+async def test_cached_tokens_in_streams(client: AsyncOpenAI) -> None:
+    prompt = " ".join(["Tell me a story."] * 8)
+    found: list[int | None] = []
+    for _ in range(2):
+        stream = await client.completions.create(
+            model=MODEL, prompt=prompt, max_tokens=2, stream=True, stream_options={"include_usage": True}
+        )
+        found += [cached_tokens(chunk) for chunk in [each async for each in stream] if chunk.usage is not None]
+    assert found[0] == 0
+    assert found[1] is not None
+    assert found[1] > 0
+    chunks = await client.chat.completions.create(
+        model=MODEL,
+        messages=[{"role": "user", "content": prompt}],
+        max_tokens=2,
+        stream=True,
+        stream_options={"include_usage": True},
+        extra_body={"continuous_usage_stats": True},
+    )
+    *_, last = [chunk async for chunk in chunks]
+    assert cached_tokens(last) is not None
+
+
+async def test_embeddings_of_the_model_that_chats(client: AsyncOpenAI) -> None:
+    texts = ["What is Deep Learning?", "Tell me a story."]
+    answer, chat = await asyncio.gather(
+        client.embeddings.create(model=MODEL, input=texts),
+        client.chat.completions.create(model=MODEL, messages=QUESTION, temperature=0),
+    )
+    assert chat.choices[0].message.content == ANSWER
+    first, second = (each.embedding for each in answer.data)
+    assert math.hypot(*first) == pytest.approx(1, abs=1e-5)
+    (alone,) = (await client.embeddings.create(model=MODEL, input=texts[1], encoding_format="float")).data
+    assert alone.embedding == pytest.approx(second, abs=1e-5)
+    assert first != pytest.approx(second, abs=1e-2)
 
 
 async def test_logit_bias(client: AsyncOpenAI, http: aiohttp.ClientSession) -> None:

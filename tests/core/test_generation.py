@@ -122,3 +122,13 @@ def test_best_sequences_of_each_prompt() -> None:
     assert output.best_sequences(1, 0) == output.sequences[:1]
     assert output.best_sequences(1, 1) == output.sequences[3:]
     assert output.best_sequences(2, 1) == output.sequences[2:]
+
+
+def test_cached_tokens_of_every_prompt() -> None:
+    output = GenerationOutput([request("a"), request("b")])
+    output.add(step("x"))
+    assert output.cached_tokens is None, "the engine has told nothing"
+    for prompt_index, cached in ((1, 0), (0, 32)):
+        output.add(GenerationStep([], prompt_index=prompt_index, cached_tokens=cached))
+        output.add(step("y", "length", prompt_index=prompt_index))
+        assert output.cached_tokens == cached

@@ -23,10 +23,12 @@ from lmi_handlers.djl.document import document
 from lmi_handlers.djl.names import DJL_KEYS
 from lmi_handlers.fields.passed import PassedFields
 from lmi_handlers.happy_vllm.payload import HappyVllmPayload
+from lmi_handlers.lmi.embeddings import EmbeddingPayload
 from lmi_handlers.ollama.options import WITHOUT_EFFECT, OllamaOptions
 from lmi_handlers.ollama.payload import OllamaChat, OllamaGenerate, OllamaMessage
 from lmi_handlers.openai import tolerance as openai_tolerance
 from lmi_handlers.openai.completions import CompletionRequest
+from lmi_handlers.openai.embedding_fields import EmbeddingsRequest
 from lmi_handlers.responses import items as responses_items
 from lmi_handlers.responses import request as responses_request
 from lmi_handlers.responses.request import ResponsesRequest
@@ -95,6 +97,7 @@ def test_names_of_parameters_in_other_dialects_are_documented() -> None:
             *responses_request.NO_PLACE,
             *responses_items.TYPES.keys() - {"message"},
         },
+        "embeddings.md": {*EmbeddingsRequest.model_fields, *EmbeddingPayload.model_fields},
         "triton.md": {*triton_payload.NAMES, *(f"return_{output}" for output in triton_payload.OUTPUTS)},
         "happy_vllm.md": HappyVllmPayload.model_fields.keys(),
         "tgi.md": {*TgiParameters.model_fields, *HostedApiOptions.model_fields},

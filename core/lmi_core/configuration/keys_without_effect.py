@@ -102,7 +102,8 @@ _SERVER: Mapping[str, tuple[str, ...]] = {
         "required_memory_mb",
         "reserved_memory_mb",
     ),
-    "it is for embedding models": ("includeTokenTypes", "normalize", "pooling", "reranking"),
+    "the model defines its inputs": ("includeTokenTypes",),
+    "it is for reranking models": ("reranking",),
 }
 
 

@@ -45,6 +45,7 @@ BUILTIN_PLUGINS = (
     "lmi_handlers.openai.completions",
     "lmi_handlers.anthropic.handler",
     "lmi_handlers.responses.handler",
+    "lmi_handlers.openai.embeddings",
     "lmi_handlers.triton.handler",
     "lmi_handlers.happy_vllm.handler",
     "lmi_handlers.tgi.handler",

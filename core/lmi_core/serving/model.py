@@ -15,6 +15,9 @@ from lmi_core.chats.chat_formatter import ChatAnswer
 from lmi_core.configuration.formatter_choice import FormatterNames
 from lmi_core.configuration.model_source import model_source
 from lmi_core.configuration.properties import RequestProperties, ServerProperties
+from lmi_core.embeddings.backend import EmbeddingBackend, Vector, require_embeddings
+from lmi_core.embeddings.request import EmbeddingRequest, ValidEmbedding
+from lmi_core.embeddings.validation import validate_embedding
 from lmi_core.engines.merge import generate_all
 from lmi_core.errors import ConfigurationError, ModelNotFound, ModelNotReady, Overloaded, RequestAborted
 from lmi_core.formatter import OutputFormatter
@@ -42,6 +45,7 @@ from lmi_core.tensors import Tensor, TensorBackend
 T = TypeVar("T")
 
 LONG_PROMPT = 20_000  # characters; about 5 ms of tokenizing
+CHARACTERS_PER_TEXT = 100  # that take as long as what each text takes whatever its length
 
 
 class Model:
@@ -295,18 +299,43 @@ class Model:
             for place, index in sorted(unfinished):
                 yield GenerationStep([], "abort", index, prompt_index=place)
 
-    async def infer(
-        self, inputs: Mapping[str, Tensor], request_id: str = ""
-    ) -> AsyncGenerator[Mapping[str, Tensor], None]:
+    def infer(self, inputs: Mapping[str, Tensor], request_id: str = "") -> AsyncGenerator[Mapping[str, Tensor], None]:
         """Yield the responses of a backend that takes tensors. Closing it aborts the call; so does `running.abort`."""
         backend = self.backend
         assert isinstance(backend, TensorBackend), backend.name
+        return self._all_or_aborted(request_id, lambda: backend.infer(next(self._inference_ids), inputs))
+
+    async def validate_embeddings(self, requests: Sequence[EmbeddingRequest]) -> list[ValidEmbedding]:
+        """Return the requests, checked against the model; much text is tokenized beside the event loop.
+
+        Raise InvalidParameter, or ModelNotFound for a model that makes no embeddings.
+        """
+        backend = self.backend
+        model = require_embeddings(backend, self.name)
+
+        def validated() -> list[ValidEmbedding]:
+            return [validate_embedding(request, model, backend.tokenizer) for request in requests]
+
+        if sum(len(request.text) + CHARACTERS_PER_TEXT for request in requests) > LONG_PROMPT:
+            async with self._tokenizing:
+                return await asyncio.to_thread(validated)
+        return validated()
+
+    def embed(self, requests: Sequence[ValidEmbedding], request_id: str = "") -> AsyncGenerator[Vector, None]:
+        """Yield the vectors of the requests as they come. Closing it aborts the call; so does `running.abort`."""
+        backend = self.backend
+        assert isinstance(backend, EmbeddingBackend), backend.name
+        return self._all_or_aborted(request_id, lambda: backend.embed(requests))
+
+    async def _all_or_aborted(
+        self, request_id: str, begin: Callable[[], AsyncGenerator[T, None]]
+    ) -> AsyncGenerator[T, None]:
+        """Yield what an answer that is useless in parts is made of. Raise RequestAborted where others end the call."""
         measured = self.statistics.measure(1)
         with measured as outcome, self.running.call(request_id, self.plan.options.predict_timeout) as call:
-            source = self._in_batch(call, lambda: backend.infer(next(self._inference_ids), inputs))
-            async with aclosing(call.until_aborted(source)) as responses:
-                async for response in responses:
-                    yield response
+            async with aclosing(call.until_aborted(self._in_batch(call, begin))) as items:
+                async for item in items:
+                    yield item
             outcome.succeeds = not call.aborted
         if call.aborted:
             raise RequestAborted("the request was aborted")

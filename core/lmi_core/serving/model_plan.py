@@ -15,6 +15,7 @@ from lmi_core.configuration.configuration import Configuration, Given
 from lmi_core.configuration.devices import visible_gpus
 from lmi_core.configuration.formatter_choice import FormatterNames, resolve, resolve_chat
 from lmi_core.configuration.properties import OPTION_PREFIX, ModelProperties, RequestProperties, ServerProperties
+from lmi_core.embeddings.backend import EmbeddingBackend
 from lmi_core.errors import ConfigurationError
 from lmi_core.plugins.formatters import FormatterRegistry
 from lmi_core.plugins.loading import Plugins
@@ -123,6 +124,7 @@ def _plan(name: str, directory: Path, configuration: Configuration, plugins: Plu
     else:
         reason = how_called(script, configuration, options)
     setup = _setup(directory, configuration, server, backend or ModelFunction, plugins.backends)
+    check_task(backend, setup.properties)
     code = ModelCode()
     if script is None:
         own_formatters = plugins.custom_formatters(options.output_formatter)
@@ -178,6 +180,14 @@ def _formatter_names(
     for name in (chat_names.whole, chat_names.stream):
         formatters.require(name, chat=True)
     return names, chat_names
+
+
+def check_task(backend: type[Backend[Any]] | None, properties: ModelProperties) -> None:
+    """Raise ConfigurationError for embeddings of a backend that makes none; a model function serves what it likes."""
+    if properties.asked_task == "embed" and backend is not None and not issubclass(backend, EmbeddingBackend):
+        raise ConfigurationError(
+            f"option.task={properties.task}: the {backend.name} backend makes no embeddings; torch and vllm do"
+        )
 
 
 def adapters_warnings(directory: Path, properties: ModelProperties) -> list[str]:

@@ -7,6 +7,7 @@ from lmi_core.chats.chat import Chat
 from lmi_core.chats.chat_template import REFUSED_BY_TEMPLATE
 from lmi_core.errors import ConfigurationError, InvalidPayload
 from lmi_core.texts.token_bytes import byte_level_bytes, is_byte_level, piece_bytes
+from lmi_core.texts.tokenizer_configuration import tokenizer_configuration
 from lmi_core.tokenizer import Detokenizer, Tokenizer
 
 if TYPE_CHECKING:
@@ -71,6 +72,9 @@ class HuggingFaceTokenizer(Tokenizer):
     def token_name(self, token_id: int) -> str:
         name = self.pretrained.convert_ids_to_tokens(token_id)
         return name if isinstance(name, str) else super().token_name(token_id)
+
+    def configuration(self) -> dict[str, Any]:
+        return tokenizer_configuration(self.pretrained)
 
     def token_bytes(self, token_id: int) -> bytes:
         return self._piece_bytes(self.pretrained.convert_ids_to_tokens(token_id))

@@ -158,10 +158,18 @@ def reasoning_members(text: str) -> JsonObject:
 
 
 def usage(output: GenerationOutput) -> JsonObject:
-    """Return the token counts, which include generated sequences that are not part of the answer."""
-    prompt = sum(len(request.prompt_ids) for request in output.requests)
-    completion = sum(len(sequence.tokens) for sequence in output.sequences)
-    return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
+    """Return the token counts, which include generated sequences that are not part of the answer.
+
+    What the prefix cache held is among them where the engine tells it.
+    """
+    counts = output.usage
+    members: JsonObject = {
+        "prompt_tokens": counts.prompt_tokens,
+        "completion_tokens": counts.generated_tokens,
+        "total_tokens": counts.total_tokens,
+    }
+    cached = output.cached_tokens
+    return members if cached is None else members | {"prompt_tokens_details": {"cached_tokens": cached}}
 
 
 def token_text(data: bytes) -> str:

@@ -28,6 +28,7 @@ logger = logging.getLogger(__name__)
 
 MOST_NEW_OBJECTS = 50_000  # new objects before a collection: reference counts free nearly all of a token's
 EXAMPLE_BODY = '{"inputs": "What is Deep Learning?", "parameters": {"max_new_tokens": 64}}'
+EMBEDDING_BODY = '{"inputs": "What is Deep Learning?"}'
 
 
 def run(
@@ -131,8 +132,11 @@ def check_grpc() -> None:
 def ready_message(server: Server) -> str:
     """Return a line with the models, the URL, and a curl command to paste."""
     dispatcher = server.dispatcher
-    path = "/invocations" if dispatcher.only_model else f"/predictions/{quote(sorted(dispatcher.models)[0])}"
-    command = f"curl {server.url}{path} -d {shlex.quote(EXAMPLE_BODY)}"
+    first = sorted(dispatcher.models)[0]
+    path = "/invocations" if dispatcher.only_model else f"/predictions/{quote(first)}"
+    model = dispatcher.models[first]
+    embeds = model.generates and not model.backend.generates
+    command = f"curl {server.url}{path} -d {shlex.quote(EMBEDDING_BODY if embeds else EXAMPLE_BODY)}"
     also = "".join(f" and gRPC on {other.address}" for other in server.others)
     return f"Ready: {', '.join(sorted(dispatcher.models))} on {server.url}{also} -- try: {command}"
 

@@ -80,8 +80,13 @@ class PassedFields(AnswerFields):
 
     def named(self, call: Call) -> Call:
         """Return the call by the name that the request gives itself, unless a header has named it."""
-        in_header = call.headers.get(REQUEST_ID_HEADER, "").startswith(call.request_id)
-        return call if self.request_id is None or in_header else replace(call, request_id=self.request_id)
+        return named_call(call, self.request_id)
+
+
+def named_call(call: Call, request_id: str | None) -> Call:
+    """Return the call by the id that its body gives it, unless there is none or a header has named it."""
+    in_header = call.headers.get(REQUEST_ID_HEADER, "").startswith(call.request_id)
+    return call if request_id is None or in_header else replace(call, request_id=request_id)
 
 
 def _check_for_vllm(given: Mapping[str, Any], model: ServedModel) -> None:

@@ -9,6 +9,8 @@ from typing import TypeVar
 
 from aiohttp import web
 
+from lmi_core.embeddings.backend import require_generation
+from lmi_core.embeddings.call import EmbeddingCall
 from lmi_core.errors import GenerationFailed, GenerationTimeout, InvalidParameter, LmiError
 from lmi_core.formatter import check_sequences, drop_unused_log_probs
 from lmi_core.generation import GenerationOutput
@@ -67,6 +69,8 @@ async def model_response(dispatcher: Dispatcher, exchange: ModelExchange[R]) -> 
         if model.function is not None:
             with model.statistics.measure(1):
                 return await _function_response(exchange, model.function, call)
+        if not exchange.handler.reads_embeddings:
+            require_generation(model.backend, model.name)
         call, customization = _customization(exchange, model, call)
         call = await customization.read(call, request_payload)  # 2
         parsed = exchange.handler.parse(call, model)  # 3
@@ -75,6 +79,8 @@ async def model_response(dispatcher: Dispatcher, exchange: ModelExchange[R]) -> 
         async with _within(parsed.timeout):
             if isinstance(parsed, Inference):
                 return await _inference_response(exchange, model, parsed, customization)
+            if isinstance(parsed, EmbeddingCall):
+                return await _embedding_response(exchange, model, parsed, customization)
             return await _generation_response(exchange, model, parsed, customization)
 
 
@@ -146,6 +152,27 @@ async def _inference_response(
     if len(whole) != 1:
         raise GenerationFailed(f"the model gave {len(whole)} responses where one was expected")
     await exchange.respond(whole[0], writer)
+    return await exchange.finish()
+
+
+async def _embedding_response(
+    exchange: ModelExchange[R], model: Model, parsed: EmbeddingCall, customization: Customization
+) -> R:
+    if parsed.request_id is not None:
+        exchange.request_id = parsed.request_id
+    exchange.answer_headers = parsed.headers
+    exchange.ignore(model, parsed.ignored)
+    if customization.adapter is not None and None in customization.adapters:
+        raise InvalidParameter(
+            f"adapter `{customization.adapter}` is code for answers in text, without weights: it changes no embeddings"
+        )
+    requests = await model.validate_embeddings(customization.adapted_embeddings(parsed.requests))
+    vectors = [b""] * len(requests)
+    async with aclosing(model.embed(requests, exchange.request_id)) as found:
+        async for index, vector in found:
+            vectors[index] = parsed.writer.vector(vector)
+            await asyncio.sleep(0)  # many may be there at once
+    await exchange.answer(Answer(200, parsed.writer.content_type, parsed.writer.whole(requests, vectors)))
     return await exchange.finish()
 
 

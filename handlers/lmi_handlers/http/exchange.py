@@ -106,6 +106,10 @@ class Exchange:
         """Encode and send one of a backend's responses."""
         await self._put(writer.write(response), writer, whole=not writer.streams)
 
+    async def answer(self, answer: Answer) -> None:
+        """Send an answer that is complete at once, within the route's frame."""
+        self._response = await self._send_framed(answer, {})
+
     async def relay(self, reply: Head | Chunk) -> None:
         """Send a part of the model function's answer; errors in its stream have the stream's content type."""
         if isinstance(reply, Chunk):

@@ -35,13 +35,16 @@ class ModelExchange(Protocol[R]):
         """Tell the client of ignored parameters, and log each once."""
 
     async def send(self, answer: Answer) -> R:
-        """Send a complete answer."""
+        """Send a complete answer, which ends the exchange."""
 
     def write(self, output: GenerationOutput, formatter: OutputFormatter) -> Awaitable[None]:
         """Format and send the newest step."""
 
     async def respond(self, response: Mapping[str, Tensor], writer: ResponseWriter) -> None:
         """Encode and send one of a backend's responses."""
+
+    async def answer(self, answer: Answer) -> None:
+        """Send an answer that is complete at once, within the route's frame; `finish` follows."""
 
     async def relay(self, reply: Head | Chunk) -> None:
         """Send a part of the model function's answer."""

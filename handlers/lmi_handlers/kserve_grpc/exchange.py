@@ -77,6 +77,9 @@ class GrpcExchange:
         """Send one of a backend's responses."""
         await self._respond(response, final=not writer.streams or isinstance(response, LastResponse))
 
+    async def answer(self, answer: Answer) -> None:
+        raise FormatterFailed("an answer of this dialect has tensors")
+
     async def relay(self, reply: Head | Chunk) -> None:
         raise FormatterFailed("the model function's answers have no tensors")
 

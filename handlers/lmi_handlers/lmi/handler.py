@@ -9,6 +9,7 @@ import orjson
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
 
 from lmi_core.calls.served_model import ServedModel
+from lmi_core.embeddings.call import EmbeddingCall
 from lmi_core.engines.extended_parameters import ParametersObject
 from lmi_core.errors import InvalidPayload, LmiError, ModelNotFound, Overloaded
 from lmi_core.formatter import OutputFormatter, joined
@@ -22,6 +23,7 @@ from lmi_handlers.chat.generation import ChatForm, chat_generation, read_chat
 from lmi_handlers.chat.request import ChatRequest
 from lmi_handlers.fields.vocabulary import sample_as_tgi, translate
 from lmi_handlers.http.statuses import STATUSES
+from lmi_handlers.lmi.embeddings import EmbeddingPayload, embedding_call
 from lmi_handlers.lmi.sessions import asks_for_session, session_answer, session_headers
 from lmi_handlers.tgi.adapters import with_adapters
 from lmi_handlers.tgi.grammar import TgiGrammar, use_grammar
@@ -73,11 +75,12 @@ class _Grammar(BaseModel):
     grammar: TgiGrammar
 
 
-PAYLOADS = (RollingBatchPayload, DynamicBatchPayload, ChatRequest)
+PAYLOADS = (RollingBatchPayload, DynamicBatchPayload, ChatRequest, EmbeddingPayload)
 
 
 class LmiHandler(Handler):
     name: ClassVar[str] = "lmi"
+    reads_embeddings: ClassVar[bool] = True
     routes: ClassVar[tuple[Route, ...]] = (
         Route("/invocations", summary="Generate text", payloads=PAYLOADS, plain_text=True),
         Route("/predictions/{model}", summary="Generate text with the named model", payloads=PAYLOADS, plain_text=True),
@@ -103,10 +106,13 @@ class LmiHandler(Handler):
     def name_adapters(self, call: Call, model: ServedModel) -> Call:
         return with_adapters(call)
 
-    def parse(self, call: Call, model: ServedModel) -> Generation | Answer:
+    def parse(self, call: Call, model: ServedModel) -> Generation | EmbeddingCall | Answer:
         payload = _payload(call)
         if asks_for_session(payload):
             return session_answer(payload, call, model)
+        if not model.backend.generates:
+            _check_model(payload, model)
+            return embedding_call(payload, model)
         generation = _generation(payload, call, model)
         headers = session_headers(call, model)
         return replace(generation, headers=headers) if headers else generation
@@ -137,10 +143,14 @@ def _payload(call: Call) -> dict[str, Any]:
 def _generation(payload: Mapping[str, Any], call: Call, model: ServedModel) -> Generation:
     if "messages" in payload:  # LMI's schema allows any `model` there
         return _chat(payload, call, model)
+    _check_model(payload, model)
+    return _dynamic(payload, model) if model.options.dynamic_batching else _rolling(payload, model)
+
+
+def _check_model(payload: Mapping[str, Any], model: ServedModel) -> None:
     if payload.get("model") not in (None, *model.names):
         known = " or ".join(model.names)
         raise ModelNotFound(f"`model` must be {known}, or be omitted. Given: {shown(payload['model'])}")
-    return _dynamic(payload, model) if model.options.dynamic_batching else _rolling(payload, model)
 
 
 def _chat(body: Mapping[str, Any], call: Call, model: ServedModel) -> Generation:

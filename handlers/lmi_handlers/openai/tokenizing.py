@@ -9,7 +9,7 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field
 
 from lmi_core.calls.served_model import ManagedModel, ServedModels
-from lmi_core.errors import InvalidPayload
+from lmi_core.errors import InvalidPayload, ModelNotFound
 from lmi_core.handler import Answer, Call, Route
 from lmi_core.payloads.payload import shown
 from lmi_core.payloads.tolerance import names_of
@@ -97,6 +97,21 @@ async def decoded(call: Call, dispatcher: ServedModels, *, skip_special_tokens: 
     return _json({"prompt": text}, ignored)
 
 
+async def tokenizer_info(call: Call, dispatcher: ServedModels) -> Answer:
+    """Answer with the tokenizer's configuration and chat template. Raises ModelNotFound where no option allows it."""
+    model = asked_model(call, dispatcher, call.query.get("model"))
+    await model.health()
+    check_tokenizer(model)
+    if not model.options.enable_tokenizer_info_endpoint:
+        raise ModelNotFound(
+            f"the tokenizer of model `{model.name}` is not shown here: option.enable_tokenizer_info_endpoint=true "
+            "shows it, and with it the chat template"
+        )
+    tokenizer = model.backend.tokenizer
+    template = model.chat_template or tokenizer.chat_template(with_tools=False)
+    return _json(tokenizer.configuration() | ({"chat_template": template} if template else {}))
+
+
 async def show_version(call: Call, dispatcher: ServedModels) -> Answer:
     return _json({"version": version("lmi-handlers")})
 
@@ -132,5 +147,6 @@ TOKENIZE_PAYLOADS = (TokenizeText, TokenizeChat)
 ROUTES = (
     Route("/tokenize", "POST", tokenize, "Tokenize a text or a chat", TOKENIZE_PAYLOADS, guarded=False),
     Route("/detokenize", "POST", detokenize, "Detokenize token ids", (DetokenizeRequest,), guarded=False),
+    Route("/tokenizer_info", "GET", tokenizer_info, "Show the tokenizer's configuration, if an option allows it"),
     Route("/version", "GET", show_version, "Show the version of this server"),
 )

@@ -8,6 +8,7 @@ import orjson
 from multidict import CIMultiDict
 
 from lmi_core.calls.served_model import ServedModel, ServedModels
+from lmi_core.embeddings.call import EmbeddingCall
 from lmi_core.errors import AdapterNotFound, InvalidPayload, LmiError
 from lmi_core.formatter import OutputFormatter
 from lmi_core.handler import Answer, Call, Generation, Handler, Route
@@ -100,7 +101,7 @@ class SageMakerHandler(LmiHandler):
             headers.add(ADAPTER_HEADER, component)  # must agree with one that the client sent
         return super().receive(replace(call, headers=headers), model)
 
-    def parse(self, call: Call, model: ServedModel) -> Generation | Answer:
+    def parse(self, call: Call, model: ServedModel) -> Generation | EmbeddingCall | Answer:
         _check_stream(call)
         parsed = super().parse(call, model)
         variant = call.headers.get(VARIANT_HEADER)

@@ -7,6 +7,7 @@ import orjson
 from lmi_core.errors import LmiError
 from lmi_core.formatter import OutputFormatter
 from lmi_core.generation import NO_TOKEN, GeneratedSequence, GenerationOutput, Token
+from lmi_core.parameters import GenerationParameters
 from lmi_schemas.tgi_errors import error_object
 
 JsonObject = dict[str, Any]
@@ -18,6 +19,11 @@ def token_object(token: Token) -> JsonObject:
 
 def top_tokens(tokens: list[Token]) -> list[list[JsonObject]]:
     return [[token_object(top) for top in token.top_tokens or ()] for token in tokens]
+
+
+def used_seed(parameters: GenerationParameters) -> int | None:
+    """Return the seed that the answer depends on; None for greedy decoding, which needs none."""
+    return parameters.seed if parameters.do_sample and parameters.temperature > 0 else None
 
 
 class TgiObjectFormatter(OutputFormatter):
@@ -95,7 +101,7 @@ def _details(output: GenerationOutput, sequence: GeneratedSequence) -> JsonObjec
     details: JsonObject = {
         "finish_reason": sequence.finish_reason,
         "generated_tokens": len(sequence.tokens),
-        "seed": output.request.parameters.seed,
+        "seed": used_seed(output.request.parameters),
         "prefill": [token_object(token) for token in output.prefill[0] or ()],
         "tokens": [token_object(token) for token in sequence.tokens],
     }
@@ -108,6 +114,6 @@ def _stream_details(output: GenerationOutput) -> JsonObject:
     return {
         "finish_reason": output.sequence.finish_reason,
         "generated_tokens": len(output.sequence.tokens),
-        "seed": output.request.parameters.seed,
+        "seed": used_seed(output.request.parameters),
         "input_length": len(output.request.prompt_ids),
     }

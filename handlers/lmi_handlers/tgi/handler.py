@@ -44,12 +44,12 @@ async def info(call: Call, dispatcher: ServedModels) -> Answer:
 
 
 def _info(model: ManagedModel) -> dict[str, Any]:
-    longest = model.backend.max_length
+    longest, generates = model.backend.max_length, model.backend.generates
     return {
         "model_id": model.model_id or model.name,
-        "model_pipeline_tag": "text-generation",
+        "model_pipeline_tag": "text-generation" if generates else "feature-extraction",
         "max_concurrent_requests": model.max_in_flight,
-        "max_input_tokens": longest - 1,
+        "max_input_tokens": longest - 1 if generates else longest,
         "max_total_tokens": longest,
         "router": "lmi-handlers",
         "version": version("lmi-handlers"),

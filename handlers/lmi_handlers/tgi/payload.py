@@ -1,15 +1,18 @@
 """The request of TGI's routes (Text Generation Inference)."""
 
+import secrets
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from lmi_core.parameters import RANDOM_SEED
 from lmi_core.payloads.tolerant_payload import TolerantPayload, drop_unknown_fields, take_known
 from lmi_handlers.fields.vocabulary import sample_as_tgi, translate
 from lmi_handlers.tgi.grammar import TgiGrammar, use_grammar
 
 MAX_NEW_TOKENS = 100
+SEED_BITS = 53  # of seeds that are drawn here: JavaScript's clients read no larger integers exactly
 NAMES = {"stop": "stop_sequences"}
 
 
@@ -58,6 +61,8 @@ class TgiParameters(BaseModel):
         if self.grammar is not None:
             use_grammar(self.grammar, parameters, names)
         sample_as_tgi(parameters)
+        if self.details and parameters.get("do_sample") and parameters.get("seed", RANDOM_SEED) == RANDOM_SEED:
+            parameters["seed"] = secrets.randbits(SEED_BITS)  # so that the answer can tell it
         return parameters, names
 
 

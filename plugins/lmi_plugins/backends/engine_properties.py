@@ -3,18 +3,68 @@
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, NonNegativeInt, PositiveInt
+from pydantic import Field, NonNegativeInt, PositiveInt, field_validator
 
 from lmi_core.backend import BackendSetup
 from lmi_core.configuration.model_source import is_on_hub, model_source
 from lmi_core.configuration.properties import ModelProperties, Names
 from lmi_core.remote.location import RemoteModel, S3Location, is_s3
 from lmi_core.script.formatters.model_code import ADAPTER_WEIGHTS
+from lmi_plugins.torch_engine.worker.embedding_messages import Pooling
 
+ANY = "any"  # size that vectors may be cut to
 NGRAM = "[ngram]"  # vLLM's former name of prompt lookup, which drafts from the prompt itself
 
 
-class EngineProperties(ModelProperties):
+class EmbeddingProperties(ModelProperties):
+    """The options of models that make vectors of texts."""
+
+    pooling: Literal["cls", "max", "mean", "mean_sqrt_len", "weightedmean", "lasttoken", "last"] | None = Field(
+        None,
+        description="How a vector is made of a text's hidden states; what the model's own files say when not given, or "
+        "else its first token, or of models that generate the last.",
+    )
+    normalize: bool | None = Field(
+        None,
+        description="Make vectors 1 long; what sentence-transformers' files of the model say when not given, and "
+        "without such files true.",
+    )
+    matryoshka_dimensions: str | None = Field(
+        None,
+        description="Smaller sizes that requests may cut vectors to, with commas between, or any; what the model's "
+        "configuration says when not given.",
+    )
+
+    @field_validator("matryoshka_dimensions")
+    @classmethod
+    def _sizes(cls, value: str | None) -> str | None:
+        if value not in (None, ANY) and not all(each.isdigit() and int(each) for each in _items(value)):
+            raise ValueError(f"must be numbers above 0 with commas between, or {ANY}")
+        return value
+
+    @property
+    def any_size(self) -> bool:
+        """Whether vectors may be cut to any size."""
+        return self.matryoshka_dimensions == ANY
+
+    @property
+    def smaller_sizes(self) -> list[int] | None:
+        """The sizes that vectors may be cut to; None: the model says which."""
+        if self.matryoshka_dimensions in (None, ANY):
+            return None
+        return sorted({int(each) for each in _items(self.matryoshka_dimensions)})
+
+    @property
+    def engine_pooling(self) -> Pooling | None:
+        """The pooling by the engine's name."""
+        return "lasttoken" if self.pooling == "last" else self.pooling
+
+
+def _items(value: str | None) -> list[str]:
+    return (value or "").strip("[] ").replace(",", " ").split() or [""]
+
+
+class EngineProperties(EmbeddingProperties):
     """The options common to the torch engine and vLLM."""
 
     tensor_parallel_degree: Annotated[

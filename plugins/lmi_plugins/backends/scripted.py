@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import struct
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +15,8 @@ from lmi_core.backend import Backend, BackendSetup
 from lmi_core.chats.chat import Chat
 from lmi_core.chats.chat_template import REFUSED_BY_TEMPLATE
 from lmi_core.configuration.properties import ModelProperties
+from lmi_core.embeddings.backend import EmbeddingBackend, EmbeddingModel, Vector
+from lmi_core.embeddings.request import ValidEmbedding
 from lmi_core.engines.extended_parameters import ExtendedParameters
 from lmi_core.errors import GenerationFailed, InvalidPayload
 from lmi_core.generation import FinishReason, GenerationStep, Token
@@ -115,10 +118,12 @@ class _WordDetokenizer(Detokenizer):
         return self._tokenizer.word(token_id)
 
 
-class ScriptedBackend(Backend[ScriptedProperties]):
+class ScriptedBackend(Backend[ScriptedProperties], EmbeddingBackend):
     """A backend that answers with the enqueued scripts in turn, then with `option.scripted_text`.
 
-    The requests that it received are in `history`.
+    The requests that it received are in `history`. With `option.task=text-embedding` it makes vectors instead, and the
+    requests are in `embedded`: the number of tokens, the first and the last token id, and 0.1; a script's error or hold
+    comes before the last one.
     """
 
     name = "scripted"
@@ -135,7 +140,10 @@ class ScriptedBackend(Backend[ScriptedProperties]):
         self.tokenizer: WordTokenizer = WordTokenizer()
         self.max_length = MAX_LENGTH
         self.history: list[ValidRequest] = []
+        self.embedded: list[ValidEmbedding] = []
         self._scripts: deque[Script] = deque()
+        if setup.properties.asked_task == "embed":
+            self.generates, self.embedding = False, EmbeddingModel(4, MAX_LENGTH, None)
 
     def enqueue(self, *scripts: Script) -> None:
         """Set the answers to the next requests, in order of arrival."""
@@ -157,6 +165,23 @@ class ScriptedBackend(Backend[ScriptedProperties]):
             for sequence_index in range(request.parameters.num_sequences):
                 async for step in self._say(script, request, sequence_index):
                     yield step
+        finally:
+            script.closed.set()
+
+    async def embed(self, requests: Sequence[ValidEmbedding]) -> AsyncGenerator[Vector, None]:
+        self.embedded += requests
+        script = self._scripts.popleft() if self._scripts else Script()
+        try:
+            for index, request in reversed(list(enumerate(requests))):
+                if index == 0 and (script.error is not None or script.hold):
+                    script.started.set()
+                    if script.hold:
+                        await asyncio.Event().wait()
+                    raise GenerationFailed(str(script.error))
+                await asyncio.sleep(0)
+                ids = request.prompt_ids
+                vector = [len(ids), ids[0], ids[-1], 0.1][: request.dimensions]
+                yield index, struct.pack(f"<{len(vector)}f", *vector)
         finally:
             script.closed.set()
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
@@ -11,7 +11,10 @@ from pydantic import Field, PositiveInt
 from lmi_core.backend import Backend, BackendSetup
 from lmi_core.configuration.model_source import model_source
 from lmi_core.configuration.properties import ModelProperties, Names, NoEffect
+from lmi_core.embeddings.backend import EmbeddingBackend, Vector
+from lmi_core.embeddings.request import ValidEmbedding
 from lmi_core.engines.extended_parameters import ExtendedParameters
+from lmi_core.errors import InvalidParameter
 from lmi_core.generation import GenerationStep
 from lmi_core.hookspecs import hookimpl
 from lmi_core.inspection.checkpoint import read_checkpoint
@@ -28,6 +31,7 @@ from lmi_plugins.backends.engine_properties import (
 )
 from lmi_plugins.backends.torch_parameters import sampling_parameters
 from lmi_plugins.torch_engine.worker.client import EngineClient
+from lmi_plugins.torch_engine.worker.embedding_messages import EmbeddingInput, EmbeddingOptions
 from lmi_plugins.torch_engine.worker.messages import DataType, EngineOptions
 
 T = TypeVar("T")
@@ -94,7 +98,7 @@ class TorchProperties(EngineProperties):
         return re.fullmatch(r"cpu|mps|cuda(:\d+)?", self.device_map or "") is not None
 
 
-class TorchBackend(Backend[TorchProperties]):
+class TorchBackend(Backend[TorchProperties], EmbeddingBackend):
     name = "torch"
     aliases: ClassVar[tuple[str, ...]] = (
         "scheduler",
@@ -124,6 +128,7 @@ class TorchBackend(Backend[TorchProperties]):
         except BaseException:
             await self.stop()
             raise
+        self.generates, self.embedding = self.engine.generates, self.engine.embedding
 
     async def stop(self) -> None:
         await self.engine.stop()
@@ -150,6 +155,17 @@ class TorchBackend(Backend[TorchProperties]):
         parameters = sampling_parameters(request.parameters, request.markers, ranks=request.ranks)
         return self.engine.generate(request.prompt_ids, parameters, request.adapter)
 
+    def embed(self, requests: Sequence[ValidEmbedding]) -> AsyncGenerator[Vector, None]:
+        for request in requests:
+            if request.adapter is not None:
+                raise InvalidParameter(
+                    f"embeddings are made with the model alone on the torch engine: leave out the adapter "
+                    f"`{request.adapter}`"
+                )
+        return self.engine.embed(
+            [EmbeddingInput(each.prompt_ids, each.dimensions, each.normalize) for each in requests]
+        )
+
 
 def engine_options(directory: Path, properties: TorchProperties) -> EngineOptions:
     adapters = {name: str(folder) for name, folder in adapter_folders(directory, properties).items()}
@@ -173,6 +189,13 @@ def engine_options(directory: Path, properties: TorchProperties) -> EngineOption
         speculative_draft_model=draft_model(directory, properties),
         speculative_length=properties.speculative_length,
         record_acceptance_rate=properties.record_acceptance_rate,
+        embedding=EmbeddingOptions(
+            properties.asked_task,
+            properties.engine_pooling,
+            properties.normalize,
+            properties.smaller_sizes,
+            properties.any_size,
+        ),
     )
 
 

@@ -7,13 +7,14 @@ from typing import Any
 import msgspec
 
 from lmi_core.backend import Backend, BackendSetup
+from lmi_core.configuration.properties import ModelProperties
 from lmi_core.generation import GenerationStep
 from lmi_core.hookspecs import hookimpl
 from lmi_core.remote.location import RemoteModel
 from lmi_core.request import ValidRequest
 from lmi_core.tensors import Tensor, TensorBackend
 from lmi_core.texts.token_writer import TokenWriter
-from lmi_plugins.backends.engine_properties import engine_downloads
+from lmi_plugins.backends.engine_properties import EmbeddingProperties, engine_downloads
 from lmi_plugins.backends.torch import engine_options, inspect_torch_model, with_tokenizer
 from lmi_plugins.backends.trtllm_properties import TrtllmProperties
 from lmi_plugins.torch_engine.worker.messages import EngineOptions
@@ -37,7 +38,7 @@ class TrtllmBackend(Backend[TrtllmProperties], TensorBackend):
 
     def __init__(self, setup: BackendSetup[TrtllmProperties]) -> None:
         super().__init__(setup)
-        self.warnings = setup.properties.warnings
+        self.warnings = [*setup.properties.warnings, *_of_embeddings(setup.properties)]
         self.options = _options(setup)
         limits = setup.properties.limits
         self.max_input_length, self.max_output_length = limits.longest_input, limits.max_output_len
@@ -101,6 +102,15 @@ class TrtllmBackend(Backend[TrtllmProperties], TensorBackend):
     def _stop(self, request_id: str) -> None:
         for own_id in self._running.get(request_id, ()):
             self.manager.stop(own_id)
+
+
+def _of_embeddings(properties: TrtllmProperties) -> list[str]:
+    """Return a warning for each given option of models that embed."""
+    own = EmbeddingProperties.model_fields.keys() - ModelProperties.model_fields.keys()
+    return [
+        f"option.{name}={getattr(properties, name)} has no effect: the trtllm backend makes no embeddings"
+        for name in sorted(own & properties.model_fields_set)
+    ]
 
 
 def _options(setup: BackendSetup[TrtllmProperties]) -> EngineOptions:

@@ -15,6 +15,8 @@ from lmi_core.backend import Backend, BackendSetup
 from lmi_core.chats.images import Image, ImagePrompt
 from lmi_core.configuration.devices import visible_gpus
 from lmi_core.configuration.model_source import model_source
+from lmi_core.embeddings.backend import EmbeddingBackend, Vector
+from lmi_core.embeddings.request import ValidEmbedding
 from lmi_core.engines.extended_parameters import ExtendedParameters
 from lmi_core.errors import BackendUnhealthy, ConfigurationError, InvalidParameter
 from lmi_core.generation import GenerationStep
@@ -69,7 +71,7 @@ class VllmEngineParameters(VllmParameters):
     )
 
 
-class VllmBackend(Backend[VllmProperties]):
+class VllmBackend(Backend[VllmProperties], EmbeddingBackend):
     name = "vllm"
     auto_priority: ClassVar[int | None] = 10
     properties_type = VllmProperties
@@ -136,6 +138,8 @@ class VllmBackend(Backend[VllmProperties]):
         try:
             self.max_length = await self._service.start(adapter_folders(self.setup.directory, self.setup.properties))
             self.max_images = self._service.images.most
+            self.embedding = self._service.embedding
+            self.generates = self.embedding is None
         except BaseException:
             await self.stop()
             raise
@@ -164,6 +168,10 @@ class VllmBackend(Backend[VllmProperties]):
     async def unload_adapter(self, name: str) -> None:
         assert self._service is not None, "started before"
         self._service.unload_adapter(name)
+
+    def embed(self, requests: Sequence[ValidEmbedding]) -> AsyncGenerator[Vector, None]:
+        assert self._service is not None, "started before"
+        return self._service.embed(requests)
 
     def image_placeholder(self, number: int) -> str | None:
         assert self._service is not None, "started before"

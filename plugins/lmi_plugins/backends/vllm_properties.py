@@ -14,6 +14,7 @@ from lmi_core.errors import ConfigurationError
 from lmi_core.remote.location import RemoteModel, is_s3
 from lmi_plugins.backends.engine_properties import (
     NGRAM,
+    EmbeddingProperties,
     EngineProperties,
     adapter_folders,
     draft_model,
@@ -25,6 +26,8 @@ from lmi_plugins.backends.parallel_degrees import MAX, ParallelDegrees
 DataType = Literal["auto", "fp32", "fp16", "bf16", "float32", "float16", "bfloat16", "half", "float", "int8"]
 DATA_TYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "int8": "auto"}
 
+RUNNERS = {"generate": "generate", "embed": "pooling"}
+POOLING_TYPES = {"cls": "CLS", "mean": "MEAN", "lasttoken": "LAST"}
 VLLM_METHODS = {"bitsandbytes4": "bitsandbytes", "bitsandbytes8": "bitsandbytes"}
 # Methods of other containers, and one that vLLM now detects from the model.
 METHODS_OF_OTHERS = ("marlin", "smoothquant", "static_int8")
@@ -110,10 +113,11 @@ def vllm_arguments(setup: BackendSetup[Any], passed: Mapping[str, str], degrees:
         "quantization": quantization(properties.quantize),
         "disable_log_stats": True,  # statistics would double the cost per token
         "max_logprobs": -1,  # LMI bounds requests itself, and beam search needs more
+        "runner": None if properties.asked_task is None else RUNNERS[properties.asked_task],
         **_lora_arguments(setup.directory, properties),
     }
     given = {name: _as_text(value) for name, value in arguments.items() if value is not None}
-    return given | dict(passed) | _speculative_arguments(setup, passed)
+    return given | dict(passed) | _speculative_arguments(setup, passed) | embedding_arguments(properties, passed)
 
 
 def vllm_downloads(setup: BackendSetup[Any]) -> dict[str, RemoteModel]:
@@ -162,6 +166,27 @@ def _speculative_arguments(setup: BackendSetup[Any], passed: Mapping[str, str]) 
         config["draft_tensor_parallel_size"] = properties.draft_model_tp_size
     config |= json.loads(passed.get("speculative_config", "{}"))  # under vLLM's former names
     return {"speculative_config": json.dumps(config), **recording}
+
+
+def embedding_arguments(properties: EmbeddingProperties, passed: Mapping[str, str]) -> dict[str, str]:
+    """Return the engine arguments for a model's vectors, with what is passed through for the same ones.
+
+    Raise ConfigurationError for a pooling that vLLM does not have.
+    """
+    pooler: dict[str, object] = {}
+    if properties.engine_pooling is not None:
+        if properties.engine_pooling not in POOLING_TYPES:
+            raise ConfigurationError(
+                f"option.pooling={properties.pooling}: vLLM has {', '.join(POOLING_TYPES)}; the torch backend has more"
+            )
+        pooler["pooling_type"] = POOLING_TYPES[properties.engine_pooling]
+    if properties.normalize is not None:
+        pooler["use_activation"] = properties.normalize
+    overrides: dict[str, object] = {"is_matryoshka": True} if properties.any_size else {}
+    if properties.smaller_sizes is not None:
+        overrides["matryoshka_dimensions"] = properties.smaller_sizes
+    own = {"pooler_config": pooler, "hf_overrides": overrides}
+    return {name: json.dumps(value | json.loads(passed.get(name, "{}"))) for name, value in own.items() if value}
 
 
 def _as_text(value: object) -> str:

@@ -73,6 +73,11 @@ class Engine:
         self.adapters.remove(name)
 
     @property
+    def unnoticed_tokens(self) -> int:
+        """Tokens of prompts, or of other work, that one step may add without holding up what decodes by much."""
+        return self.parts.scheduler.unnoticed_tokens
+
+    @property
     def has_work(self) -> bool:
         return self.parts.requests.has_work
 

@@ -101,7 +101,10 @@ class OutputProcessor:
         if not tokens and reason is None and prefill is None and prompt_logits is None:
             return None
         generation_logits = take_generation_logits(sequence, len(tokens))
-        return GenerationStep(tokens, reason, sequence.index, prefill, prompt_logits, generation_logits)
+        cached, sequence.num_cached_tokens = sequence.num_cached_tokens, None  # it is told once
+        return GenerationStep(
+            tokens, reason, sequence.index, prefill, prompt_logits, generation_logits, cached_tokens=cached
+        )
 
     def _verify(self, checks: Items[Check]) -> Results:
         """Add the accepted tokens of drafts, and those that the model chose after them."""

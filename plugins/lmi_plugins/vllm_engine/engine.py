@@ -5,7 +5,7 @@ import itertools
 import logging
 import multiprocessing
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import aclosing, contextmanager
 
 from pydantic import ValidationError
 
@@ -19,6 +19,8 @@ from lmi_plugins.vllm_engine.library import (
     EngineDeadError,
     LoRARequest,
     MultiModalInput,
+    PoolingParams,
+    PoolingRequestOutput,
     RequestOutput,
     RequestOutputKind,
     SamplingParams,
@@ -28,10 +30,13 @@ from lmi_plugins.vllm_engine.library import (
     token_prompt,
 )
 from lmi_plugins.vllm_engine.outputs.stream_intervals import StreamIntervals
+from lmi_plugins.vllm_engine.requests.logits_processors import LOGITS_PROCESSORS
 from lmi_plugins.vllm_engine.versions import installed_version, warn_if_untested
 
 logger = logging.getLogger(__name__)
 
+POOLING = "pooling"  # vLLM's name of the runner
+EMBED = "embed"  # and of the task
 LOST = "the request was lost: vLLM's engine died"
 
 
@@ -115,18 +120,56 @@ class VllmEngine:
             if not finished and not engine.errored:
                 await engine.abort(request_id)
 
+    async def embed(
+        self, prompt: TokensInput, parameters: PoolingParams, adapter: LoRARequest | None = None
+    ) -> PoolingRequestOutput:
+        """Return the vector of a prompt; cancelling aborts the request. Raises LmiError."""
+        engine, request_id = self.vllm, str(next(self._ids))
+        try:
+            with translated_errors():
+                async with aclosing(engine.encode(prompt, parameters, request_id, lora_request=adapter)) as outputs:
+                    output = await anext(outputs)  # the only one
+            self.restarts.worked()
+            return output
+        except EngineDeadError:
+            raise GenerationFailed(LOST) from None
+        except LmiError:
+            raise
+        except Exception as error:
+            raise GenerationFailed(f"vLLM failed at this request: {error}") from error
+
     async def _create(self) -> AsyncLLM:
         arguments = await asyncio.to_thread(engine_arguments, self._arguments)
         engine = await _in_own_thread(lambda: _from_arguments(arguments))
         try:
-            # Also what makes vLLM listen to its core, whose death is then seen at once.
-            parameters = SamplingParams(max_tokens=1, detokenize=False, output_kind=RequestOutputKind.FINAL_ONLY)
-            async for _ in engine.generate(token_prompt([0]), parameters, "warm-up"):
-                pass
+            await _warm_up(engine)
         except BaseException:
             await asyncio.to_thread(engine.shutdown)
             raise
         return engine
+
+
+async def _warm_up(engine: AsyncLLM) -> None:
+    """Run one token; that is also what makes vLLM listen to its core, whose death is then seen at once.
+
+    Raise ConfigurationError for a pooling model that makes no vectors of texts.
+    """
+    outputs: AsyncGenerator[object, None]
+    if embeds(engine):
+        tasks = await engine.get_supported_tasks()
+        if EMBED not in tasks:
+            raise ConfigurationError(f"vLLM makes no embeddings with this model, whose tasks are {', '.join(tasks)}")
+        outputs = engine.encode(token_prompt([0]), PoolingParams(task=EMBED), "warm-up")
+    else:
+        parameters = SamplingParams(max_tokens=1, detokenize=False, output_kind=RequestOutputKind.FINAL_ONLY)
+        outputs = engine.generate(token_prompt([0]), parameters, "warm-up")
+    async for _ in outputs:
+        pass
+
+
+def embeds(engine: AsyncLLM) -> bool:
+    """Return whether the engine runs a pooling model, which generates nothing."""
+    return str(engine.model_config.runner_type) == POOLING
 
 
 async def _watch(engine: AsyncLLM) -> str:
@@ -143,11 +186,20 @@ async def _end(engine: AsyncLLM) -> None:
 
 def _from_arguments(arguments: AsyncEngineArgs) -> AsyncLLM:
     try:
+        if _pools(arguments):  # vLLM refuses logits processors then
+            of_others = [each for each in arguments.logits_processors or () if each not in LOGITS_PROCESSORS]
+            arguments.logits_processors = of_others or None
         return AsyncLLM.from_engine_args(arguments)
     except ValidationError as error:
         raise ConfigurationError(f"vLLM cannot load the model: {_complaints(error)}") from error
     except Exception as error:  # of whatever class vLLM or the model's own code raises
         raise ConfigurationError(f"vLLM cannot load the model: {' '.join(str(error).split())}") from error
+
+
+def _pools(arguments: AsyncEngineArgs) -> bool:
+    """Return whether vLLM will choose its pooling runner."""
+    chosen = arguments.create_model_config().runner_type if arguments.runner == "auto" else arguments.runner
+    return str(chosen) == POOLING
 
 
 def _complaints(error: ValidationError) -> str:

@@ -13,14 +13,14 @@ os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")
 # vLLM's second model runner, its choice on GPUs, refuses the kind of logits processors that `logits_processors` has.
 os.environ.setdefault("VLLM_USE_V2_MODEL_RUNNER", "0")
 
-from vllm import AsyncEngineArgs, SamplingParams, envs
+from vllm import AsyncEngineArgs, PoolingParams, SamplingParams, envs
 from vllm.config import ModelConfig, VllmConfig
 from vllm.exceptions import VLLMClientError
 from vllm.inputs.engine import MultiModalInput, TokensInput
 from vllm.lora.request import LoRARequest
 from vllm.model_executor.model_loader import get_model_cls
 from vllm.multimodal.media import ImageMediaIO as ImageReader
-from vllm.outputs import CompletionOutput, RequestOutput
+from vllm.outputs import CompletionOutput, PoolingRequestOutput, RequestOutput
 from vllm.platforms import current_platform
 from vllm.sampling_params import RepetitionDetectionParams, RequestOutputKind, StructuredOutputsParams
 from vllm.utils.argparse_utils import FlexibleArgumentParser
@@ -43,6 +43,8 @@ __all__ = [
     "LogprobsTensors",
     "ModelConfig",
     "MultiModalInput",
+    "PoolingParams",
+    "PoolingRequestOutput",
     "RepetitionDetectionParams",
     "RequestOutput",
     "RequestOutputKind",

@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from lmi_core.chats.images import Image, ImagePrompt
+from lmi_core.embeddings.backend import EmbeddingModel, Vector
+from lmi_core.embeddings.request import ValidEmbedding
 from lmi_core.engines.extended_parameters import ExtendedParameters
 from lmi_core.engines.merge import merge
 from lmi_core.generation import GenerationStep
@@ -14,7 +16,8 @@ from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
 from lmi_core.texts.token_writer import TokenWriter
 from lmi_plugins.backends.vllm_fields import fields_of, read_fields
 from lmi_plugins.vllm_engine.adapters import VllmAdapters
-from lmi_plugins.vllm_engine.engine import VllmEngine, translated_errors
+from lmi_plugins.vllm_engine.embeddings import embedding_model, vectors
+from lmi_plugins.vllm_engine.engine import VllmEngine, embeds, translated_errors
 from lmi_plugins.vllm_engine.library import (
     MultiModalInput,
     RequestOutput,
@@ -46,12 +49,15 @@ class VllmService:
         self._engine = VllmEngine(arguments, retry_threshold, max_stream_delay)
         self._adapters = VllmAdapters(self._engine)
         self._tokenizer = tokenizer
+        self.embedding: EmbeddingModel | None = None  # None: the model generates
         self._speculates = "speculative_config" in arguments
         self._acceptance = AcceptanceLog() if "per_request_spec_decode_metrics" in arguments else None
 
     async def start(self, adapters: Mapping[str, Path]) -> int:
         """Start the engine, and return the length of the longest sequence it takes. Raises ConfigurationError."""
         await self._engine.start()
+        if embeds(self._engine.vllm):
+            self.embedding = embedding_model(self._engine.vllm.model_config)
         own_end = self._tokenizer.pretrained.eos_token_id  # which ends a generation in vLLM too
         self._eos_token_ids = self._engine.eos_token_ids() | frozenset([own_end] if own_end is not None else ())
         self._writer = TokenWriter(self._tokenizer, self._eos_token_ids)
@@ -106,6 +112,10 @@ class VllmService:
             return self._search(request, parameters)
         sequences = [self._sequence(request, parameters, i) for i in range(parameters.num_sequences)]
         return sequences[0] if len(sequences) == 1 else _together(sequences)
+
+    def embed(self, requests: Sequence[ValidEmbedding]) -> AsyncGenerator[Vector, None]:
+        """Return the vectors of the requests as they are made. Raises InvalidParameter."""
+        return vectors(requests, self._engine, self._adapters)
 
     def _search(self, request: ValidRequest, parameters: ExtendedParameters) -> AsyncGenerator[GenerationStep, None]:
         check_beams(parameters)

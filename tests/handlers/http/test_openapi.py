@@ -18,6 +18,7 @@ EXAMPLES_PER_OPERATION = 10
 SECONDS_PER_REQUEST = 5
 REFUSED = {
     "/v1/abort_request": 404,
+    "/v1/embeddings": 404,
     "/models/model/adapters": 400,
     "/models/model/adapters/1/update": 404,
     **dict.fromkeys(("/api/push", "/api/create", "/api/copy"), 403),
@@ -93,6 +94,21 @@ async def test_every_example_is_answered(server: RunningServer, document: dict[s
         for form in payloads(document, operation):
             for example in form["examples"]:
                 await answers(server, path, example)
+
+
+async def test_examples_of_embeddings_are_answered(
+    serve: Serve, model_dir: ModelDirectory, document: dict[str, Any]
+) -> None:
+    properties = SCRIPTED + "option.task=text-embedding\noption.chat_template={{ messages[0].content }}\n"
+    server = await serve(model_dir({"serving.properties": properties}, name="vectors"))
+    for path, name in (
+        ("/v1/embeddings", "EmbeddingsRequest"),
+        ("/v1/embeddings", "EmbeddingsChat"),
+        ("/invocations", "EmbeddingPayload"),
+    ):
+        for example in document["components"]["schemas"][name]["examples"]:
+            answer = await server.post(path, example)
+            assert answer.status == 200, (path, example, answer.body)
 
 
 async def answers(server: RunningServer, path: str, example: object) -> None:

@@ -127,7 +127,7 @@ async def adapters(serve: Serve, model_dir: ModelDirectory) -> RunningServer:
     return await serve(model_dir({"serving.properties": SCRIPTED} | scripts))
 
 
-@pytest.mark.parametrize("path", ["/invocations", "/endpoints/mine/invocations", "/", "/generate"])
+@pytest.mark.parametrize("path", ["/invocations", "/endpoints/mine/invocations", "/", "/generate", "/generate_stream"])
 @pytest.mark.parametrize(
     ("adapter_id", "fields", "adapter"),
     [
@@ -144,7 +144,7 @@ async def test_adapter_id(
 ) -> None:
     answer = await adapters.post(path, {"inputs": "Hey", "parameters": {"adapter_id": adapter_id}, **fields})
     assert answer.status == 200, answer.body
-    found = answer.json()
+    found = answer.events(b"data: ") if path == "/generate_stream" else answer.json()
     assert (found[0] if isinstance(found, list) else found)["adapter"] == adapter
 
 

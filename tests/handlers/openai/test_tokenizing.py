@@ -190,3 +190,21 @@ async def test_model_that_its_own_function_serves(serve: Serve, model_dir: Model
         answer = await server.post(path, body)
         message = "model `model` has no tokenizer: its model function answers requests"
         assert (answer.status, answer.json()["error"]["message"]) == (404, message)
+
+
+async def test_tokenizer_info(serve: Serve, model_dir: ModelDirectory) -> None:
+    option = "option.enable_tokenizer_info_endpoint=true\n"
+    server = await serve(model_dir({"serving.properties": f"{SCRIPTED}{option}option.chat_template={TEMPLATE}\n"}))
+    for path in ("/tokenizer_info", "/tokenizer_info?model=model"):
+        answer = await server.get(path)
+        expected = {"tokenizer_class": "WordTokenizer", "chat_template": TEMPLATE}
+        assert (answer.status, answer.json()) == (200, expected)
+    unknown = await server.get("/tokenizer_info?model=other")
+    assert (unknown.status, unknown.json()["error"]["code"]) == (404, "model_not_found")
+
+
+@same_loop
+async def test_tokenizer_info_is_not_shown_unasked(server: RunningServer) -> None:
+    answer = await server.get("/tokenizer_info")
+    assert answer.status == 404
+    assert "option.enable_tokenizer_info_endpoint=true shows it" in answer.json()["error"]["message"]

@@ -45,12 +45,12 @@ async def test_stream(server: RunningServer, path: str, stream: bool | None) -> 
 
 
 async def test_details(server: RunningServer) -> None:
-    parameters = {"details": True, "decoder_input_details": True, "max_new_tokens": 2, "seed": 7}
+    parameters = {"details": True, "decoder_input_details": True, "max_new_tokens": 2}
     answer = (await server.post("/generate", {"inputs": PROMPT, "parameters": parameters})).json()
     details = answer["details"]
     assert [token["text"] for token in details.pop("tokens")] == WORDS[:2]
     assert "".join(token["text"] for token in details.pop("prefill")) == PROMPT
-    assert details == {"finish_reason": "length", "generated_tokens": 2, "seed": 7}
+    assert details == {"finish_reason": "length", "generated_tokens": 2, "seed": None}
 
 
 async def test_details_of_a_stream(server: RunningServer) -> None:
@@ -59,6 +59,46 @@ async def test_details_of_a_stream(server: RunningServer) -> None:
     *_, last = answer.events(b"data: ")
     expected = {"finish_reason": "stop_sequence", "generated_tokens": 3, "seed": None, "input_length": 4}
     assert (last["generated_text"], last["details"]) == ("Deep Learning", expected)
+
+
+@pytest.mark.parametrize("path", GENERATING)
+@pytest.mark.parametrize(
+    ("given", "seed"),
+    [
+        ({"do_sample": True, "seed": 7}, 7),
+        ({"temperature": 0.5, "seed": 0}, 0),
+        ({"seed": 7}, None),
+        ({"do_sample": True, "temperature": 0, "seed": 7}, None),
+        ({}, None),
+    ],
+)
+async def test_seed(server: RunningServer, path: str, given: dict[str, Any], seed: int | None) -> None:
+    assert await told_seed(server, path, given) == seed
+    assert server.scripted.history[-1].parameters.seed == given.get("seed")
+
+
+@pytest.mark.parametrize("path", GENERATING)
+@pytest.mark.parametrize("given", [{"do_sample": True}, {"top_k": 5}, {"top_p": 0.9, "seed": -1}])
+async def test_drawn_seed(server: RunningServer, path: str, given: dict[str, Any]) -> None:
+    """A client that samples without a seed gets the one with which the answer can be reproduced, as with TGI."""
+    seeds = [await told_seed(server, path, given) for _ in range(3)]
+    assert [request.parameters.seed for request in server.scripted.history] == seeds
+    assert len(set(seeds)) == 3
+    assert all(isinstance(seed, int) and 0 <= seed < 2**53 for seed in seeds)
+
+
+async def test_no_seed_is_drawn_where_none_is_told(server: RunningServer) -> None:
+    await server.post("/generate", {"inputs": PROMPT, "parameters": {"do_sample": True}})
+    assert server.scripted.history[-1].parameters.seed is None
+
+
+async def told_seed(server: RunningServer, path: str, parameters: dict[str, Any]) -> Any:
+    answer = await server.post(path, {"inputs": PROMPT, "parameters": {"details": True, **parameters}})
+    assert answer.status == 200, answer.body
+    if path == "/generate_stream":
+        return answer.events(b"data: ")[-1]["details"]["seed"]
+    found = answer.json()
+    return (found[0] if isinstance(found, list) else found)["details"]["seed"]
 
 
 async def test_best_of(server: RunningServer) -> None:

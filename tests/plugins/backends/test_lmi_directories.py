@@ -35,6 +35,14 @@ SERVED: list[tuple[str, str, tuple[str, ...]]] = [
     # engine=Python, option.rolling_batch=vllm
     ("vllm", "option.task=text-generation\noption.dtype=fp16\noption.tensor_parallel_degree=4", ()),
     ("vllm", "option.quantize=awq\noption.tensor_parallel_degree=4", ()),
+    ("vllm", "option.task=text-embedding\noption.normalize=false", ()),
+    ("trtllm", "option.normalize=false", ("option.normalize=False has no effect: the trtllm backend makes no",)),
+    (
+        "disable",
+        "engine=Python\noption.task=text-embedding\noption.entryPoint=djl_python.lmi_vllm.vllm_async_service\n"
+        "option.async_mode=true",
+        (),
+    ),
     ("vllm", "option.quantize=fp8\noption.max_rolling_batch_size=4\noption.fp8_scheme=FP8_DYNAMIC", ("fp8_scheme",)),
     ("vllm", "option.quantize=fp8\noption.fp8_activation_scheme=dynamic", ("fp8_activation_scheme",)),
     ("vllm", "option.quantize=marlin\noption.tensor_parallel_degree=4", ("quantize",)),
@@ -118,7 +126,7 @@ OTHER_PRODUCTS = [
     ("option.entryPoint=djl_python.transformers_neuronx\noption.n_positions=512", "AWS Inferentia and Trainium"),
     ("engine=Rust\noption.task=text_embedding", "DJLServing's other engines are for kinds of models"),
     ("engine=OnnxRuntime", "DJLServing's other engines are for kinds of models"),
-    ("option.task=text_embedding", "option.task must be text-generation"),
+    ("option.task=fill-mask", "option.task must be text-generation or text-embedding"),
 ]
 
 

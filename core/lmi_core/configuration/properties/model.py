@@ -1,17 +1,26 @@
 """The keys that describe the model for a backend."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, PositiveInt
 
 from lmi_core.configuration.properties.declaration import Names, Properties
 
-TEXT_GENERATION = "text-generation"
+GENERATION_TASKS = ("text-generation", "generate")
+# By the names of DJLServing, vLLM and Hugging Face.
+EMBEDDING_TASKS = (
+    "text-embedding",
+    "text_embedding",
+    "embed",
+    "embedding",
+    "feature-extraction",
+    "sentence-similarity",
+)
 
 
-def _text_generation(task: str | None) -> str | None:
-    if task is not None and task not in (TEXT_GENERATION, "generate", "auto"):
-        raise ValueError(f"must be {TEXT_GENERATION}, the only task that this server supports")
+def _served_here(task: str | None) -> str | None:
+    if task not in (None, "auto", *GENERATION_TASKS, *EMBEDDING_TASKS):
+        raise ValueError(f"must be {GENERATION_TASKS[0]} or {EMBEDDING_TASKS[0]}, the tasks that this server supports")
     return task
 
 
@@ -32,6 +41,14 @@ class ModelProperties(Properties):
         default=32, description="Maximum number of requests that generate at the same time."
     )
     adapters: str = Field(default="adapters", description="The folder of LoRA adapters in the model directory.")
-    task: Annotated[str | None, Names(environment=("HF_TASK",)), AfterValidator(_text_generation)] = Field(
-        default=None, description="Must be text-generation; other tasks are refused."
+    task: Annotated[str | None, Names(environment=("HF_TASK",)), AfterValidator(_served_here)] = Field(
+        default=None,
+        description="The task of the model: text-generation or text-embedding. Default: what the model's files say.",
     )
+
+    @property
+    def asked_task(self) -> Literal["generate", "embed"] | None:
+        """What the model is to do; None: what its own files say."""
+        if self.task in EMBEDDING_TASKS:
+            return "embed"
+        return "generate" if self.task in GENERATION_TASKS else None

@@ -103,6 +103,10 @@ class RequestProperties(Properties):
         description="On OpenAI's and vLLM's routes accept as `model` only the names of the model and of its adapters; "
         "otherwise placeholders of clients with one model (tgi, dummy and the empty string) are accepted too.",
     )
+    enable_tokenizer_info_endpoint: bool = Field(
+        default=False,
+        description="Answer GET /tokenizer_info with the tokenizer's configuration, and the chat template in it.",
+    )
     allowed_media_domains: str | None = Field(
         default=None,
         description="Hosts from which images of chats may be fetched, separated by commas; * allows any host on the "

@@ -10,6 +10,7 @@ from multidict import CIMultiDict
 from lmi_core.backend import Backend
 from lmi_core.calls.call import Call
 from lmi_core.configuration.properties import RequestProperties
+from lmi_core.embeddings.request import EmbeddingRequest
 from lmi_core.errors import AdapterNotFound, FormatterFailed, InvalidPayload
 from lmi_core.formatter import OutputFormatter
 from lmi_core.payloads.plain_text import CONTENT_TYPE
@@ -60,13 +61,25 @@ class Customization:
         """Return each request with its adapter. Raise InvalidPayload where their numbers differ."""
         if not self.adapters:
             return requests
-        adapters = self.adapters * len(requests) if len(self.adapters) == 1 else self.adapters
-        if len(adapters) != len(requests):
-            raise InvalidPayload(
-                f"`adapters` must name one adapter, or one for each of the prompts ({len(requests)}). Given: "
-                f"{len(adapters)}"
-            )
+        adapters = self._adapter_of_each(len(requests))
         return tuple(replace(request, adapter=name) for request, name in zip(requests, adapters, strict=True))
+
+    def adapted_embeddings(self, requests: tuple[EmbeddingRequest, ...]) -> tuple[EmbeddingRequest, ...]:
+        """Return each request with its adapter. Raise InvalidPayload where their numbers differ."""
+        return tuple(
+            replace(request, adapter=name)
+            for request, name in zip(requests, self._adapter_of_each(len(requests)), strict=True)
+        )
+
+    def _adapter_of_each(self, count: int) -> tuple[str | None, ...]:
+        if not self.adapters:
+            return (None,) * count
+        adapters = self.adapters * count if len(self.adapters) == 1 else self.adapters
+        if len(adapters) != count:
+            raise InvalidPayload(
+                f"`adapters` must name one adapter, or as many as there are prompts, {count}. Given: {len(adapters)}"
+            )
+        return adapters
 
     def formatter(self, base: OutputFormatter) -> OutputFormatter:
         """Return the model's own output formatter around `base`, or `base` where the model has none."""

@@ -35,6 +35,7 @@ class BeamSearch(SequenceGroup):
         self._num_candidates = max(2, 1 + ends) * self._width
         self._prefill: list[Token] | None = None  # goes out with the best hypothesis, as do the prompt's logits
         self._prompt_logits: bytes | None = None
+        self._num_cached_tokens: int | None = None
         self.restart()
 
     @property
@@ -77,6 +78,8 @@ class BeamSearch(SequenceGroup):
         first = self.sequences[0]
         if not first.started:
             self._prefill, self._prompt_logits = self._texts.prefill(first), take_prompt_logits(first)
+            if self._num_cached_tokens is None:  # it was not preempted
+                self._num_cached_tokens = first.num_cached_tokens
             first.started = True
 
     def _step(self, index: int, hypothesis: Hypothesis) -> GenerationStep:
@@ -88,6 +91,7 @@ class BeamSearch(SequenceGroup):
         step.stop_sequence = stream.stop_sequence
         if index == 0:
             step.prefill, step.prompt_logits = self._prefill, self._prompt_logits
+            step.cached_tokens = self._num_cached_tokens
         return step
 
     def _candidates(

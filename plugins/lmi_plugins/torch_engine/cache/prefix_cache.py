@@ -27,9 +27,12 @@ class PrefixCache:
         sequence.num_computed_tokens = sequence.num_draft_computed_tokens = sequence.num_cached_blocks * BLOCK_SIZE
 
     def count(self, sequence: Sequence) -> None:
-        """Add a sequence that runs with what was restored to the statistics."""
+        """Add a sequence that runs with what was restored to the statistics, and have it know how much that is."""
         self.prompt_tokens += len(sequence.token_ids)
         self.cached_tokens += sequence.num_computed_tokens
+        # Not those that it finds of its own after a preemption.
+        if not sequence.started and sequence.num_cached_tokens is None:
+            sequence.num_cached_tokens = sequence.num_computed_tokens
 
     def keep(self, sequence: Sequence) -> None:
         """Make the sequence's full and computed blocks findable."""

@@ -5,13 +5,14 @@ from math import prod
 from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, PreTrainedModel
 
 from lmi_core.errors import ConfigurationError
 from lmi_core.inspection.checkpoint import Checkpoint
 from lmi_core.inspection.safetensors_header import WeightFacts, weight_bytes
 from lmi_plugins.torch_engine.cache.memory import free_memory
-from lmi_plugins.torch_engine.checkpoint.weights_check import wrong_weights
+from lmi_plugins.torch_engine.checkpoint.weights_check import LoadingInfo, wrong_weights, wrong_weights_of_base
+from lmi_plugins.torch_engine.embeddings.task import choose_task
 from lmi_plugins.torch_engine.model.loading import DATA_TYPES, choose_device
 from lmi_plugins.torch_engine.model.transformers_internals import is_ignored, tied_weights
 from lmi_plugins.torch_engine.worker.messages import EngineOptions
@@ -26,29 +27,31 @@ def inspect_model(options: EngineOptions, checkpoint: Checkpoint | None) -> Iter
         yield f"option.device: {error.message}"
     if checkpoint is None or not checkpoint.is_known:
         return
+    embeds = choose_task(options) == "embed"
     try:
-        model = without_weights(options)
+        model = without_weights(options, AutoModel if embeds else AutoModelForCausalLM)
     except (OSError, ValueError, ImportError, KeyError) as error:
         reason = str(error).strip().split("\n")[0]
         yield f"{options.model}: the model cannot be loaded: {reason}"
         return
-    yield from _wrong_weights(options.model, model, checkpoint)
+    if fault := (wrong_weights_of_base if embeds else wrong_weights)(_surely_wrong(model, checkpoint)):
+        yield f"{options.model}: {fault}"
     if device is not None:
         yield from _too_little_memory(options, checkpoint, device)
 
 
-def without_weights(options: EngineOptions) -> PreTrainedModel:
+def without_weights(options: EngineOptions, factory: Any) -> PreTrainedModel:
+    """Return the model that one of transformers' factories makes of the configuration, with no memory for weights."""
     config = AutoConfig.from_pretrained(
         options.model, revision=options.revision, trust_remote_code=options.trust_remote_code
     )
     with torch.device("meta"):
-        factory: Any = AutoModelForCausalLM  # not typed
         model: PreTrainedModel = factory.from_config(config, trust_remote_code=options.trust_remote_code)
     return model
 
 
-def _wrong_weights(folder: str, model: PreTrainedModel, checkpoint: Checkpoint) -> Iterator[str]:
-    """Yield the fault of weights that are surely wrong.
+def _surely_wrong(model: PreTrainedModel, checkpoint: Checkpoint) -> LoadingInfo:
+    """Return what loading will surely find wrong.
 
     transformers knows some weights by other names than checkpoints do. So where weights are missing and others are not
     in the model, only loading tells, unless not one is in both.
@@ -57,9 +60,9 @@ def _wrong_weights(folder: str, model: PreTrainedModel, checkpoint: Checkpoint) 
     found = checkpoint.weights
     missing = expected.keys() - found.keys() - tied_weights(model)
     unexpected = {name for name in found.keys() - expected.keys() if not is_ignored(model, name)}
-    without_prefix = {name.removeprefix(f"{model.base_model_prefix}.") for name in expected}
-    certain = found.keys().isdisjoint(expected.keys() | without_prefix)
-    info = {
+    prefix = f"{model.base_model_prefix}."  # either may have it where the other does not
+    certain = {name.removeprefix(prefix) for name in found}.isdisjoint(name.removeprefix(prefix) for name in expected)
+    return {
         "mismatched_keys": {
             (name, found[name].shape, expected[name])
             for name in found.keys() & expected.keys()
@@ -68,8 +71,6 @@ def _wrong_weights(folder: str, model: PreTrainedModel, checkpoint: Checkpoint) 
         "missing_keys": missing if certain or not unexpected else set(),
         "unexpected_keys": unexpected if certain or not missing else set(),
     }
-    if fault := wrong_weights(info):
-        yield f"{folder}: {fault}"
 
 
 def _too_little_memory(options: EngineOptions, checkpoint: Checkpoint, device: torch.device) -> Iterator[str]:

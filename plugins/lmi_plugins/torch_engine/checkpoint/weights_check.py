@@ -1,16 +1,20 @@
 """Whether a checkpoint's weights are those of the model that its configuration describes."""
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 SHOWN = 3  # names; a wrong configuration makes hundreds wrong
 # Older versions of transformers saved these, which every model computes for itself.
 BUFFERS = re.compile(r"(^|\.)(rotary_emb\.inv_freq|attn\.(masked_)?bias|attention\.(masked_)?bias|position_ids)$")
+POOLER = re.compile(r"(^|\.)pooler\.")  # what embeddings of texts do not use
 CAUSE = "config.json describes another model than the checkpoint is of, or files of the checkpoint are missing"
 
 
-def wrong_weights(loading_info: dict[str, Any]) -> str | None:
+LoadingInfo = Mapping[str, Any]
+
+
+def wrong_weights(loading_info: LoadingInfo) -> str | None:
     """Return what is wrong with the weights, given transformers' `loading_info`; None if nothing is."""
     shapes = {
         f"{name} has the shape {list(found)} instead of {list(wanted)}"
@@ -23,6 +27,12 @@ def wrong_weights(loading_info: dict[str, Any]) -> str | None:
         *_fault("not in the model", unexpected),
     ]
     return f"{'; '.join(faults)}: {CAUSE}" if faults else None
+
+
+def wrong_weights_of_base(loading_info: LoadingInfo) -> str | None:
+    """Return what is wrong with the weights of a model without its head, whose weights the checkpoint may have."""
+    needed = {name for name in loading_info["missing_keys"] if not POOLER.search(name)}
+    return wrong_weights({**loading_info, "missing_keys": needed, "unexpected_keys": set()})
 
 
 def _fault(what: str, names: Collection[str]) -> list[str]:

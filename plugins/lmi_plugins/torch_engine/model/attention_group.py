@@ -70,7 +70,7 @@ class AttentionGroup:
         if options.softcap is None and options.sinks is None and not spelled_out:
             output = scaled_dot_product_attention(query, keys, values, attn_mask=mask, scale=options.scale)
         else:
-            output = _attend_step_by_step(query, keys, values, mask, options)
+            output = attend_step_by_step(query, keys, values, mask, options)
         if length > 1:
             output = output.reshape(rows, heads, length, -1).transpose(1, 2)
         return output.reshape(rows * length, heads, -1)
@@ -108,7 +108,7 @@ def attend_to_itself(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
     return output[0].transpose(0, 1)
 
 
-def _attend_step_by_step(
+def attend_step_by_step(
     query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor, options: AttentionOptions
 ) -> torch.Tensor:
     """Compute also what `scaled_dot_product_attention` has no argument for: a soft cap on the logits, and sinks."""

@@ -1,20 +1,20 @@
 """Loads a model and reads from its configuration what the engine needs to know."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
 from lmi_core.errors import ConfigurationError
 from lmi_core.inspection.checkpoint import read_checkpoint
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
-from lmi_plugins.torch_engine.checkpoint.weights_check import wrong_weights
+from lmi_plugins.torch_engine.checkpoint.weights_check import LoadingInfo, wrong_weights
 from lmi_plugins.torch_engine.model.soft_prompt import embedding_weight
 from lmi_plugins.torch_engine.worker.messages import EngineOptions
 
@@ -29,34 +29,61 @@ DATA_TYPES = {
     "bf16": torch.bfloat16,
     "bfloat16": torch.bfloat16,
 }
+UNLOADABLE = (OSError, ValueError, ImportError, KeyError, RuntimeError, SafetensorError)
 LENGTH_KEYS = ("max_position_embeddings", "n_positions", "max_seq_len", "max_sequence_length", "seq_length")
 UNKNOWN_LENGTH = 2048  # tokens, for models that name no limit
 
 
 def load_model(options: EngineOptions) -> PreTrainedModel:
     """Return the model, ready to run on its device; raise ConfigurationError if it cannot be loaded."""
-    device = choose_device(options.device)
-    source = {"revision": options.revision, "trust_remote_code": options.trust_remote_code}
+    config = read_config(options)
+    if config.is_encoder_decoder:
+        raise ConfigurationError(
+            f"{options.model}: {config.model_type} is an encoder-decoder model; the torch engine runs decoders only"
+        )
+    return load_weights(AutoModelForCausalLM, config, options, wrong_weights)
+
+
+def read_config(options: EngineOptions) -> PreTrainedConfig:
+    """Return the model's configuration; raise ConfigurationError if it cannot be read."""
     try:
-        config = AutoConfig.from_pretrained(options.model, **source)
-        if config.is_encoder_decoder:
-            raise ConfigurationError(
-                f"{options.model}: {config.model_type} is an encoder-decoder model; the torch engine runs decoders only"
-            )
+        config: PreTrainedConfig = AutoConfig.from_pretrained(
+            options.model, revision=options.revision, trust_remote_code=options.trust_remote_code
+        )
+    except UNLOADABLE as error:
+        raise ConfigurationError(_why_not_loaded(options.model, error)) from error
+    return config
+
+
+def load_weights(
+    factory: Any,
+    config: PreTrainedConfig,
+    options: EngineOptions,
+    find_fault: Callable[[LoadingInfo], str | None],
+    **arguments: Any,
+) -> PreTrainedModel:
+    """Return the model that one of transformers' factories makes of the configuration and the checkpoint.
+
+    Raise ConfigurationError where it cannot be loaded, or `find_fault` finds something wrong with its weights.
+    """
+    device = choose_device(options.device)
+    try:
         with _without_transformers_report():
-            loaded: Any = AutoModelForCausalLM.from_pretrained(
+            loaded = factory.from_pretrained(
                 options.model,
                 config=config,
                 dtype=DATA_TYPES[options.dtype],
+                revision=options.revision,
+                trust_remote_code=options.trust_remote_code,
                 output_loading_info=True,
                 ignore_mismatched_sizes=True,  # they are told of with the others
-                **source,
+                **arguments,
             )
-    except (OSError, ValueError, ImportError, KeyError, RuntimeError, SafetensorError) as error:
+    except UNLOADABLE as error:
         logger.debug("transformers could not load %s", options.model, exc_info=True)
         raise ConfigurationError(_why_not_loaded(options.model, error)) from error
     model: PreTrainedModel = loaded[0]
-    if fault := wrong_weights(loaded[1]):
+    if fault := find_fault(loaded[1]):
         raise ConfigurationError(f"{options.model}: {fault}")
     torch.nn.Module.to(model, device)  # transformers' own override is not typed
     return model  # in evaluation mode, as transformers loads it

@@ -36,6 +36,11 @@ class Scheduler:
     def has_work(self) -> bool:
         return bool(self._waiting or self._running)
 
+    @property
+    def unnoticed_tokens(self) -> int:
+        """Tokens that a step may compute beside those of the running sequences, which hardly notice so many."""
+        return self.prefill_budget.tokens(len(self._running), 0)
+
     def add(self, group: SequenceGroup) -> None:
         self._waiting.append(group)
 

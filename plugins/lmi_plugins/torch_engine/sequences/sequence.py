@@ -46,6 +46,7 @@ class Sequence:
     variant: tuple[object, ...] = ()
     block_keys: list[bytes] = field(default_factory=list)  # of its full blocks, in the prefix cache
     num_cached_blocks: int = 0  # of its blocks that can be found in the prefix cache
+    num_cached_tokens: int | None = None  # found there when it was first admitted, until they are told
     draft: Draft | None = None  # that its request brought, until it is checked
     num_draft_computed_tokens: int = 0  # `num_computed_tokens` of the draft model
     acceptance: Acceptance = field(default_factory=Acceptance)

@@ -7,11 +7,13 @@ from contextlib import suppress
 
 import msgspec
 
+from lmi_core.embeddings.backend import EmbeddingModel, Vector
 from lmi_core.engines.coalescing import OutputCoalescing
 from lmi_core.engines.restarts import Restarts
 from lmi_core.engines.worker import Worker
 from lmi_core.errors import BackendUnhealthy, ConfigurationError, GenerationFailed
 from lmi_core.generation import GenerationStep
+from lmi_plugins.torch_engine.worker.embedding_messages import EmbeddingInput, EmbeddingJob
 from lmi_plugins.torch_engine.worker.engine_worker import EngineWorker
 from lmi_plugins.torch_engine.worker.messages import (
     AdapterTensors,
@@ -23,6 +25,7 @@ from lmi_plugins.torch_engine.worker.messages import (
 from lmi_plugins.torch_engine.worker.protocol import (
     Abort,
     AdapterAnswer,
+    Embed,
     Load,
     LoadAdapter,
     Loaded,
@@ -34,6 +37,7 @@ from lmi_plugins.torch_engine.worker.protocol import (
     encode,
 )
 from lmi_plugins.torch_engine.worker.step_queue import StepQueue
+from lmi_plugins.torch_engine.worker.vector_queue import VectorQueue
 
 WORKER_TARGET = "lmi_plugins.torch_engine.worker.service:run"
 
@@ -48,6 +52,9 @@ class EngineClient:
         self._max_length = 0
         self._ids = itertools.count()
         self._streams: dict[str, StepQueue] = {}
+        self._vectors: dict[str, VectorQueue] = {}
+        self.generates = True  # this and the next as the worker told them last
+        self.embedding: EmbeddingModel | None = None
         self._coalescing = OutputCoalescing(max_stream_delay)
         self._calls: dict[str, asyncio.Future[None]] = {}  # that change adapters
         self._adapters = list(options.adapters)
@@ -84,7 +91,7 @@ class EngineClient:
 
     @property
     def in_flight(self) -> int:
-        return len(self._streams)
+        return len(self._streams) + len(self._vectors)
 
     async def start(self) -> int:
         """Start the worker, and return the context length of its model; raise ConfigurationError if it cannot start."""
@@ -126,6 +133,20 @@ class EngineClient:
                     with suppress(BackendUnhealthy):
                         self._worker.send(encode(Abort(request_id)))
 
+    async def embed(self, inputs: list[EmbeddingInput]) -> AsyncGenerator[Vector, None]:
+        """Yield the vector of each input, in the order in which they are made; closing it drops those that wait."""
+        self.check_health()
+        request_id = str(next(self._ids))
+        vectors = self._vectors[request_id] = VectorQueue(len(inputs))
+        self._worker.send(encode(Embed(EmbeddingJob(request_id, inputs))))
+        try:
+            while vectors.missing:
+                yield await vectors.get()
+        finally:
+            if self._vectors.pop(request_id, None) is not None and vectors.missing:
+                with suppress(BackendUnhealthy):
+                    self._worker.send(encode(Abort(request_id)))
+
     async def _change_adapters(self, call: LoadAdapter | UnloadAdapter) -> None:
         self.check_health()
         answer = self._calls[call.call_id] = asyncio.get_running_loop().create_future()
@@ -148,6 +169,7 @@ class EngineClient:
             raise ConfigurationError(answer.message)
         assert isinstance(answer, Loaded), answer
         self._adapters, self._max_length = answer.adapters, answer.max_length
+        self.generates, self.embedding = answer.generates, answer.embedding
 
     def _deliver(self, data: bytes) -> None:
         message = decode_from_worker(data)
@@ -160,10 +182,13 @@ class EngineClient:
             stream = self._streams.get(request_id)
             if stream is not None:  # otherwise it was aborted meanwhile
                 stream.put(step)
+        for request_id, index, vector in message.vectors:
+            if (vectors := self._vectors.get(request_id)) is not None:
+                vectors.put((index, vector))
         for failure in message.failures:
-            stream = self._streams.pop(failure.request_id, None)
-            if stream is not None:
-                stream.fail(failure.error)
+            failed = self._streams.pop(failure.request_id, None) or self._vectors.pop(failure.request_id, None)
+            if failed is not None:
+                failed.fail(failure.error)
 
     def _deliver_answer(self, message: AdapterAnswer) -> None:
         if message.failure is None:
@@ -180,6 +205,7 @@ class EngineClient:
         for answer in self._calls.values():
             if not answer.done():
                 answer.set_exception(BackendUnhealthy(f"the adapter was not changed: {why}"))
-        streams, self._streams = self._streams, {}
-        for stream in streams.values():
+        lost: list[StepQueue | VectorQueue] = [*self._streams.values(), *self._vectors.values()]
+        self._streams, self._vectors = {}, {}
+        for stream in lost:
             stream.fail(GenerationFailed(f"the request was lost: {why}"))

@@ -4,6 +4,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from lmi_plugins.torch_engine.worker.embedding_messages import EmbeddingOptions
+
 GREEDY_BELOW = 1e-5  # the temperature at which dividing by it overflows
 
 DataType = Literal["auto", "fp32", "fp16", "bf16", "float32", "float16", "bfloat16"]
@@ -147,3 +149,4 @@ class EngineOptions(msgspec.Struct, array_like=True, frozen=True):
     speculative_draft_model: str | None = None  # a directory or a model id, of the same vocabulary
     speculative_length: int = 5  # tokens that the draft model is ahead at most
     record_acceptance_rate: bool = False  # log it with each request that ends
+    embedding: EmbeddingOptions = EmbeddingOptions()

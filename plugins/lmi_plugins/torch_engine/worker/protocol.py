@@ -2,6 +2,7 @@
 
 import msgspec
 
+from lmi_core.embeddings.backend import EmbeddingModel
 from lmi_core.errors import (
     AdapterNotFound,
     ContextLengthExceeded,
@@ -11,6 +12,7 @@ from lmi_core.errors import (
     LmiError,
 )
 from lmi_core.generation import GenerationStep
+from lmi_plugins.torch_engine.worker.embedding_messages import EmbeddingJob
 from lmi_plugins.torch_engine.worker.messages import AdapterTensors, EngineOptions, EngineRequest
 
 
@@ -30,6 +32,12 @@ class Abort(msgspec.Struct, tag=True):
     """A request to drop."""
 
     request_id: str
+
+
+class Embed(msgspec.Struct, tag=True):
+    """A request for vectors to begin."""
+
+    job: EmbeddingJob
 
 
 class LoadAdapter(msgspec.Struct, tag=True):
@@ -56,6 +64,8 @@ class Loaded(msgspec.Struct, tag=True):
 
     max_length: int
     adapters: list[str]
+    generates: bool = True
+    embedding: EmbeddingModel | None = None  # None: it makes no vectors
 
 
 class LoadFailed(msgspec.Struct, tag=True):
@@ -99,9 +109,10 @@ class Steps(msgspec.Struct, tag=True):
 
     steps: list[tuple[str, GenerationStep]]
     failures: list[Failure]
+    vectors: list[tuple[str, int, bytes]] = []  # by request, with the index of the input
 
 
-ToWorker = Load | Submit | Abort | LoadAdapter | UnloadAdapter
+ToWorker = Load | Submit | Embed | Abort | LoadAdapter | UnloadAdapter
 FromWorker = Started | Loaded | LoadFailed | Steps | AdapterAnswer
 
 encode = msgspec.msgpack.Encoder().encode

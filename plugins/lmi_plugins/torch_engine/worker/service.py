@@ -1,18 +1,24 @@
 """The worker's side of the torch backend: messages in, engine steps out."""
 
 import logging
-import time
-from collections.abc import Iterator
+from collections.abc import Callable
+from functools import partial
 
 from lmi_core.engines.worker import Channel
 from lmi_core.errors import ConfigurationError, LmiError
 from lmi_core.generation import GenerationStep
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
 from lmi_plugins.torch_engine.adapters.loader import AdapterLoader
+from lmi_plugins.torch_engine.embeddings.loading import embedding_engine_of, load_embedding_engine
+from lmi_plugins.torch_engine.embeddings.task import choose_task
+from lmi_plugins.torch_engine.embeddings.turns import EmbeddingTurns
 from lmi_plugins.torch_engine.engine import Engine
+from lmi_plugins.torch_engine.worker import embedding_service
+from lmi_plugins.torch_engine.worker.burst import burst
 from lmi_plugins.torch_engine.worker.messages import EngineOptions
 from lmi_plugins.torch_engine.worker.protocol import (
     Abort,
+    Embed,
     Failure,
     Load,
     LoadAdapter,
@@ -29,9 +35,6 @@ from lmi_plugins.torch_engine.worker.protocol import (
 
 logger = logging.getLogger(__name__)
 
-# Seconds: between two messages of a burst at most, and from its first to its last, while nothing else waits.
-BURST_GAP, MAX_BURST = 0.0003, 0.003
-
 
 def run(channel: Channel) -> None:
     """Load what the first message says, then serve for ever: the worker's `target`."""
@@ -39,7 +42,8 @@ def run(channel: Channel) -> None:
     first = decode_to_worker(channel.receive())
     assert isinstance(first, Load), first
     try:
-        engine = load(first.options)
+        serve = load_embeddings if choose_task(first.options) == "embed" else load_generation
+        serve_next = serve(first.options, channel)
     except ConfigurationError as error:
         channel.send(encode(LoadFailed(error.message)))
         return
@@ -47,10 +51,28 @@ def run(channel: Channel) -> None:
         logger.debug("the model could not be loaded", exc_info=True)
         channel.send(encode(LoadFailed(f"{first.options.model}: the model cannot be loaded: {reason(error)}")))
         return
-    loader = AdapterLoader(engine)
-    channel.send(encode(Loaded(engine.limits.max_length, list(first.options.adapters))))
     while True:
-        serve_once(engine, loader, channel)
+        serve_next()
+
+
+def load_generation(options: EngineOptions, channel: Channel) -> Callable[[], None]:
+    """Load a model that generates, tell so, and return what serves it once. Raise ConfigurationError."""
+    engine = load(options)
+    embeddings = embedding_engine_of(engine.parts, options)
+    turns = None if embeddings is None else EmbeddingTurns(embeddings, engine)
+    known = None if embeddings is None else embeddings.model
+    channel.send(encode(Loaded(engine.limits.max_length, list(options.adapters), True, known)))
+    return partial(serve_once, engine, AdapterLoader(engine), channel, turns)
+
+
+def load_embeddings(options: EngineOptions, channel: Channel) -> Callable[[], None]:
+    """Load a model that makes vectors only, tell so, and return what serves it once. Raise ConfigurationError."""
+    logger.info("loading %s for embeddings", options.model)
+    if options.adapters:
+        logger.warning("The adapters %s are not loaded: the model makes embeddings", ", ".join(options.adapters))
+    engine = load_embedding_engine(options)
+    channel.send(encode(Loaded(engine.model.max_length, [], False, engine.model)))
+    return partial(embedding_service.serve_once, engine, channel)
 
 
 def reason(error: Exception) -> str:
@@ -66,12 +88,12 @@ def load(options: EngineOptions) -> Engine:
     return Engine.load(options, tokenizer)
 
 
-def serve_once(engine: Engine, loader: AdapterLoader, channel: Channel) -> None:
+def serve_once(engine: Engine, loader: AdapterLoader, channel: Channel, turns: EmbeddingTurns | None = None) -> None:
     """Take the messages that are there, waiting for one only when there is nothing to compute, and step once."""
-    idle = not (engine.has_work or loader.busy)
+    idle = not (engine.has_work or loader.busy or (turns is not None and turns.has_work))
     refused: list[Failure] = []
     for message in burst(channel) if idle else iter(channel.pending, None):
-        refused += handle(engine, loader, message)
+        refused += handle(engine, loader, message, turns)
     if loader.busy:
         answer_adapter_calls(engine, loader, channel)
     results = engine.step() if engine.has_work else []
@@ -79,18 +101,9 @@ def serve_once(engine: Engine, loader: AdapterLoader, channel: Channel) -> None:
     failed = [failure(request_id, result) for request_id, result in results if isinstance(result, LmiError)]
     if steps or failed or refused:
         channel.send(encode(Steps(steps, refused + failed)))
-
-
-def burst(channel: Channel) -> Iterator[bytes]:
-    """Yield the next message, and those right behind it, so that what was sent together begins together."""
-    message: bytes | None = channel.receive()
-    last_look = time.monotonic() + MAX_BURST
-    while message is not None:
-        yield message
-        message = channel.pending()
-        if message is None and time.monotonic() < last_look:
-            time.sleep(BURST_GAP)
-            message = channel.pending()
+    if turns is not None and (made := turns.step()).num_tokens:
+        failures = [failure(request_id, error) for request_id, error in made.failures.items()]
+        channel.send(encode(Steps([], failures, made.vectors)))
 
 
 def answer_adapter_calls(engine: Engine, loader: AdapterLoader, channel: Channel) -> None:
@@ -101,7 +114,7 @@ def answer_adapter_calls(engine: Engine, loader: AdapterLoader, channel: Channel
         channel.send(encode(answer))
 
 
-def handle(engine: Engine, loader: AdapterLoader, message: bytes) -> list[Failure]:
+def handle(engine: Engine, loader: AdapterLoader, message: bytes, turns: EmbeddingTurns | None = None) -> list[Failure]:
     """Do what a message says; return the failure of a request that the engine refuses."""
     match decode_to_worker(message):
         case Submit(request):
@@ -109,8 +122,12 @@ def handle(engine: Engine, loader: AdapterLoader, message: bytes) -> list[Failur
                 engine.add(request)
             except LmiError as error:
                 return [failure(request.request_id, error)]
+        case Embed(job) if turns is not None:
+            turns.add(job)
         case Abort(request_id):
             engine.abort(request_id)
+            if turns is not None:
+                turns.abort(request_id)
         case LoadAdapter() as call:
             loader.load(call)
         case UnloadAdapter() as call:

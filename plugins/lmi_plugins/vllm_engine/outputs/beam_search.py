@@ -70,13 +70,17 @@ class BeamSearch:
     async def steps(self, next_token: NextToken) -> AsyncGenerator[GenerationStep, None]:
         """Yield each sequence whole once the search is over, the best first. Raises LmiError."""
         beams = [Beam([], [])]
-        prompt: list[Token] | None = None
+        first: RequestOutput | None = None  # of the prompt alone
         while beams:
             outputs = await _all(next_token(self._prompt_ids + each.token_ids, self._asked(each)) for each in beams)
-            prompt = prompt or prefill(outputs[0], self._prompt_ids, self._parameters, self._writer)
+            first = first or outputs[0]
             beams = self._advance(beams, [_place(output) for output in outputs])
         for index, beam in enumerate(self._finished.best):
-            yield self._step(index, beam, prompt if index == 0 else None)
+            step = self._step(index, beam)
+            if index == 0 and first is not None:
+                step.prefill = prefill(first, self._prompt_ids, self._parameters, self._writer)
+                step.cached_tokens = first.num_cached_tokens
+            yield step
 
     def _asked(self, beam: Beam) -> SamplingParams:
         parameters = self._parameters
@@ -138,12 +142,12 @@ class BeamSearch:
             stream.push(token_id, None)
         return stream.stopped
 
-    def _step(self, index: int, beam: Beam, prompt: list[Token] | None) -> GenerationStep:
+    def _step(self, index: int, beam: Beam) -> GenerationStep:
         stream = token_stream(self._writer, self._prompt_ids, self._parameters, self._markers)
         tokens: list[Token] = []
         for token_id, place in zip(beam.token_ids, beam.places, strict=True):
             tokens += stream.push(token_id, *read(token_id, place, self._parameters.num_top_tokens, self._writer))
-        step = GenerationStep(tokens + stream.finish(), beam.reason, index, prompt)
+        step = GenerationStep(tokens + stream.finish(), beam.reason, index)
         step.stop_sequence = stream.stop_sequence
         return step
 

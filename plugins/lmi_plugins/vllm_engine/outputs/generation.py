@@ -38,6 +38,7 @@ async def steps(
     sequence = token_stream(writer, prompt_ids, parameters, markers)
     count, named = parameters.num_top_tokens, parameters.logprob_token_ids
     allowed = allowed_ids(parameters)
+    told = sequence_index > 0  # the sequences of a request share its prompt
     async with aclosing(outputs):
         async for output in outputs:
             completion = output.outputs[0]
@@ -55,6 +56,7 @@ async def steps(
             if reason is not None:
                 tokens += sequence.finish()
             prompt = prefill(output, prompt_ids, parameters, writer) if output.prompt_logprobs else None
+            cached, told = None if told else output.num_cached_tokens, True
             yield GenerationStep(
                 tokens,
                 reason,
@@ -62,6 +64,7 @@ async def steps(
                 prompt,
                 transfer=transfer(output),
                 stop_sequence=sequence.stop_sequence,
+                cached_tokens=cached,
             )
             if reason is not None:
                 return

@@ -5,9 +5,11 @@ from typing import Any
 
 import pytest
 
+from lmi_core.generation import GenerationStep
 from lmi_plugins.torch_engine.cache.block_pool import BLOCK_SIZE
 from lmi_plugins.torch_engine.cache.prefix_cache import PrefixCache
 from lmi_plugins.torch_engine.engine import Engine
+from lmi_plugins.torch_engine.results import Result
 from tests.plugins.torch_engine.conftest import ModelDirectory, ReferenceModel
 from tests.plugins.torch_engine.test_engine_greedy import make_prompts
 from tests.plugins.torch_engine.tiny_models import PAGED, ids, make_engine, reference_ids, request, run, tokens
@@ -16,6 +18,11 @@ from tests.plugins.torch_engine.tiny_models import PAGED, ids, make_engine, refe
 def cache_of(engine: Engine) -> PrefixCache:
     assert engine.parts.prefix_cache is not None
     return engine.parts.prefix_cache
+
+
+def told(results: list[Result]) -> list[int | None]:
+    """Return what each step of a request says of the cache."""
+    return [result.cached_tokens for result in results if isinstance(result, GenerationStep)]
 
 
 def test_only_what_follows_the_head_is_computed(model_directory: ModelDirectory) -> None:
@@ -45,6 +52,29 @@ def test_answers_are_the_same(architecture: str, model_directory: ModelDirectory
         results = run(engine, *requests)
         assert [ids(results[each.request_id]) for each in requests] == expected
     assert cache_of(engine).cached_tokens >= 3 * len(head) - 3 * BLOCK_SIZE
+
+
+@pytest.mark.parametrize("asked", [{}, {"num_samples": 3, "temperature": 1.0}, {"num_beams": 2}])
+def test_a_request_is_told_once_what_was_found(asked: dict[str, Any], model_directory: ModelDirectory) -> None:
+    engine = make_engine(model_directory("llama"))
+    (prompt,) = make_prompts([2 * BLOCK_SIZE + 1])
+    for cached in (0, 2 * BLOCK_SIZE):
+        steps = run(engine, request("a", prompt, max_new_tokens=3, **asked))["a"]
+        assert [count for count in told(steps) if count is not None] == [cached]
+        first = steps[told(steps).index(cached)]
+        assert isinstance(first, GenerationStep)
+        assert first.sequence_index == 0
+
+
+def test_a_preempted_request_does_not_count_its_own_blocks(model_directory: ModelDirectory) -> None:
+    directory = model_directory("llama")
+    roomy = make_engine(directory)
+    engine = make_engine(directory, kv_cache_memory=6 * roomy.limits.cache_bytes // roomy.pool.size)
+    requests = [request(str(i), ids, max_new_tokens=40) for i, ids in enumerate(make_prompts([20, 36]))]
+    results = run(engine, *requests)
+    assert cache_of(engine).cached_tokens > 0, "one was preempted"
+    assert [told(results[each.request_id]).count(0) for each in requests] == [1, 1]
+    assert {count for each in requests for count in told(results[each.request_id])} == {0, None}
 
 
 def test_requests_of_another_salt_find_nothing(model_directory: ModelDirectory) -> None:
@@ -109,6 +139,7 @@ def test_can_be_switched_off(model_directory: ModelDirectory) -> None:
     results = [run(engine, request("a", [7] * 40, max_new_tokens=5))["a"] for _ in range(2)]
     assert engine.parts.prefix_cache is None
     assert tokens(results[0]) == tokens(results[1])
+    assert {count for result in results for count in told(result)} == {None}, "there is nothing to tell"
 
 
 def test_models_that_run_row_by_row_have_none(model_directory: ModelDirectory) -> None:

@@ -5,9 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from transformers import AutoModelForCausalLM, BertConfig, BertForMaskedLM
 
+from lmi_core.errors import ConfigurationError
 from lmi_core.inspection.checkpoint import read_checkpoint
 from lmi_plugins.torch_engine.checkpoint import inspection
+from lmi_plugins.torch_engine.embeddings.loading import load_embedding_engine
 from lmi_plugins.torch_engine.worker.messages import EngineOptions
 from tests.plugins.torch_engine.checkpoint.test_weights_check import CAUSE, change_weights, configure
 from tests.plugins.torch_engine.conftest import ModelDirectory
@@ -66,9 +69,25 @@ def test_device_and_memory_that_are_not_there(copy: Path, monkeypatch: pytest.Mo
     (fault,) = faults(copy, device="cuda:77")
     assert fault.startswith("option.device: device 'cuda:77' cannot be used")
     monkeypatch.setattr(inspection, "free_memory", lambda device: 70_000)
-    model = inspection.without_weights(EngineOptions(str(copy)))
+    model = inspection.without_weights(EngineOptions(str(copy)), AutoModelForCausalLM)
     numbers = sum(weight.numel() for weight in model.state_dict().values())
     needed = "memory: the weights need {:,} bytes{}, but cpu has 70,000 bytes free"
     assert faults(copy) == [needed.format(numbers * 4, "")]
     keys = " and 1,000 for keys and values"
     assert faults(copy, dtype="bf16", kv_cache_memory=1000) == [needed.format(numbers * 2, keys)]
+
+
+def test_encoders(tmp_path: Path) -> None:
+    """Embeddings need neither a model's head nor its pooler, but all other weights."""
+    sizes: dict[str, Any] = {"vocab_size": 64, "hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 32}
+    factory: Any = BertForMaskedLM  # not typed
+    factory(BertConfig(**sizes, num_hidden_layers=1)).save_pretrained(tmp_path)
+    assert faults(tmp_path) == []
+    load_embedding_engine(EngineOptions(str(tmp_path)))
+    configure(tmp_path, hidden_size=32)
+    configure(tmp_path, intermediate_size=48)
+    with pytest.raises(ConfigurationError, match="weights are of another shape"):
+        load_embedding_engine(EngineOptions(str(tmp_path)))
+    configure(tmp_path, hidden_size=16, intermediate_size=32, num_hidden_layers=2)
+    with pytest.raises(ConfigurationError, match=r"16 weights are missing \(.*encoder\.layer\.1\."):
+        load_embedding_engine(EngineOptions(str(tmp_path)))

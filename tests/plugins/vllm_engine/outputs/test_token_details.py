@@ -112,3 +112,18 @@ async def test_the_chosen_token_is_among_the_likeliest(vllm: VllmServer) -> None
         assert (entry["token"], entry["logprob"]) in [(top["token"], top["logprob"]) for top in entry["top_logprobs"]]
         log_probs = [top["logprob"] for top in entry["top_logprobs"]]
         assert log_probs == sorted(log_probs, reverse=True)
+
+
+@pytest.mark.parametrize("fields", [{}, {"n": 2, "temperature": 1}, {"n": 2, "use_beam_search": True}])
+async def test_cached_tokens(vllm: VllmServer, fields: dict[str, Any]) -> None:
+    prompt = f"{sorted(fields)} {STORY}" + " It begins with a cat." * 60
+    for path, asked in (
+        ("/v1/completions", {"prompt": prompt}),
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": f"You: {prompt}"}]}),
+    ):
+        found = []
+        for _ in range(2):
+            answer = await post(vllm.server, path, max_tokens=2, **asked, **fields)
+            found.append(answer["usage"]["prompt_tokens_details"]["cached_tokens"])
+        assert found[0] == 0
+        assert 0 < found[1] < answer["usage"]["prompt_tokens"]

@@ -4,8 +4,8 @@ from typing import cast
 import pytest
 
 from lmi_core.engines.worker import Channel
-from lmi_plugins.torch_engine.worker import service
-from lmi_plugins.torch_engine.worker.service import burst
+from lmi_plugins.torch_engine.worker import burst as bursts
+from lmi_plugins.torch_engine.worker.burst import burst
 
 
 class ScriptedChannel:
@@ -28,7 +28,7 @@ def received(*messages: bytes | None) -> list[bytes]:
 
 
 def test_what_comes_right_behind_a_message_is_taken_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service, "MAX_BURST", 60.0)
+    monkeypatch.setattr(bursts, "MAX_BURST", 60.0)
     assert received(b"a", b"b", None, b"c", None, b"d", None, None, b"later") == [b"a", b"b", b"c", b"d"]
 
 

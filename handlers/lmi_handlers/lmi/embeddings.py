@@ -1,0 +1,78 @@
+"""LMI's requests for embeddings: texts as `inputs`, on the routes where other models generate."""
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, ConfigDict, Field, field_validator
+
+from lmi_core.calls.served_model import ServedModel
+from lmi_core.embeddings.backend import require_generation
+from lmi_core.embeddings.call import EmbeddingCall, EmbeddingWriter
+from lmi_core.embeddings.request import EmbeddingRequest, Side, ValidEmbedding
+from lmi_core.embeddings.validation import AS_MANY_AS_FIT
+from lmi_core.payloads.tolerant_payload import TolerantPayload, take_known
+from lmi_handlers.fields.vectors import json_numbers
+
+
+def _in_lower_case(value: object) -> object:
+    return value.lower() if isinstance(value, str) else value
+
+
+class EmbeddingPayload(TolerantPayload):
+    """LMI's request for vectors, with the fields of Text Embeddings Inference."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"inputs": "What is Deep Learning?"}]})
+
+    inputs: str | Annotated[list[str], Field(min_length=1)] = Field(description="A text, or several.")
+    model: str | None = Field(None, description="The model's name, where several are served.")
+    normalize: bool | None = Field(None, description="Whether vectors are made 1 long. Default: as the model says.")
+    dimensions: int | None = Field(None, ge=1, description="Numbers in each vector, where the model has several sizes.")
+    truncate: bool | None = Field(None, description="Cut texts that are too long. Default: they are an error.")
+    truncation_direction: Annotated[Literal["left", "right"] | None, BeforeValidator(_in_lower_case)] = Field(
+        None, description="Which end is cut off. Default: as the tokenizer says."
+    )
+    prompt_name: str | None = Field(None, description="Must be null: texts count as they are.")
+
+    @field_validator("prompt_name")
+    @classmethod
+    def _no_prompts(cls, value: str | None) -> str | None:
+        if value is not None:
+            raise ValueError("must be null, as texts count as they are: write the prompt at the beginning of each")
+        return value
+
+    def requests(self) -> tuple[EmbeddingRequest, ...]:
+        """Return a request for each text."""
+        several = isinstance(self.inputs, list)
+        side: Side | None = self.truncation_direction
+        return tuple(
+            EmbeddingRequest(
+                text,
+                f"inputs.{index}" if several else "inputs",
+                dimensions=self.dimensions,
+                normalize=self.normalize,
+                truncate=AS_MANY_AS_FIT if self.truncate else None,
+                truncation_side=side,
+            )
+            for index, text in enumerate(self.inputs if isinstance(self.inputs, list) else [self.inputs])
+        )
+
+
+class LmiEmbeddingWriter(EmbeddingWriter):
+    """A vector for a text, or a list of them for a list of texts."""
+
+    def __init__(self, *, several: bool) -> None:
+        self._several = several
+
+    def vector(self, data: bytes) -> bytes:
+        return json_numbers(data)
+
+    def whole(self, requests: Sequence[ValidEmbedding], vectors: Sequence[bytes]) -> bytes:
+        return b"[%b]" % b",".join(vectors) if self._several else vectors[0]
+
+
+def embedding_call(body: Mapping[str, Any], model: ServedModel) -> EmbeddingCall:
+    """Return a parsed call for vectors. Raise InvalidPayload, or ModelNotFound for a chat."""
+    if "messages" in body:
+        require_generation(model.backend, model.name)
+    payload, ignored = take_known(body, EmbeddingPayload, model.options.strict_parameters)
+    return EmbeddingCall(payload.requests(), LmiEmbeddingWriter(several=isinstance(payload.inputs, list)), ignored)

@@ -1,0 +1,78 @@
+"""The handler of OpenAI's embeddings."""
+
+import logging
+from collections.abc import Callable
+from typing import ClassVar, TypeVar
+
+from lmi_core.calls.served_model import ServedModel
+from lmi_core.embeddings.backend import require_embeddings
+from lmi_core.embeddings.call import EmbeddingCall
+from lmi_core.embeddings.request import EmbeddingRequest
+from lmi_core.errors import InvalidPayload
+from lmi_core.handler import Call, Handler, Route
+from lmi_core.hookspecs import hookimpl
+from lmi_handlers.chat.generation import chat_prompt
+from lmi_handlers.chat.images import image_parts
+from lmi_handlers.openai.embedding_fields import EmbeddingsChat, EmbeddingsRequest
+from lmi_handlers.openai.embedding_writer import OpenAiEmbeddingWriter
+from lmi_handlers.openai.handler import OpenAiHandler, check_model
+from lmi_handlers.openai.tolerance import take_fields
+
+P = TypeVar("P", EmbeddingsRequest, EmbeddingsChat)
+
+logger = logging.getLogger(__name__)
+
+
+class OpenAiEmbeddingsHandler(OpenAiHandler):
+    name: ClassVar[str] = "openai_embeddings"
+    reads_embeddings: ClassVar[bool] = True
+    routes: ClassVar[tuple[Route, ...]] = (
+        Route("/v1/embeddings", summary="Make vectors of texts", payloads=(EmbeddingsRequest, EmbeddingsChat)),
+    )
+
+    def parse(self, call: Call, model: ServedModel) -> EmbeddingCall:
+        require_embeddings(model.backend, model.name)
+        given = call.json_object()
+        if (given.get("input") is None) == (given.get("messages") is None):
+            raise InvalidPayload("one of `input` and `messages` is required")
+        if given.get("input") is None:
+            chat, ignored = _taken(call, model, EmbeddingsChat)
+            return _answered(chat, (chat.request(_prompt(chat, model)),), ignored, call, model)
+        texts, ignored = _taken(call, model, EmbeddingsRequest)
+        return _answered(texts, texts.requests(), ignored, call, model)
+
+
+def _taken(call: Call, model: ServedModel, payload_type: type[P]) -> tuple[P, tuple[str, ...]]:
+    """Return the payload and the names of the ignored fields. Raise InvalidPayload or ModelNotFound."""
+    payload, ignored = take_fields(call.json_object(), payload_type, model.options.strict_parameters)
+    check_model(payload.model, call, model)
+    return payload, ignored
+
+
+def _prompt(chat: EmbeddingsChat, model: ServedModel) -> str:
+    """Return the text of a chat, at whose end no answer begins unless the client asks for it, as with vLLM."""
+    for place, _ in image_parts(chat):
+        raise InvalidPayload(f"`{place}` is an image, but only texts have embeddings")
+    begins = bool(chat.add_generation_prompt)
+    return chat_prompt(chat.model_copy(update={"add_generation_prompt": begins}), model)
+
+
+def _answered(
+    payload: EmbeddingsRequest | EmbeddingsChat,
+    requests: tuple[EmbeddingRequest, ...],
+    ignored: tuple[str, ...],
+    call: Call,
+    model: ServedModel,
+) -> EmbeddingCall:
+    call = payload.named(call)
+    if payload.user is not None:
+        logger.info("request %s was sent by user %r", call.request_id, payload.user)
+    writer = OpenAiEmbeddingWriter(
+        f"embd-{call.request_id}", model.name_asked(payload.model), payload.encoding_format == "base64"
+    )
+    return EmbeddingCall(requests, writer, ignored, request_id=call.request_id)
+
+
+@hookimpl
+def lmi_register_handlers(register: Callable[[type[Handler]], None]) -> None:
+    register(OpenAiEmbeddingsHandler)

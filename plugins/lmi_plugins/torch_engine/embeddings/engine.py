@@ -1,0 +1,76 @@
+"""Batches of texts that wait for their vectors."""
+
+import logging
+from dataclasses import dataclass, field
+
+import torch
+
+from lmi_core.embeddings.backend import EmbeddingModel
+from lmi_core.errors import GenerationFailed
+from lmi_plugins.torch_engine.embeddings.embedder import Embedder
+from lmi_plugins.torch_engine.embeddings.waiting_inputs import WaitingInput, WaitingInputs
+from lmi_plugins.torch_engine.model.threads import Threads
+from lmi_plugins.torch_engine.worker.embedding_messages import EmbeddingJob
+
+logger = logging.getLogger(__name__)
+
+NO_NUMBERS = "the model gave no numbers for one of the inputs"
+
+
+@dataclass(slots=True)
+class EmbeddingResults:
+    """What requests get from one step: vectors, each with the index of its input, and failures."""
+
+    vectors: list[tuple[str, int, bytes]] = field(default_factory=list)
+    failures: dict[str, GenerationFailed] = field(default_factory=dict)
+    num_tokens: int = 0  # that the step has computed
+
+
+class EmbeddingEngine:
+    """A model that makes vectors for many requests. Use it from one thread: `add`, `abort`, `step` while `has_work`."""
+
+    def __init__(self, embedder: Embedder, model: EmbeddingModel, max_tokens: int, threads: Threads) -> None:
+        """`max_tokens`: of one step; a longer input takes a step of its own."""
+        self.model = model
+        self._embedder = embedder
+        self._max_tokens = max_tokens
+        self._threads = threads
+        self._waiting = WaitingInputs()
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self._waiting)
+
+    def add(self, job: EmbeddingJob) -> None:
+        """Have the inputs of a request wait for their turn."""
+        self._waiting.add(job)
+
+    def abort(self, request_id: str) -> None:
+        """Drop what is left of a request; unknown and finished ones are ignored."""
+        self._waiting.drop([request_id])
+
+    def step(self, max_tokens: int | None = None) -> EmbeddingResults:
+        """Run the model once over inputs that wait, perhaps fewer than otherwise, and return what came of it."""
+        batch = self._waiting.take(min(self._max_tokens, max_tokens or self._max_tokens))
+        results = EmbeddingResults(num_tokens=sum(len(each.input.prompt_ids) for each in batch))
+        self._threads.use(results.num_tokens)
+        try:
+            vectors = self._embedder.embed([each.input for each in batch])
+        except torch.AcceleratorError:  # the device is beyond use
+            raise
+        except Exception as error:
+            logger.exception("Embedding %d inputs failed", len(batch))
+            self._fail(batch, f"The embedding failed: {error}", results)
+            return results
+        self._fail([each for each, vector in zip(batch, vectors, strict=True) if vector is None], NO_NUMBERS, results)
+        results.vectors = [
+            (each.request_id, each.place, vector)
+            for each, vector in zip(batch, vectors, strict=True)
+            if vector is not None and each.request_id not in results.failures
+        ]
+        return results
+
+    def _fail(self, batch: list[WaitingInput], reason: str, results: EmbeddingResults) -> None:
+        """End the requests of these inputs, also what else they wait for."""
+        results.failures |= {each.request_id: GenerationFailed(reason) for each in batch}
+        self._waiting.drop(results.failures)

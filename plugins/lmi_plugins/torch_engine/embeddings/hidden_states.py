@@ -1,0 +1,63 @@
+"""Hidden states of whole texts, from models that attend in their own way."""
+
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from collections.abc import Sequence as Items
+from typing import Any
+
+import torch
+from transformers import PreTrainedModel
+
+MAX_PADDING = 0.25  # of the tokens that one pass computes
+
+
+class HiddenStates(ABC):
+    """A model that gives the hidden states of its last layer."""
+
+    @abstractmethod
+    def run(self, texts: Items[list[int]]) -> list[torch.Tensor]:
+        """Return the hidden states, [tokens, hidden], of each text, given as token ids."""
+
+
+class PaddedStates(HiddenStates):
+    """Runs texts of about the same length side by side, padded at the right."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        self._model = model
+        self._pad_token_id = model.config.get_text_config().pad_token_id or 0
+        arguments = inspect.signature(model.forward).parameters
+        self._arguments: dict[str, Any] = {"use_cache": False} if "use_cache" in arguments else {}
+        self._takes_mask = "attention_mask" in arguments
+
+    def run(self, texts: Items[list[int]]) -> list[torch.Tensor]:
+        found: dict[int, torch.Tensor] = {}
+        for indices in _alike([len(text) for text in texts], 1 if not self._takes_mask else len(texts)):
+            states = self._forward([texts[index] for index in indices])
+            found |= {index: states[row, : len(texts[index])] for row, index in enumerate(indices)}
+        return [found[index] for index in range(len(texts))]
+
+    def _forward(self, texts: list[list[int]]) -> torch.Tensor:
+        """Return the hidden states, [texts, longest, hidden]."""
+        longest = max(map(len, texts))
+        ids = [text + [self._pad_token_id] * (longest - len(text)) for text in texts]
+        inputs = {"input_ids": torch.tensor(ids, device=self._model.device)}
+        if self._takes_mask:
+            mask = [[1] * len(text) + [0] * (longest - len(text)) for text in texts]
+            inputs["attention_mask"] = torch.tensor(mask, device=self._model.device)
+        states: torch.Tensor = self._model(**inputs, **self._arguments, return_dict=True).last_hidden_state
+        return states
+
+
+def _alike(lengths: list[int], most: int) -> Iterator[list[int]]:
+    """Yield the indices of texts that go together, at most `most`, so that little of a pass is padding."""
+    group: list[int] = []
+    tokens = 0
+    for index in sorted(range(len(lengths)), key=lambda index: -lengths[index]):
+        padded = lengths[group[0]] * (len(group) + 1) if group else 0
+        if group and (len(group) == most or padded - tokens - lengths[index] > MAX_PADDING * padded):
+            yield group
+            group, tokens = [], 0
+        group.append(index)
+        tokens += lengths[index]
+    yield group

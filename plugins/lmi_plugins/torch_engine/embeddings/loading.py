@@ -1,0 +1,113 @@
+"""Loads what makes vectors: a model of its own, or one that generates too."""
+
+import logging
+from pathlib import Path
+
+import torch
+from transformers import AutoModel, AutoModelForTextEncoding, PreTrainedConfig, PreTrainedModel
+
+from lmi_core.embeddings.backend import EmbeddingModel
+from lmi_core.errors import ConfigurationError
+from lmi_plugins.torch_engine.checkpoint.weights_check import wrong_weights_of_base
+from lmi_plugins.torch_engine.embeddings.base_model_states import BaseModelStates
+from lmi_plugins.torch_engine.embeddings.embedder import Embedder
+from lmi_plugins.torch_engine.embeddings.engine import EmbeddingEngine
+from lmi_plugins.torch_engine.embeddings.hidden_states import HiddenStates, PaddedStates
+from lmi_plugins.torch_engine.embeddings.packed_states import PackedStates
+from lmi_plugins.torch_engine.embeddings.recipe import Recipe, read_recipe
+from lmi_plugins.torch_engine.embeddings.task import default_pooling, is_encoder_of_two
+from lmi_plugins.torch_engine.engine_parts import EngineParts
+from lmi_plugins.torch_engine.model.loading import context_length, load_weights, read_config
+from lmi_plugins.torch_engine.model.threads import Threads
+from lmi_plugins.torch_engine.worker.messages import EngineOptions
+
+logger = logging.getLogger(__name__)
+
+ACCELERATOR_TOKENS = 8192  # of a step at least, where nothing else runs: fewer do not fill a GPU
+
+
+def load_embedding_engine(options: EngineOptions) -> EmbeddingEngine:
+    """Load a model that makes vectors only. Raise ConfigurationError where that fails."""
+    model = _load(options)
+    recipe = read_recipe(Path(options.model), default_pooling(model.config), options.embedding)
+    length = _longest_input(model, options, recipe)
+    max_tokens = options.max_prefill_tokens
+    if model.device.type != "cpu":
+        max_tokens = max(max_tokens, ACCELERATOR_TOKENS)
+    return _engine(PaddedStates(model), model, recipe, options, length, max_tokens, Threads(model, options.threads))
+
+
+def embedding_engine_of(parts: EngineParts, options: EngineOptions) -> EmbeddingEngine | None:
+    """Return what makes vectors with a model that generates, at no cost while nobody asks; None where it cannot."""
+    try:
+        return _beside_generation(parts, options)
+    except ConfigurationError as error:
+        logger.warning("The model generates, but makes no embeddings: %s", error.message)
+    except Exception as error:
+        logger.info("%s makes no embeddings: trying it gave: %s", type(parts.model).__name__, error)
+    return None
+
+
+def _beside_generation(parts: EngineParts, options: EngineOptions) -> EmbeddingEngine:
+    model = parts.model.base_model
+    assert isinstance(model, PreTrainedModel), model
+    recipe = read_recipe(Path(options.model), default_pooling(model.config), options.embedding)
+    states: HiddenStates = PackedStates(model) if parts.runner.paged else PaddedStates(model)
+    if parts.adapters is not None:
+        states = BaseModelStates(states, parts.adapters)
+    length = min(parts.limits.max_length, recipe.max_length or parts.limits.max_length)
+    return _engine(states, model, recipe, options, length, options.max_prefill_tokens, parts.threads)
+
+
+def _engine(
+    states: HiddenStates,
+    model: PreTrainedModel,
+    recipe: Recipe,
+    options: EngineOptions,
+    max_length: int,
+    max_tokens: int,
+    threads: Threads,
+) -> EmbeddingEngine:
+    embedder = Embedder(states, recipe, model.device)
+    sizes = _smaller_sizes(model.config, options)
+    known = EmbeddingModel(embedder.size(), max_length, sizes, recipe.lower_case)
+    how = f"{' and '.join(recipe.modes)}, {'normalized' if recipe.normalize else 'not normalized'}"
+    logger.info("Embeddings of %d numbers: %s; inputs of up to %d tokens", known.size, how, max_length)
+    if recipe.default_prompt is not None:
+        logger.warning(
+            "The model expects %r before each text by default: clients must write it, nothing is added here",
+            recipe.default_prompt,
+        )
+    return EmbeddingEngine(embedder, known, max_tokens, threads)
+
+
+def _load(options: EngineOptions) -> PreTrainedModel:
+    config = read_config(options)
+    factory = AutoModelForTextEncoding if is_encoder_of_two(config) else AutoModel
+    # The faster attention leaves out Gemma 2's soft cap.
+    capped = getattr(config.get_text_config(), "attn_logit_softcapping", None)
+    arguments = {"attn_implementation": "eager"} if capped else {}
+    return load_weights(factory, config, options, wrong_weights_of_base, **arguments)
+
+
+def _longest_input(model: PreTrainedModel, options: EngineOptions, recipe: Recipe) -> int:
+    """Return how many tokens an input may have."""
+    length = context_length(model, options.max_model_len)
+    for name, module in model.named_modules():
+        if name.endswith("position_embeddings") and isinstance(module, torch.nn.Embedding):
+            # RoBERTa and its kin count positions from behind the padding's.
+            first = 0 if module.padding_idx is None else module.padding_idx + 1
+            length = min(length, module.num_embeddings - first)
+    return length if recipe.max_length is None else min(length, recipe.max_length)
+
+
+def _smaller_sizes(config: PreTrainedConfig, options: EngineOptions) -> tuple[int, ...] | None:
+    """Return the sizes of a matryoshka model, by the options or the model's configuration; None: any."""
+    if options.embedding.any_dimensions:
+        return None
+    if options.embedding.dimensions is not None:
+        return tuple(options.embedding.dimensions)
+    named = getattr(config, "matryoshka_dimensions", None)
+    if named:
+        return tuple(named)
+    return None if getattr(config, "is_matryoshka", False) else ()

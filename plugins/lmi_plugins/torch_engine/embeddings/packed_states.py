@@ -1,0 +1,71 @@
+"""Hidden states of whole texts, from a model whose attention the paged runner has taken over."""
+
+from collections.abc import Sequence as Items
+
+import torch
+from transformers import PreTrainedModel
+
+from lmi_plugins.torch_engine.embeddings.hidden_states import HiddenStates
+from lmi_plugins.torch_engine.model.attention import AttentionOptions, AttentionStep
+from lmi_plugins.torch_engine.model.attention_group import attend_step_by_step, attend_to_itself
+
+
+class PackedStates(HiddenStates):
+    """Runs texts one after the other in one pass, in which nothing is padded and nothing is kept."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        self._model = model
+
+    def run(self, texts: Items[list[int]]) -> list[torch.Tensor]:
+        device = self._model.device
+        lengths = [len(text) for text in texts]
+        output = self._model(
+            input_ids=torch.tensor([[token_id for text in texts for token_id in text]], device=device),
+            position_ids=torch.cat([torch.arange(length, device=device) for length in lengths])[None],
+            use_cache=False,
+            paged_step=PackedStep(lengths),
+        )
+        return list(torch.split(output.last_hidden_state[0], lengths))
+
+
+class PackedStep(AttentionStep):
+    """Causal attention of texts that lie one after the other, each to itself."""
+
+    def __init__(self, lengths: Items[int]) -> None:
+        self._lengths = list(lengths)
+        self._masks: dict[tuple[int, int | None, int], torch.Tensor] = {}
+
+    def attend(
+        self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, options: AttentionOptions
+    ) -> torch.Tensor:
+        queries, keys, values = (
+            torch.split(states[0].transpose(0, 1), self._lengths) for states in (query, key, value)
+        )
+        outputs = [self._attend(*part, options) for part in zip(queries, keys, values, strict=True)]
+        return torch.cat(outputs)[None]
+
+    def _attend(
+        self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, options: AttentionOptions
+    ) -> torch.Tensor:
+        """Return the output for one text. All: [tokens, heads, size]."""
+        length, heads, key_heads = len(query), query.shape[1], key.shape[1]
+        sees_all = options.window is None or options.window >= length
+        if sees_all and options.softcap is None and options.sinks is None:
+            return attend_to_itself(query, key, value, options.scale)
+        sharing = heads // key_heads
+        rows = query.transpose(0, 1).reshape(1, key_heads, sharing * length, -1)
+        mask = self._mask(length, options.window, sharing, query)
+        output = attend_step_by_step(rows, key.transpose(0, 1)[None], value.transpose(0, 1)[None], mask, options)
+        return output.reshape(heads, length, -1).transpose(0, 1)
+
+    def _mask(self, length: int, window: int | None, sharing: int, like: torch.Tensor) -> torch.Tensor:
+        """Return what to add to the attention's logits, [1, 1, sharing * tokens, tokens]."""
+        if (length, window, sharing) not in self._masks:
+            context = torch.arange(length, device=like.device)
+            positions = context.repeat(sharing)[:, None]
+            hidden = context > positions
+            if window is not None:
+                hidden |= context <= positions - window
+            mask = torch.zeros(hidden.shape, dtype=like.dtype, device=like.device)
+            self._masks[length, window, sharing] = mask.masked_fill_(hidden, float("-inf"))[None, None]
+        return self._masks[length, window, sharing]

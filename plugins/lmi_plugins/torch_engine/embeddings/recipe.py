@@ -1,0 +1,129 @@
+"""What sentence-transformers' files in a model's folder say of how its vectors are made."""
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from lmi_core.errors import ConfigurationError
+from lmi_plugins.torch_engine.embeddings.pooling import MODES
+from lmi_plugins.torch_engine.worker.embedding_messages import EmbeddingOptions, Pooling
+
+MODULES = "modules.json"
+LENGTH_FILE = "sentence_bert_config.json"
+PROMPTS_FILE = "config_sentence_transformers.json"
+CONFIG = "config.json"
+NORMALIZE = "Normalize"
+# sentence-transformers' names of modes, in its older and its newer files.
+MODE_KEYS: dict[str, Pooling] = {
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_max_tokens": "max",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len",
+    "pooling_mode_weightedmean_tokens": "weightedmean",
+    "pooling_mode_lasttoken": "lasttoken",
+    "mean_sqrt_len_tokens": "mean_sqrt_len",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """How a vector is made of hidden states: pooled, put through further layers, and made 1 long or not."""
+
+    modes: tuple[Pooling, ...]
+    normalize: bool
+    layers: tuple[Path | None, ...] = ()  # folders of dense layers, in order; None: made 1 long in between
+    max_length: int | None = None  # tokens
+    lower_case: bool = False
+    default_prompt: str | None = None  # which sentence-transformers puts before each text, and nobody does here
+
+
+def has_recipe(folder: Path) -> bool:
+    """Return whether the folder is of a model of sentence-transformers' that makes one vector of a text."""
+    return (folder / MODULES).is_file() and any(_kind(each) == "Pooling" for each in _modules(folder))
+
+
+def read_recipe(folder: Path, default: Pooling, options: EmbeddingOptions) -> Recipe:
+    """Return the recipe in the folder or, without one, the default pooling to vectors of length 1, as vLLM has it.
+
+    What the options say comes first. Raise ConfigurationError for a recipe that cannot be followed.
+    """
+    recipe = _read(folder) if has_recipe(folder) else Recipe((default,), normalize=True)
+    if options.pooling is not None:
+        recipe = replace(recipe, modes=(options.pooling,))
+    return recipe if options.normalize is None else replace(recipe, normalize=options.normalize)
+
+
+def _read(folder: Path) -> Recipe:
+    modes: tuple[Pooling, ...] = ()
+    layers: list[Path | None] = []
+    for module in _modules(folder):
+        kind, path = _kind(module), str(module.get("path", ""))
+        match kind:
+            case "Transformer" if path in ("", "."):
+                pass
+            case "Dropout":
+                pass  # of training
+            case "Pooling":
+                modes = _pooling_modes(_object(folder / path / CONFIG))
+            case "Dense":
+                layers.append(folder / path)
+            case "Normalize":
+                layers.append(None)
+            case _:
+                raise ConfigurationError(
+                    f"{folder / MODULES}: its module {kind} ({path or 'no path'}) is none of those that vectors are "
+                    "made with here: Transformer in the model's own folder, Pooling, Dense and Normalize"
+                )
+    normalize = bool(layers) and layers[-1] is None
+    length = _object(folder / LENGTH_FILE)
+    return Recipe(
+        modes,
+        normalize,
+        tuple(layers[:-1] if normalize else layers),
+        length.get("max_seq_length"),
+        bool(length.get("do_lower_case")),
+        _default_prompt(_object(folder / PROMPTS_FILE)),
+    )
+
+
+def _pooling_modes(config: dict[str, Any]) -> tuple[Pooling, ...]:
+    named = config.get("pooling_mode", [])
+    asked = [named] if isinstance(named, str) else list(named)
+    asked += [key for key, value in config.items() if key.startswith("pooling_mode_") and value is True]
+    found = {MODE_KEYS.get(name, name) for name in asked}
+    if unknown := found.difference(MODES):
+        raise ConfigurationError(f"the pooling {', '.join(sorted(unknown))} is unknown; known: {', '.join(MODES)}")
+    return tuple(mode for mode in MODES if mode in found) or ("mean",)
+
+
+def _default_prompt(config: dict[str, Any]) -> str | None:
+    prompt = (config.get("prompts") or {}).get(config.get("default_prompt_name"))
+    return prompt or None
+
+
+def _modules(folder: Path) -> list[dict[str, Any]]:
+    content: Any = _parsed(folder / MODULES)
+    if not isinstance(content, list) or not all(isinstance(each, dict) for each in content):
+        raise ConfigurationError(f"{folder / MODULES} must be a JSON array of objects")
+    return content
+
+
+def _kind(module: dict[str, Any]) -> str:
+    """Return the class of a module, of which sentence-transformers has moved the packages."""
+    return str(module.get("type", "")).rpartition(".")[2]
+
+
+def _object(path: Path) -> dict[str, Any]:
+    """Return the JSON object of a file; an empty one where there is no such file."""
+    content: Any = _parsed(path) if path.is_file() else {}
+    if not isinstance(content, dict):
+        raise ConfigurationError(f"{path} must be a JSON object")
+    return content
+
+
+def _parsed(path: Path) -> object:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ConfigurationError(f"{path} is not valid JSON: {error}") from None

@@ -1,0 +1,59 @@
+"""Tells models that make vectors from those that generate, and how both pool by default."""
+
+from pathlib import Path
+
+from transformers import (
+    MODEL_FOR_CAUSAL_LM_MAPPING,
+    MODEL_FOR_MASKED_LM_MAPPING,
+    AutoConfig,
+    PreTrainedConfig,
+)
+
+from lmi_plugins.torch_engine.embeddings.recipe import has_recipe
+from lmi_plugins.torch_engine.worker.embedding_messages import Pooling, Task
+from lmi_plugins.torch_engine.worker.messages import EngineOptions
+
+# Endings of the names of architectures, as vLLM reads them too: the first ones that fit count.
+GENERATING = ("ForCausalLM", "ForConditionalGeneration", "LMHeadModel", "ChatModel")
+EMBEDDING = ("Model", "ForMaskedLM", "ForPreTraining", "ForTextEncoding")
+
+
+def choose_task(options: EngineOptions) -> Task:
+    """Return what the options ask for or, where they do not, what the model's files are for."""
+    if options.embedding.task is not None:
+        return options.embedding.task
+    if has_recipe(Path(options.model)):
+        return "embed"
+    try:
+        config = AutoConfig.from_pretrained(
+            options.model, revision=options.revision, trust_remote_code=options.trust_remote_code
+        )
+    except Exception:
+        return "generate"  # loading the model says what is wrong
+    return "embed" if _embeds(config) else "generate"
+
+
+def _embeds(config: PreTrainedConfig) -> bool:
+    names = config.architectures or []
+    if "AutoModelForCausalLM" in (getattr(config, "auto_map", None) or {}) or any(
+        name.endswith(GENERATING) for name in names
+    ):
+        return False
+    return any(name.endswith(EMBEDDING) for name in names)
+
+
+def is_encoder_of_two(config: PreTrainedConfig) -> bool:
+    """Return whether the model is the encoder of an encoder-decoder model, such as T5."""
+    names = config.architectures or []
+    return bool(config.is_encoder_decoder) or any(name.endswith("EncoderModel") for name in names)
+
+
+def default_pooling(config: PreTrainedConfig) -> Pooling:
+    """Return vLLM's default: the last token of what reads from left to right, and the first of other encoders.
+
+    Encoders of encoder-decoder models have no first token of their own: it is the mean there.
+    """
+    if is_encoder_of_two(config):
+        return "mean"
+    of_decoders = type(config) in MODEL_FOR_CAUSAL_LM_MAPPING and type(config) not in MODEL_FOR_MASKED_LM_MAPPING
+    return "lasttoken" if of_decoders else "cls"

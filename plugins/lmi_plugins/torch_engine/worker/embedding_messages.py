@@ -1,0 +1,33 @@
+"""What goes into the torch engine to make vectors. It imports no torch: the process that asks need not have it."""
+
+from typing import Literal
+
+import msgspec
+
+Task = Literal["generate", "embed"]
+Pooling = Literal["cls", "max", "mean", "mean_sqrt_len", "weightedmean", "lasttoken"]
+
+
+class EmbeddingOptions(msgspec.Struct, array_like=True, frozen=True):
+    """The options of a model's vectors; None is what the model's own files say."""
+
+    task: Task | None = None  # a model that generates makes vectors too, where it can
+    pooling: Pooling | None = None
+    normalize: bool | None = None
+    dimensions: list[int] | None = None  # the smaller sizes of a matryoshka model
+    any_dimensions: bool = False  # of one that has all of them
+
+
+class EmbeddingInput(msgspec.Struct, array_like=True, frozen=True):
+    """One text to make a vector of."""
+
+    prompt_ids: list[int]
+    dimensions: int | None = None  # numbers of the vector; None: all
+    normalize: bool | None = None  # None: as the model does
+
+
+class EmbeddingJob(msgspec.Struct, array_like=True, frozen=True):
+    """The texts of one request. The id is the caller's, and unique among unfinished ones."""
+
+    request_id: str
+    inputs: list[EmbeddingInput]

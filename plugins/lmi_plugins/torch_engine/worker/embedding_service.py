@@ -1,0 +1,47 @@
+"""The worker's side of a model that makes vectors and generates nothing."""
+
+from lmi_core.engines.worker import Channel
+from lmi_core.errors import InvalidAdapter, InvalidParameter
+from lmi_plugins.torch_engine.embeddings.engine import EmbeddingEngine
+from lmi_plugins.torch_engine.worker.burst import burst
+from lmi_plugins.torch_engine.worker.protocol import (
+    Abort,
+    AdapterAnswer,
+    Embed,
+    Failure,
+    LoadAdapter,
+    Steps,
+    Submit,
+    UnloadAdapter,
+    decode_to_worker,
+    encode,
+    failure,
+)
+
+
+def serve_once(engine: EmbeddingEngine, channel: Channel) -> None:
+    """Take the messages that are there, waiting for one only when there is nothing to compute, and step once."""
+    refused: list[Failure] = []
+    for message in iter(channel.pending, None) if engine.has_work else burst(channel):
+        refused += handle(engine, message, channel)
+    if refused:
+        channel.send(encode(Steps([], refused)))
+    if engine.has_work:
+        results = engine.step()
+        failures = [failure(request_id, error) for request_id, error in results.failures.items()]
+        channel.send(encode(Steps([], failures, results.vectors)))
+
+
+def handle(engine: EmbeddingEngine, message: bytes, channel: Channel) -> list[Failure]:
+    """Do what a message says; return the failure of a request that only a model that generates could take."""
+    match decode_to_worker(message):
+        case Embed(job):
+            engine.add(job)
+        case Abort(request_id):
+            engine.abort(request_id)
+        case Submit(request):
+            return [failure(request.request_id, InvalidParameter("the model makes embeddings and generates no text"))]
+        case LoadAdapter(call_id) | UnloadAdapter(call_id):
+            error = InvalidAdapter("embeddings are made with the model alone: it takes no adapters")
+            channel.send(encode(AdapterAnswer(call_id, [], failure(call_id, error))))
+    return []

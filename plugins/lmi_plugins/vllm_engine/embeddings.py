@@ -1,0 +1,55 @@
+"""Vectors of vLLM's pooling models."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+
+from lmi_core.embeddings.backend import EmbeddingModel, Vector
+from lmi_core.embeddings.request import ValidEmbedding
+from lmi_core.errors import GenerationFailed
+from lmi_plugins.vllm_engine.adapters import VllmAdapters
+from lmi_plugins.vllm_engine.engine import EMBED, VllmEngine
+from lmi_plugins.vllm_engine.library import ModelConfig, PoolingParams, token_prompt
+
+MAX_AT_ONCE = 128  # inputs of one request in the engine: to hand over more would hold up other requests
+
+
+def embedding_model(config: ModelConfig) -> EmbeddingModel:
+    """Return what vLLM's configuration says of a model's vectors."""
+    sizes: tuple[int, ...] | None = ()
+    if config.is_matryoshka:
+        sizes = tuple(config.matryoshka_dimensions) if config.matryoshka_dimensions else None
+    lower_case = bool((config.encoder_config or {}).get("do_lower_case"))
+    return EmbeddingModel(int(config.embedding_size), int(config.max_model_len), sizes, lower_case)
+
+
+async def vectors(
+    requests: Sequence[ValidEmbedding], engine: VllmEngine, adapters: VllmAdapters
+) -> AsyncGenerator[Vector, None]:
+    """Yield the vectors as they are made, each of which is a request of its own to vLLM; closing it aborts the others.
+
+    Raises LmiError.
+    """
+    places = asyncio.Semaphore(MAX_AT_ONCE)
+    tasks = [
+        asyncio.create_task(_vector(index, request, engine, adapters, places)) for index, request in enumerate(requests)
+    ]
+    try:
+        for done in asyncio.as_completed(tasks):
+            yield await done
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _vector(
+    index: int, request: ValidEmbedding, engine: VllmEngine, adapters: VllmAdapters, places: asyncio.Semaphore
+) -> Vector:
+    async with places:
+        parameters = PoolingParams(task=EMBED, dimensions=request.dimensions, use_activation=request.normalize)
+        prompt = token_prompt(request.prompt_ids, request.cache_salt)
+        output = await engine.embed(prompt, parameters, adapters.find(request.adapter))
+    numbers = output.outputs.data.float()
+    if not numbers.isfinite().all():
+        raise GenerationFailed("the model gave no numbers for one of the inputs")
+    return index, numbers.numpy().astype("<f4").tobytes()

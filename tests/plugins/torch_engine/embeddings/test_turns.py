@@ -1,0 +1,61 @@
+"""Vectors of a model that generates too, in turn with its streams."""
+
+from typing import Any, cast
+
+from lmi_plugins.torch_engine.embeddings.engine import EmbeddingEngine, EmbeddingResults
+from lmi_plugins.torch_engine.embeddings.turns import EmbeddingTurns
+from lmi_plugins.torch_engine.embeddings.waiting_inputs import WaitingInputs
+from lmi_plugins.torch_engine.worker.embedding_messages import EmbeddingInput, EmbeddingJob
+
+UNNOTICED = 20
+
+
+class CountedEmbeddings:
+    """An engine of vectors that only counts what a step would compute."""
+
+    def __init__(self) -> None:
+        self._waiting = WaitingInputs()
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self._waiting)
+
+    def add(self, job: EmbeddingJob) -> None:
+        self._waiting.add(job)
+
+    def step(self, max_tokens: int = 512) -> EmbeddingResults:
+        batch = self._waiting.take(max_tokens)
+        return EmbeddingResults(num_tokens=sum(len(each.input.prompt_ids) for each in batch))
+
+
+class Generation:
+    has_work = True
+    unnoticed_tokens = UNNOTICED
+
+
+def turns(generation: Any) -> EmbeddingTurns:
+    found = EmbeddingTurns(cast(EmbeddingEngine, CountedEmbeddings()), generation)
+    found.add(EmbeddingJob("a", [EmbeddingInput([5] * 8)] * 40))
+    return found
+
+
+def test_beside_streams_a_step_has_no_more_than_they_notice() -> None:
+    found = turns(Generation())
+    assert [found.step().num_tokens for _ in range(5)] == [16] * 5
+
+
+def test_a_long_text_is_made_up_for() -> None:
+    found = turns(Generation())
+    found.add(EmbeddingJob("b", [EmbeddingInput([5] * 100)]))
+    steps = [found.step().num_tokens for _ in range(12)]
+    assert max(steps) == 100
+    assert steps[steps.index(100) + 1 :][:4] == [0] * 4
+    assert sum(steps[steps.index(100) + 1 :]) > 0
+
+
+def test_alone_a_step_has_as_many_as_may_be() -> None:
+    generation = Generation()
+    generation.has_work = False
+    found = turns(generation)
+    assert [found.step().num_tokens for _ in range(2)] == [320, 0]
+    assert not found.has_work
