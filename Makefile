@@ -2,9 +2,10 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+CLIENTS := $(basename $(notdir $(wildcard tests/clients/environments/*.in)))
 SOURCES := core handlers plugins tests examples
 
-.PHONY: install serve test test-fast check fix docs bench-engine bench-server train-hello clean
+.PHONY: install serve clients clients-page clients-newest test test-fast check fix docs bench-engine bench-server train-hello clean
 
 install: .venv/installed
 
@@ -23,7 +24,23 @@ install: .venv/installed
 serve: install  ## Serve examples/hello on 127.0.0.1:8080
 	$(BIN)/lmi serve examples/hello
 
-test: .venv/installed-dev  ## Run all tests
+# Clients whose requirements conflict with ours, or with each other's, have environments of their own.
+clients: $(CLIENTS:%=.venv-clients/%/installed)  ## Install the environments of the client libraries that are tested
+
+.venv-clients/%/installed: tests/clients/environments/%.txt .venv/installed-dev
+	$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(@D)
+	$(BIN)/uv pip install --quiet --python $(@D) --no-deps --requirement $<
+	touch $@
+
+clients-newest: .venv/installed-dev  ## Pin the newest versions of the client libraries
+	$(foreach name,$(CLIENTS),$(BIN)/uv pip compile --quiet --upgrade --python-version 3.11 --no-header --no-annotate \
+		--override tests/clients/environments/overrides.pip tests/clients/environments/$(name).in \
+		--output-file tests/clients/environments/$(name).txt &&) true
+
+clients-page: .venv/installed-dev clients  ## Write docs/clients.md by running the client libraries
+	$(BIN)/python -m tests.clients.document docs/clients.md
+
+test: .venv/installed-dev clients  ## Run all tests
 	$(BIN)/python -m pytest
 
 test-fast: .venv/installed-dev  ## Run the tests that start no engine
@@ -54,4 +71,4 @@ train-hello: install  ## Train examples/hello anew
 	$(BIN)/python examples/hello/train.py
 
 clean:
-	rm -rf .venv dist .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .venv-clients dist .mypy_cache .pytest_cache .ruff_cache

@@ -19,6 +19,7 @@ NEEDS = {
     "clients/test_lm_eval.py": "torch",
     "clients/test_openai_token_details.py": "torch",
     "clients/test_openai_torch.py": "torch",
+    "clients/test_programs.py": "torch",
     "clients/test_tritonclient_trtllm.py": "torch",
     "core/engines/test_hypotheses.py": "torch",
     "core/inspection/test_model_folder.py": "torch",

@@ -50,6 +50,7 @@ BUILTIN_PLUGINS = (
     "lmi_handlers.happy_vllm.handler",
     "lmi_handlers.tgi.handler",
     "lmi_handlers.ollama.handler",
+    "lmi_handlers.ollama.embeddings",
     "lmi_handlers.sagemaker.handler",
     "lmi_handlers.lmi.adapters",
 )

@@ -7,6 +7,7 @@ from typing import ClassVar
 import orjson
 
 from lmi_core.calls.served_model import ServedModel, ServedModels
+from lmi_core.embeddings.call import EmbeddingCall
 from lmi_core.errors import InvalidPayload, LmiError, Overloaded
 from lmi_core.formatter import OutputFormatter
 from lmi_core.handler import Answer, Call, Generation, Handler, Route
@@ -62,7 +63,7 @@ class OllamaHandler(Handler):
             raise InvalidPayload(f"`model` and `adapters` name different adapters: {shown(name)} and {shown(named)}")
         return call.with_json({**payload, "adapters": adapter})
 
-    def parse(self, call: Call, model: ServedModel) -> Generation | Answer:
+    def parse(self, call: Call, model: ServedModel) -> Generation | EmbeddingCall | Answer:
         stopwatch = Stopwatch()
         strict = model.options.strict_parameters
         if call.path == CHAT:
@@ -84,13 +85,18 @@ class OllamaHandler(Handler):
 
 def _asked(payload: OllamaRequest, call: Call, model: ServedModel, stopwatch: Stopwatch, members: Members) -> Asked:
     """Return the call with the name of its model. Raise ModelNotFound where it names another, or InvalidPayload."""
-    name = payload.model or model.names[0]
+    asked = Asked(payload, name_asked(payload.model, call, model), call, model, stopwatch, members)
+    asked.check_thinking()
+    return asked
+
+
+def name_asked(given: str | None, call: Call, model: ServedModel) -> str:
+    """Return the model's name as the client gave it. Raise ModelNotFound where it names another."""
+    name = given or model.names[0]
     known = (*model.names, *model.adapter_names)
     if names.find_name(name, known) is None and TARGET_MODEL_HEADER not in call.headers:
         raise names.not_found(name)
-    asked = Asked(payload, name, call, model, stopwatch, members)
-    asked.check_thinking()
-    return asked
+    return name
 
 
 @hookimpl

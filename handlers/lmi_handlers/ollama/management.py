@@ -12,7 +12,7 @@ from lmi_core.payloads.tolerant_payload import TolerantPayload, take_known
 from lmi_handlers.ollama.names import served_name
 
 DIRECTORIES = "models are served from directories, which `lmi serve` names"
-INVALID, FORBIDDEN = 400, 403
+FORBIDDEN = 403
 JSON, LINES = "application/json", "application/x-ndjson"
 
 
@@ -40,18 +40,6 @@ class CopyRequest(TolerantPayload):
     destination: str | None = Field(None, description="The copy.")
 
 
-class EmbedRequest(NamedModel):
-    model_config = ConfigDict(json_schema_extra={"examples": [{"model": "model", "input": "Hi"}]})
-
-    input: str | list[str] | None = Field(None, description="The texts.")
-
-
-class EmbeddingsRequest(NamedModel):
-    model_config = ConfigDict(json_schema_extra={"examples": [{"model": "model", "prompt": "Hi"}]})
-
-    prompt: str | None = Field(None, description="The text.")
-
-
 class PullRequest(NamedModel):
     stream: bool | None = Field(None, description="Return a line for each step. Default: true.")
     insecure: bool | None = Field(None, description="Changes nothing: nothing is downloaded.")
@@ -70,18 +58,12 @@ async def pull(call: Call, dispatcher: ServedModels) -> Answer:
     return Answer(200, LINES, b"".join(lines), ignored)
 
 
-def _refusal(status: int, message: str) -> Callable[[Call, ServedModels], Awaitable[Answer]]:
+def _refused(what: str) -> Callable[[Call, ServedModels], Awaitable[Answer]]:
     async def refuse(call: Call, dispatcher: ServedModels) -> Answer:
-        return Answer(status, JSON, orjson.dumps({"error": message}))
+        return Answer(FORBIDDEN, JSON, orjson.dumps({"error": f"this server {what}: {DIRECTORIES}"}))
 
     return refuse
 
-
-def _refused(what: str) -> Callable[[Call, ServedModels], Awaitable[Answer]]:
-    return _refusal(FORBIDDEN, f"this server {what}: {DIRECTORIES}")
-
-
-_no_embeddings = _refusal(INVALID, "this model does not support embeddings")
 
 # None is guarded: none changes anything.
 ROUTES = (
@@ -90,6 +72,4 @@ ROUTES = (
     Route("/api/create", "POST", _refused("creates no models"), "Refused", (NamedModel,), guarded=False),
     Route("/api/copy", "POST", _refused("copies no models"), "Refused", (CopyRequest,), guarded=False),
     Route("/api/delete", "DELETE", _refused("deletes no models"), "Refused", guarded=False),
-    Route("/api/embed", "POST", _no_embeddings, "Refused", (EmbedRequest,), guarded=False),
-    Route("/api/embeddings", "POST", _no_embeddings, "Refused", (EmbeddingsRequest,), guarded=False),
 )

@@ -109,8 +109,10 @@ class TritonParameters:
 
 
 def _merge(parameters: dict[str, Any], properties: dict[str, Any]) -> dict[str, Any]:
+    """Return all of them. Raise InvalidPayload where both have a name, with different values."""
     for name in parameters.keys() & properties.keys():
-        raise InvalidPayload(f"`{name}` is given twice, in `parameters` and next to it")
+        if repr(_scalar(parameters[name])) != repr(_scalar(properties[name])):  # 1 is not true
+            raise InvalidPayload(f"`{name}` is given twice, in `parameters` and next to it")
     return parameters | properties
 
 

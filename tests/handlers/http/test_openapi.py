@@ -22,7 +22,8 @@ REFUSED = {
     "/models/model/adapters": 400,
     "/models/model/adapters/1/update": 404,
     **dict.fromkeys(("/api/push", "/api/create", "/api/copy"), 403),
-    **dict.fromkeys(("/api/embed", "/api/embeddings", "/endpoints/mine/async-invocations"), 400),
+    **dict.fromkeys(("/api/embed", "/api/embeddings"), 400),  # the model generates only
+    "/endpoints/mine/async-invocations": 400,
 }
 
 WITHOUT_BODY = {"/v1/responses/{response_id}/cancel"}

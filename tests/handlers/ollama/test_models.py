@@ -177,12 +177,6 @@ async def test_models_are_not_deleted(server: RunningServer) -> None:
         assert (response.status, "deletes no models" in (await response.json())["error"]) == (403, True)
 
 
-@pytest.mark.parametrize("path", ["embed", "embeddings"])
-async def test_embeddings_are_refused(server: RunningServer, path: str) -> None:
-    answer = await server.post(f"/api/{path}", {"model": "model", "input": "Hi"})
-    assert (answer.status, answer.json()) == (400, {"error": "this model does not support embeddings"})
-
-
 @pytest.mark.parametrize(
     ("count", "text"),
     [(999, "999"), (1_500, "2K"), (1_312_384, "1.31M"), (494_032_768, "494.03M"), (7_615_616_512, "7.6B")],

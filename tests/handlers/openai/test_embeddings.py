@@ -163,15 +163,15 @@ async def test_chat(shared: RunningServer, fields: dict[str, Any], text: str) ->
         (
             {"input": []},
             400,
-            "`input` must be a text, token ids, or a list of texts or of lists of token ids. Given: []",
+            "`input` must be a string, a list of token ids, or a list of strings or of lists of token ids. Given: []",
         ),
-        ({"input": ""}, 400, "`input` must hold at least one token. Given: 0"),
-        ({"input": ["a", ""]}, 400, "`input.1` must hold at least one token. Given: 0"),
+        ({"input": ""}, 400, "`input` must contain at least one token. Given: 0"),
+        ({"input": ["a", ""]}, 400, "`input.1` must contain at least one token. Given: 0"),
         ({"input": "a", "encoding_format": "bytes"}, 400, "`encoding_format` must be 'float' or 'base64'"),
         ({"input": "a", "embed_dtype": "float16"}, 400, "`embed_dtype` must be 'float32'"),
         ({"input": "a", "dimensions": 0}, 400, "`dimensions` must be greater than or equal to 1. Given: 0"),
         ({"input": "a", "model": "other"}, 404, "model `other` is not served."),
-        ({"input": [2**40]}, 400, "`input` must hold token ids from 0 to "),
+        ({"input": [2**40]}, 400, "`input` must contain token ids from 0 to "),
         (
             {"input": "a " * 2049},
             400,
@@ -198,7 +198,7 @@ async def test_names_of_the_request(shared: RunningServer, caplog: pytest.LogCap
     answer = await ask(shared, "a", request_id="own", user="who", zzz=1)
     assert (answer.json()["id"], answer.headers["x-request-id"]) == ("embd-own", "own")
     assert answer.headers["X-Lmi-Ignored-Parameters"] == "zzz"
-    assert "request own is of user 'who'" in caplog.messages
+    assert "request own was sent by user 'who'" in caplog.messages
 
 
 @same_loop

@@ -97,6 +97,23 @@ async def test_parameters_wherever_they_are(server: RunningServer, place: str) -
     assert parameters(server).seed == 7
 
 
+async def test_a_parameter_in_several_places(server: RunningServer) -> None:
+    """Triton's own examples send the same parameters as a tensor and with the request."""
+    given: dict[str, Any] = {"max_tokens": 2, "seed": 7}
+    body = {
+        "text_input": "hi",
+        **EXCLUDE,
+        "seed": [7],
+        "parameters": given,
+        "sampling_parameters": orjson.dumps(given).decode(),
+    }
+    answer = await server.post(GENERATE, body)
+    assert answer.json()["text_output"] == "Deep Learning"
+    assert parameters(server).seed == 7
+    refused = await server.post(GENERATE, body | {"seed": True})
+    assert refused.json() == {"error": "`seed` is given twice, in `parameters` and next to it"}
+
+
 async def test_one_element_lists(server: RunningServer) -> None:
     answer = await server.post(GENERATE, {"id": ["7"], "text_input": ["hi"], "max_tokens": [2], "stream": [False]})
     assert answer.json() == {"id": "7", **HEAD, "text_output": "hiDeep Learning"}
@@ -244,7 +261,7 @@ async def test_strict_parameters(serve: Serve, model_dir: ModelDirectory) -> Non
         ({"text_input": "a", "max_tokens": "2.5"}, "`max_tokens` must be a valid integer. Given: 2.5"),
         ({"text_input": "a", "return_logprobs": "yes"}, "`return_logprobs` must be a valid boolean. Given: 'yes'"),
         (
-            {"text_input": "a", "seed": 1, "parameters": {"seed": 1}},
+            {"text_input": "a", "seed": 1, "parameters": {"seed": 2}},
             "`seed` is given twice, in `parameters` and next to it",
         ),
         (

@@ -77,7 +77,7 @@ class Customization:
         adapters = self.adapters * count if len(self.adapters) == 1 else self.adapters
         if len(adapters) != count:
             raise InvalidPayload(
-                f"`adapters` must name one adapter, or as many as there are prompts, {count}. Given: {len(adapters)}"
+                f"`adapters` must name one adapter, or one for each of the prompts ({count}). Given: {len(adapters)}"
             )
         return adapters
 

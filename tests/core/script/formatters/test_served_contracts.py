@@ -96,10 +96,14 @@ async def test_engine_object_after_the_prompt(serve_script: ServeScript) -> None
     [
         ("/generate", BODY, {"generated_text": TEXT.upper()}),
         ("/", BODY, [{"generated_text": TEXT.upper()}]),
-        ("/v2/models/model/generate", {"text_input": "Why?"}, {"text_output": TEXT.upper()}),
         (
             "/v2/models/model/generate",
-            {"text_input": "Why?", "parameters": {"n": 2, "max_tokens": 1}},
+            {"text_input": "Why?", "exclude_input_in_output": True},
+            {"text_output": TEXT.upper()},
+        ),
+        (
+            "/v2/models/model/generate",
+            {"text_input": "Why?", "exclude_input_in_output": True, "parameters": {"n": 2, "max_tokens": 1}},
             {"text_output": ["DEEP", "Deep"]},
         ),
     ],

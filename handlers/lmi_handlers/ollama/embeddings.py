@@ -1,0 +1,120 @@
+"""Ollama's routes for vectors of texts, of which the older one takes a single text."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, ClassVar
+
+import orjson
+from pydantic import BeforeValidator, ConfigDict, Field
+
+from lmi_core.calls.served_model import ServedModel
+from lmi_core.embeddings.backend import require_embeddings
+from lmi_core.embeddings.call import EmbeddingCall, EmbeddingWriter
+from lmi_core.embeddings.request import EmbeddingRequest, ValidEmbedding
+from lmi_core.embeddings.validation import AS_MANY_AS_FIT
+from lmi_core.errors import InvalidPayload, ModelNotFound
+from lmi_core.handler import Call, Handler, Route
+from lmi_core.hookspecs import hookimpl
+from lmi_core.payloads.tolerant_payload import TolerantPayload, take_known
+from lmi_handlers.fields.vectors import json_numbers
+from lmi_handlers.ollama.handler import OllamaHandler, name_asked
+from lmi_handlers.ollama.stopwatch import Stopwatch
+
+OLDER = "/api/embeddings"
+
+
+def _as_list(given: object) -> object:
+    return [given] if isinstance(given, str) else given
+
+
+class OllamaVectors(TolerantPayload):
+    """The fields that both routes share."""
+
+    model: str | None = Field(None, description="One of `GET /api/tags`; may be left out where there is only one.")
+    options: dict[str, Any] | None = Field(None, description="Changes nothing: no parameter of sampling counts.")
+    keep_alive: float | str | None = Field(
+        None, description="How long the model stays loaded. Changes nothing: it always does."
+    )
+
+
+class OllamaEmbed(OllamaVectors):
+    """A request for the vectors of texts, each of the length 1."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"input": ["What is Deep Learning?"]}]})
+
+    input: Annotated[list[str], BeforeValidator(_as_list, json_schema_input_type=str | list[str])] = Field(
+        description="A text, or several."
+    )
+    truncate: bool | None = Field(None, description="Cut texts that are too long; false: they are an error.")
+    dimensions: int | None = Field(None, ge=1, description="Numbers in each vector, where the model has several sizes.")
+
+    def requests(self) -> tuple[EmbeddingRequest, ...]:
+        truncate = None if self.truncate is False else AS_MANY_AS_FIT
+        return tuple(
+            EmbeddingRequest(text, f"input.{index}", dimensions=self.dimensions, normalize=True, truncate=truncate)
+            for index, text in enumerate(self.input)
+        )
+
+
+class OllamaEmbeddings(OllamaVectors):
+    """The older request, for the vector of one text as the model gives it."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"prompt": "What is Deep Learning?"}]})
+
+    prompt: str = Field(description="The text.")
+
+    def requests(self) -> tuple[EmbeddingRequest, ...]:
+        return (EmbeddingRequest(self.prompt, "prompt", normalize=False, truncate=AS_MANY_AS_FIT),)
+
+
+class OllamaVectorWriter(EmbeddingWriter):
+    """The vectors, with times and the number of tokens; the older route gives the one vector alone."""
+
+    def __init__(self, model: str, *, older: bool) -> None:
+        self._model = model
+        self._older = older
+        self._stopwatch = Stopwatch()
+
+    def vector(self, data: bytes) -> bytes:
+        return json_numbers(data)
+
+    def whole(self, requests: Sequence[ValidEmbedding], vectors: Sequence[bytes]) -> bytes:
+        if self._older:
+            return b'{"embedding":%b}' % vectors[0]
+        tokens = sum(len(request.prompt_ids) for request in requests)
+        times = self._stopwatch.durations(tokens, 0)
+        told = {name: times[name] for name in ("total_duration", "load_duration", "prompt_eval_count")}
+        head, end = orjson.dumps({"model": self._model})[:-1], orjson.dumps(told)[1:]
+        return b'%b,"embeddings":[%b],%b' % (head, b",".join(vectors), end)
+
+
+class OllamaEmbeddingHandler(OllamaHandler):
+    name: ClassVar[str] = "ollama_embeddings"
+    reads_embeddings: ClassVar[bool] = True
+    routes: ClassVar[tuple[Route, ...]] = (
+        Route("/api/embed", summary="Make vectors of texts", payloads=(OllamaEmbed,)),
+        Route(OLDER, summary="Make a vector of a text", payloads=(OllamaEmbeddings,)),
+    )
+
+    def parse(self, call: Call, model: ServedModel) -> EmbeddingCall:
+        older = call.path == OLDER
+        payload, ignored = _taken(call.json_object(), model, older=older)
+        name = name_asked(payload.model, call, model)
+        try:
+            require_embeddings(model.backend, model.name)
+        except ModelNotFound as error:  # in Ollama's words, by which clients know it
+            raise InvalidPayload(f"this model does not support embeddings: {error.message}") from None
+        return EmbeddingCall(payload.requests(), OllamaVectorWriter(name, older=older), ignored)
+
+
+def _taken(
+    given: Mapping[str, Any], model: ServedModel, *, older: bool
+) -> tuple[OllamaEmbed | OllamaEmbeddings, tuple[str, ...]]:
+    """Return the payload, and the names of the ignored fields. Raise InvalidPayload where a field is not valid."""
+    if older:
+        return take_known(given, OllamaEmbeddings, model.options.strict_parameters)
+    return take_known(given, OllamaEmbed, model.options.strict_parameters)
+
+
+@hookimpl
+def lmi_register_handlers(register: Callable[[type[Handler]], None]) -> None:
+    register(OllamaEmbeddingHandler)

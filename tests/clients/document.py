@@ -1,0 +1,78 @@
+"""Runs every client and writes the page of what works: `python -m tests.clients.document FILE`."""
+
+import asyncio
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from tests.clients.listing import Declared, Program, programs
+from tests.clients.run_programs import Outcomes, run_programs
+
+INTRODUCTION = """\
+# Clients
+
+What works with the clients that people have, in the versions that are tested. Each feature is a test, which runs the
+unmodified client against `lmi serve` and checks texts, counts and finish reasons. `make clients-page` runs all of them
+and writes this page; `make test` runs them too, and fails where the page says something else.
+
+The models are [`examples/hello`](../examples/hello/README.md) on the torch backend and, for tools and reasoning, one
+that says what the test needs. How each client is told the URL is in `tests/clients/programs`.
+
+| client | version | dialect | what works |
+|---|---|---|---|
+"""
+FAULTS = """
+## What clients do wrong by themselves
+
+Each of these is tested too: when a newer version of the client mends it, the test says so.
+
+| client | dialect | what it does | what helps |
+|---|---|---|---|
+"""
+
+
+def page(found: Sequence[Program], outcomes: Mapping[str, Outcomes]) -> str:
+    """Return the page, without the features whose cases failed."""
+    passed = [(program, _passed(program, outcomes[program.name])) for program in found]
+    rows = [row for program, cases in passed for row in _rows(program, cases)]
+    faults = [row for program, cases in passed for row in _faults(program, cases)]
+    return INTRODUCTION + "".join(rows) + FAULTS + "".join(faults)
+
+
+def failures(outcomes: Mapping[str, Outcomes]) -> dict[str, str]:
+    """Return what the failed cases raised, by program and case."""
+    return {
+        f"{program}.{case}": raised
+        for program, cases in outcomes.items()
+        for case, raised in cases.items()
+        if raised is not None
+    }
+
+
+def _passed(program: Program, outcomes: Outcomes) -> list[Declared]:
+    return [case for case in program.cases if outcomes[case.name] is None]
+
+
+def _rows(program: Program, cases: Sequence[Declared]) -> Iterator[str]:
+    works = [case for case in cases if case.workaround is None]
+    for dialect in dict.fromkeys(case.dialect for case in works):
+        features = ", ".join(case.feature for case in works if case.dialect == dialect)
+        yield f"| {program.package} | {program.version} | {dialect} | {features} |\n"
+
+
+def _faults(program: Program, cases: Sequence[Declared]) -> Iterator[str]:
+    for case in cases:
+        if case.workaround is not None:
+            yield f"| {program.package} | {case.dialect} | {case.feature} | {case.workaround} |\n"
+
+
+def main() -> None:
+    found = programs()
+    outcomes = asyncio.run(run_programs(found))
+    if failed := failures(outcomes):
+        sys.exit("\n".join(f"{name}: {raised}" for name, raised in failed.items()))
+    Path(sys.argv[1]).write_text(page(found, outcomes), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

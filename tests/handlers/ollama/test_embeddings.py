@@ -1,0 +1,77 @@
+"""Ollama's vectors of texts over HTTP, on the scripted backend, and with the real client."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+from ollama import AsyncClient
+
+from lmi_handlers.testing import running_server
+from lmi_plugins.backends.scripted import ScriptedBackend
+from tests.conftest import SCRIPTED, ModelDirectory, RunningServer, Serve
+
+same_loop = pytest.mark.asyncio(loop_scope="module")  # as that of the server that tests share
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RunningServer]:
+    directory = tmp_path_factory.mktemp("vectors") / "model"
+    directory.mkdir()
+    (directory / "serving.properties").write_text(SCRIPTED + "option.task=text-embedding\n", encoding="utf-8")
+    async with running_server(directory) as running:
+        yield running
+
+
+@same_loop
+async def test_client(server: RunningServer) -> None:
+    async with AsyncClient(server.server.url) as client:
+        several = await client.embed("model:latest", ["one two", "one"])
+        single = await client.embed("model", "one two")
+        older = await client.embeddings("model", "one two")
+    assert several.embeddings[:1] == single.embeddings == [older.embedding]
+    backend = server.model.backend
+    assert isinstance(backend, ScriptedBackend)
+    assert [each.normalize for each in backend.embedded[-4:]] == [True, True, True, False]  # as Ollama has it
+    assert (several.model, several.prompt_eval_count, single.prompt_eval_count) == ("model:latest", 3, 2)
+    assert several.total_duration is not None
+    assert several.total_duration > 0
+
+
+@same_loop
+async def test_texts_that_are_too_long_are_cut_unless_they_are_an_error(server: RunningServer) -> None:
+    text = "word " * 5000
+    assert (await server.post("/api/embed", {"input": text})).status == 200
+    answer = await server.post("/api/embed", {"input": ["one", text], "truncate": False})
+    assert answer.status == 400
+    assert answer.json()["error"].startswith("`input.1` must be at most ")
+
+
+@same_loop
+@pytest.mark.parametrize(
+    ("path", "body", "status", "message"),
+    [
+        ("embed", {}, 400, "`input` is required"),
+        ("embed", {"input": 5}, 400, "`input` must be "),
+        ("embeddings", {"input": "x"}, 400, "`prompt` is required"),
+        ("embed", {"model": "other", "input": "x"}, 404, "model 'other' not found"),
+        ("embed", {"input": "x", "dimensions": 100_000}, 400, "`dimensions` must be "),
+    ],
+)
+async def test_refused(server: RunningServer, path: str, body: dict[str, object], status: int, message: str) -> None:
+    answer = await server.post(f"/api/{path}", body)
+    assert (answer.status, answer.json()["error"][: len(message)]) == (status, message)
+
+
+@pytest.mark.parametrize("path", ["embed", "embeddings"])
+async def test_model_that_only_generates(serve: Serve, model_dir: ModelDirectory, path: str) -> None:
+    server = await serve(model_dir({"serving.properties": SCRIPTED}))
+    answer = await server.post(f"/api/{path}", {"model": "model", "input": "Hi", "prompt": "Hi"})
+    assert answer.status == 400
+    assert answer.json()["error"].startswith("this model does not support embeddings")
+
+
+@same_loop
+async def test_model_that_only_makes_vectors(server: RunningServer) -> None:
+    answer = await server.post("/api/generate", {"prompt": "Hi"})
+    assert answer.status == 404
+    assert "makes embeddings" in answer.json()["error"]
