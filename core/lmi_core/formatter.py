@@ -46,8 +46,9 @@ class OutputFormatter(ABC):
     errors_are_events: ClassVar[bool] = False
 
     # For functions of a model.py that change texts, in the JSON objects that it writes; without them, they see no text.
-    text_path: ClassVar[tuple[str, ...]] = ()  # the members that lead to the text, or to a list of texts
+    text_path: tuple[str, ...] = ()  # the members that lead to the text, or to a list of texts
     full_text: ClassVar[str | None] = None  # the member in which a stream's last object repeats all of its text
+    repeats_text: ClassVar[bool] = False  # whether a stream repeats it elsewhere, too, where no function can change it
 
     # An instance may set both until the call that returns its first bytes has ended.
     content_type: str

@@ -94,7 +94,7 @@ class MessageFormatter(ChatSchemaFormatter):
 class AnthropicFormatter(MessageFormatter):
     name: ClassVar[str] = "anthropic"
     content_type = "application/json"
-    text_path: ClassVar[tuple[str, ...]] = ("content", "text")
+    text_path: tuple[str, ...] = ("content", "text")
 
     def format(self, output: GenerationOutput) -> bytes:
         if not output.finished:

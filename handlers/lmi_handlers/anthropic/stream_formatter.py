@@ -25,7 +25,7 @@ class AnthropicStreamFormatter(MessageFormatter):
 
     name: ClassVar[str] = "anthropic_stream"
     content_type = "text/event-stream"
-    text_path: ClassVar[tuple[str, ...]] = ("delta", "text")
+    text_path: tuple[str, ...] = ("delta", "text")
     one_sequence = True
 
     def __init__(self, asked: MessageAnswer, answer: ChatAnswer) -> None:

@@ -54,5 +54,5 @@ class Asked:
         reason = "unload" if self.payload.unloads else "load"
         head = {"model": self.name, "created_at": written_time()}
         return Answer(
-            200, "application/json", orjson.dumps(head | self.members({}) | {"done": True, "done_reason": reason})
+            200, "application/json", orjson.dumps(head | self.members.of({}) | {"done": True, "done_reason": reason})
         )

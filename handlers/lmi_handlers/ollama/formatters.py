@@ -1,7 +1,7 @@
 """The output formatters of Ollama's two routes, for whole answers and for streams."""
 
 from collections.abc import Callable, Mapping
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import orjson
 
@@ -21,10 +21,15 @@ FINISH_REASONS: Mapping[FinishReason | None, str] = {
     "abort": "abort",
 }
 
-Members = Callable[[JsonObject], JsonObject]  # a delta, or a whole message, as the route has it
+
+class Members(NamedTuple):
+    """How a route writes a delta, or a whole message, and the members that lead to its text."""
+
+    of: Callable[[JsonObject], JsonObject]
+    text_path: tuple[str, ...]
 
 
-def chat_members(delta: JsonObject) -> JsonObject:
+def _chat_members(delta: JsonObject) -> JsonObject:
     """Return the members of `/api/chat` for what is generated."""
     message = {"role": "assistant", "content": delta.get("content", "")}
     if "reasoning" in delta:
@@ -34,12 +39,16 @@ def chat_members(delta: JsonObject) -> JsonObject:
     return {"message": message}
 
 
-def generate_members(delta: JsonObject) -> JsonObject:
+def _generate_members(delta: JsonObject) -> JsonObject:
     """Return the members of `/api/generate` for what is generated."""
     members = {"response": delta.get("content", "")}
     if "reasoning" in delta:
         members["thinking"] = delta["reasoning"]
     return members
+
+
+CHAT_MEMBERS = Members(_chat_members, ("message", "content"))
+GENERATE_MEMBERS = Members(_generate_members, ("response",))
 
 
 class OllamaFormatter(ChatSchemaFormatter):
@@ -48,7 +57,8 @@ class OllamaFormatter(ChatSchemaFormatter):
     def __init__(self, answer: ChatAnswer, stopwatch: Stopwatch, members: Members) -> None:
         super().__init__(answer)
         self.stopwatch = stopwatch
-        self.members = members
+        self.members = members.of
+        self.text_path = members.text_path
         self._before = orjson.dumps({"model": answer.model})[:-1] + b',"created_at":"'  # the same in every line
 
     def error(self, error: LmiError) -> bytes:

@@ -18,7 +18,7 @@ from lmi_handlers.lmi.handler import TARGET_MODEL_HEADER
 from lmi_handlers.ollama import names
 from lmi_handlers.ollama.asked import Asked
 from lmi_handlers.ollama.chat import next_message
-from lmi_handlers.ollama.formatters import Members, chat_members, generate_members
+from lmi_handlers.ollama.formatters import CHAT_MEMBERS, GENERATE_MEMBERS, Members
 from lmi_handlers.ollama.generate import answer_to_prompt
 from lmi_handlers.ollama.management import ROUTES as MANAGEMENT_ROUTES
 from lmi_handlers.ollama.models import ROUTES as MODEL_ROUTES
@@ -68,11 +68,11 @@ class OllamaHandler(Handler):
         strict = model.options.strict_parameters
         if call.path == CHAT:
             chat, ignored = take_payload(call.json_object(), OllamaChat, strict)
-            asked = _asked(chat, call, model, stopwatch, chat_members)
+            asked = _asked(chat, call, model, stopwatch, CHAT_MEMBERS)
             parsed = next_message(chat, asked) if chat.messages else asked.without_prompt()
         else:
             prompt, ignored = take_payload(call.json_object(), OllamaGenerate, strict)
-            asked = _asked(prompt, call, model, stopwatch, generate_members)
+            asked = _asked(prompt, call, model, stopwatch, GENERATE_MEMBERS)
             parsed = answer_to_prompt(prompt, prompt.prompt, asked) if prompt.prompt else asked.without_prompt()
         return replace(parsed, ignored=ignored)
 

@@ -52,6 +52,7 @@ class ResponseFormatter(ChatSchemaFormatter):
 
 class OpenAiResponseFormatter(ResponseFormatter):
     name: ClassVar[str] = "openai_responses"
+    text_path = ("output", "content", "text")
     content_type = "application/json"
 
     def format(self, output: GenerationOutput) -> bytes:
@@ -77,6 +78,7 @@ class OpenAiResponseStreamFormatter(ResponseFormatter):
     """Server-sent events, named and numbered, from `response.created` to one of the end."""
 
     name: ClassVar[str] = "openai_responses_stream"
+    repeats_text: ClassVar[bool] = True
     content_type = "text/event-stream"
 
     def __init__(self, answer: ChatAnswer, asked: AskedResponse, conversations: Conversations | None = None) -> None:

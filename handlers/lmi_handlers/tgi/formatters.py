@@ -31,7 +31,7 @@ class TgiObjectFormatter(OutputFormatter):
 
     name: ClassVar[str] = "tgi_object"
     content_type = "application/json"
-    text_path: ClassVar[tuple[str, ...]] = ("generated_text",)
+    text_path: tuple[str, ...] = ("generated_text",)
 
     def format(self, output: GenerationOutput) -> bytes:
         return orjson.dumps(self.whole(output)) if output.finished else b""
@@ -67,7 +67,7 @@ class TgiStreamFormatter(OutputFormatter):
     name: ClassVar[str] = "tgi_stream"
     one_sequence = True
     content_type = "text/event-stream"
-    text_path: ClassVar[tuple[str, ...]] = ("token", "text")
+    text_path: tuple[str, ...] = ("token", "text")
     full_text: ClassVar[str | None] = "generated_text"
 
     def __init__(self) -> None:

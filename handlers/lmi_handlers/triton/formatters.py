@@ -37,7 +37,7 @@ ADDITIONAL_OUTPUTS: Mapping[str, Callable[[Part], Any]] = {
 class TritonFormatter(OutputFormatter):
     name: ClassVar[str] = "triton"
     content_type = "application/json"
-    text_path: ClassVar[tuple[str, ...]] = ("text_output",)
+    text_path: tuple[str, ...] = ("text_output",)
 
     def __init__(self, head: Mapping[str, str], outputs: Collection[str], count: int) -> None:
         self._head = head  # first members: the request's id, the model's name and version

@@ -27,7 +27,7 @@ class DynamicJsonFormatter(OutputFormatter):
     name: ClassVar[str] = "dynamic_json"
     variant = Variant("json", AnswerSchema.DYNAMIC_BATCH)
     content_type = "application/json"
-    text_path: ClassVar[tuple[str, ...]] = ("generated_text",)
+    text_path: tuple[str, ...] = ("generated_text",)
 
     def format(self, output: GenerationOutput) -> bytes:
         if not output.finished:
@@ -47,7 +47,7 @@ class DynamicJsonLinesFormatter(OutputFormatter):
     variant = Variant("jsonlines", AnswerSchema.DYNAMIC_BATCH)
     one_sequence = True
     content_type = "application/jsonlines"
-    text_path: ClassVar[tuple[str, ...]] = ("outputs",)
+    text_path: tuple[str, ...] = ("outputs",)
 
     def __init__(self) -> None:
         self._line: dict[int, str] = {}  # each prompt's new text since the last line

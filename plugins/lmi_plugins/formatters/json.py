@@ -16,7 +16,7 @@ from lmi_plugins.formatters import lmi_schema
 class JsonFormatter(OutputFormatter):
     name: ClassVar[str] = "json"
     content_type = "application/json"
-    text_path: ClassVar[tuple[str, ...]] = ("generated_text",)
+    text_path: tuple[str, ...] = ("generated_text",)
 
     def format(self, output: GenerationOutput) -> bytes:
         return orjson.dumps(self.whole(output)) if output.finished else b""

@@ -16,7 +16,7 @@ class JsonLinesFormatter(OutputFormatter):
     name: ClassVar[str] = "jsonlines"
     one_sequence = True
     content_type = "application/jsonlines"
-    text_path: ClassVar[tuple[str, ...]] = ("token", "text")
+    text_path: tuple[str, ...] = ("token", "text")
     full_text: ClassVar[str | None] = "generated_text"
 
     def format(self, output: GenerationOutput) -> list[bytes]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-from lmi_core.errors import FormatterFailed, LmiError
+from lmi_core.errors import FormatterFailed, InvalidPayload, LmiError
 from lmi_core.formatter import OutputFormatter
 from lmi_core.generation import GenerationOutput, GenerationStep
 from lmi_core.script.formatters.call_context import CallContext
@@ -234,6 +234,11 @@ class EngineObjectFormatter(ResponseDataFormatter):
     """`f(response) -> response`, called with each JSON object that `base` writes, as an object with attributes."""
 
     def __init__(self, custom: FormatterFunction, base: OutputFormatter, context: CallContext) -> None:
+        if base.repeats_text:
+            raise InvalidPayload(
+                f"`stream` must be false: the model's output formatter {custom.name} changes texts, which streams of "
+                "this route repeat"
+            )
         super().__init__(custom, base, context)
         self._created = int(time.time())
         self._said = ""  # in the chunks so far

@@ -137,6 +137,25 @@ async def test_engine_object_of_anthropics_messages(serve_script: ServeScript) -
     assert "".join(event.get("delta", {}).get("text", "") for event in events) == TEXT.upper()
 
 
+async def test_engine_object_of_ollamas_answers(serve_script: ServeScript) -> None:
+    server = await serve_script("engine_object")
+    whole = (await server.post("/api/chat", CHAT | {"stream": False})).json()
+    assert (whole["message"]["content"], whole["checked"], "choices" in whole) == (TEXT.upper(), True, False)
+    lines = (await server.post("/api/chat", CHAT)).json_lines()
+    assert "".join(line["message"]["content"] for line in lines) == TEXT.upper()
+    lines = (await server.post("/api/generate", {"prompt": "What is it?"})).json_lines()
+    assert "".join(line["response"] for line in lines) == TEXT.upper()
+
+
+async def test_engine_object_of_a_response(serve_script: ServeScript) -> None:
+    server = await serve_script("engine_object")
+    whole = (await server.post("/v1/responses", {"input": "What is it?"})).json()
+    assert (whole["output"][0]["content"][0]["text"], whole["checked"]) == (TEXT.upper(), True)
+    refused = await server.post("/v1/responses", {"input": "What is it?", "stream": True})
+    assert refused.status == 400
+    assert refused.json()["error"]["message"].startswith("`stream` must be false: the model's output formatter shout ")
+
+
 async def test_engine_object_of_a_dynamic_batch(serve_script: ServeScript, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ScriptedBackend, "auto_priority", 1000)
     server = await serve_script("engine_object", "option.rolling_batch=disable\n")
