@@ -15,6 +15,7 @@ FRAGMENT = re.compile(
     r"(Of|As|That|With|In|To|From|On|By|At|Against|Under|Among|Between|Beside|Its|It|They|Their|These|Those|Who|Whose|"
     r"Which|Where|Also|And|But|Or|So|Then|Not|Because|Such|Raises)\b"
 )
+RAISES = re.compile(r"\. Raises [A-Z]")  # after another sentence: "Raise X where ..."
 ONLY_RAISES = re.compile(r"Raises? [A-Z]\w+((,|, or| or|, and| and) [A-Z]\w+)*\.?$")
 # Forms of messages that have another one everywhere.
 UNUSUAL = {
@@ -54,7 +55,7 @@ def strings(tree: ast.Module) -> Iterator[tuple[int, str]]:
 
 
 def is_fragment(text: str) -> bool:
-    return FRAGMENT.match(text) is not None or ONLY_RAISES.match(text) is not None
+    return any((FRAGMENT.match(text), ONLY_RAISES.match(text), RAISES.search(" ".join(text.split()))))
 
 
 @pytest.mark.parametrize("root", TREES)

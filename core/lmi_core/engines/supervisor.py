@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class Supervisor(Generic[T]):
-    """Keeps one engine running, of a kind that can be created, watched until it dies, and ended."""
+    """A keeper of one running engine, of a kind that can be created, watched until it dies, and ended."""
 
     def __init__(
         self,

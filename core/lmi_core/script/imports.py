@@ -103,7 +103,7 @@ class ScriptImporter:
 
 
 class _ScriptLoader(SourceFileLoader):
-    """Gives a module its importer's `import`, and leaves no bytecode in the model directory."""
+    """A loader that gives a module its importer's `import`, and leaves no bytecode in the model directory."""
 
     def __init__(self, name: str, path: str, module_builtins: dict[str, Any]) -> None:
         super().__init__(name, path)

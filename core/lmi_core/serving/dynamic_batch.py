@@ -25,7 +25,7 @@ def choose_batching(
 
 
 class DynamicBatch:
-    """Requests wait until `size` of them are there, or until `max_delay` seconds have passed since the first came.
+    """A batch in which requests wait until there are `size`, or `max_delay` seconds have passed since the first came.
 
     They then run together, and the next batch starts when the last of them is done.
     """

@@ -22,8 +22,8 @@ from lmi_handlers.openai.tokenizing import asked
 async def count_tokens(call: Call, dispatcher: ServedModels) -> Answer:
     """Answer with the tokens of the prompt that `/v1/messages` would make of the body, images included.
 
-    Only images, which may have to be fetched, take a place in the model's queue. Raises InvalidPayload, ModelNotFound,
-    and Overloaded.
+    Only images, which may have to be fetched, take a place in the model's queue. Raise InvalidPayload,
+    ModelNotFound or Overloaded where it cannot be counted.
     """
     payload, model, ignored = await asked(call, dispatcher, CountTokensRequest, take_fields)
     form = ChatForm(partial(AnthropicFormatter, MessageAnswer(call.request_id, 1, model.backend.max_length)), True)

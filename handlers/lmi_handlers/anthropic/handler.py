@@ -23,7 +23,7 @@ from lmi_handlers.openai.handler import OpenAiHandler, check_model
 
 
 class AnthropicHandler(OpenAiHandler):
-    """Names models and adapters as OpenAI's handlers do, in `model`."""
+    """The handler of Messages, which names models and adapters in `model`, as OpenAI's handlers do."""
 
     name: ClassVar[str] = "anthropic"
     routes: ClassVar[tuple[Route, ...]] = (

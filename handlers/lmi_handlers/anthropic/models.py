@@ -55,7 +55,7 @@ def _is_backwards(call: Call) -> bool:
 
 
 def _bounds(call: Call, names: list[str]) -> tuple[int, int]:
-    """Return the indices of the page's first model and of the one after its last. Raises InvalidPayload."""
+    """Return the start and the end of the page among the models. Raise InvalidPayload where there is no such page."""
     limit = call.query.get("limit", str(DEFAULT_PAGE))
     if not (limit.isascii() and limit.isdecimal() and 1 <= int(limit) <= MAX_PAGE):
         raise InvalidPayload(f"`limit` must be a number from 1 to {MAX_PAGE}. Given: {shown(limit)}")

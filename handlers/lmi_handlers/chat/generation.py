@@ -61,7 +61,7 @@ def chat_generation(payload: ChatRequest, call: Call, model: ServedModel, form: 
 
 
 def chat_prompt(payload: ChatRequest, model: ServedModel) -> str:
-    """Return the text that the chat template makes of a chat of texts. Raises InvalidPayload."""
+    """Return the text that the chat template makes of a chat of texts. Raise InvalidPayload where it refuses it."""
     template = _template(payload, model)
     return _prompt(payload, model, template, _tools(payload, model, template, automatic=False))
 

@@ -86,7 +86,7 @@ class ToolChoice(BaseModel):
         return self.allowed_tools.mode if self.allowed_tools else self.type
 
     def allowed(self, tools: Sequence[Tool]) -> list[Tool]:
-        """Return the tools that may be called. Raises InvalidPayload."""
+        """Return the tools that may be called. Raise InvalidPayload where the choice names others."""
         if self.allowed_tools is None:
             return list(tools)
         offered = {tool.function.name for tool in tools}

@@ -26,7 +26,7 @@ class NamedModel(TolerantPayload):
 
     @property
     def asked(self) -> str:
-        """The model's name. Raises InvalidPayload."""
+        """The model's name. Raise InvalidPayload where there is none."""
         name = self.model or self.name
         if not name:
             raise InvalidPayload("`model` is required")

@@ -69,7 +69,7 @@ class OpenAiHandler(Handler):
 
 
 def asked_model(call: Call, dispatcher: ServedModels, name: str | None) -> ManagedModel:
-    """Return the model that a call which generates nothing is for. Raises ModelNotFound."""
+    """Return the model that a call which generates nothing is for. Raise ModelNotFound where it is not served."""
     header = call.headers.get(TARGET_MODEL_HEADER)
     if header is None and len(dispatcher.models) > 1:
         return dispatcher.find_with_adapters(name or None)

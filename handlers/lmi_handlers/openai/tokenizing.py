@@ -81,12 +81,12 @@ def _tokens(ids: list[int], model: ManagedModel, with_names: bool) -> dict[str, 
 
 
 async def detokenize(call: Call, dispatcher: ServedModels) -> Answer:
-    """Answer with special tokens, as vLLM's server does. Raises InvalidPayload, and ModelNotFound."""
+    """Answer with special tokens, as vLLM's server does. Raise InvalidPayload or ModelNotFound as `asked` does."""
     return await decoded(call, dispatcher, skip_special_tokens=False)
 
 
 async def decoded(call: Call, dispatcher: ServedModels, *, skip_special_tokens: bool) -> Answer:
-    """Answer with the text of a call's token ids. Raises InvalidPayload, and ModelNotFound."""
+    """Answer with the text of a call's token ids. Raise InvalidPayload or ModelNotFound as `asked` does."""
     payload, model, ignored = await asked(call, dispatcher, DetokenizeRequest)
     tokenizer = model.backend.tokenizer
     last = tokenizer.vocabulary_size - 1
@@ -98,7 +98,7 @@ async def decoded(call: Call, dispatcher: ServedModels, *, skip_special_tokens: 
 
 
 async def tokenizer_info(call: Call, dispatcher: ServedModels) -> Answer:
-    """Answer with the tokenizer's configuration and chat template. Raises ModelNotFound where no option allows it."""
+    """Answer with the tokenizer's configuration and chat template. Raise ModelNotFound where no option allows it."""
     model = asked_model(call, dispatcher, call.query.get("model"))
     await model.health()
     check_tokenizer(model)
@@ -127,7 +127,8 @@ async def asked(
 ) -> tuple[P, ManagedModel, tuple[str, ...]]:
     """Return a call's payload, the model that it is for, which has a tokenizer, and the names that were dropped.
 
-    It takes no place in the model's queue. Raises InvalidPayload, ModelNotFound, ModelNotReady and BackendUnhealthy.
+    It takes no place in the model's queue. Raise InvalidPayload where the body is not valid,
+    and ModelNotFound, ModelNotReady or BackendUnhealthy where the model cannot answer.
     """
     payload, ignored = take(call.json_object(), payload_type, strict=False)
     model = asked_model(call, dispatcher, getattr(payload, "model", None))

@@ -21,7 +21,8 @@ from lmi_handlers.responses.truncation import truncated
 async def count_input_tokens(call: Call, dispatcher: ServedModels) -> Answer:
     """Answer with the number of tokens that the prompt of a response would have.
 
-    It takes no place in the model's queue. Raises InvalidPayload, ResponseNotFound, ModelNotFound and ModelNotReady.
+    It takes no place in the model's queue. Raise InvalidPayload or ResponseNotFound where
+    the request is not valid, and ModelNotFound or ModelNotReady where the model cannot answer.
     """
     given = call.json_object()
     name = given.get("model")

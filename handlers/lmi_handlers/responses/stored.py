@@ -17,7 +17,7 @@ DEFAULT_ITEMS = 20  # in a page, if the query has no limit
 
 
 async def show_response(call: Call, dispatcher: ServedModels) -> Answer:
-    """Answer with the response, also while it is generated. Raises ResponseNotFound."""
+    """Answer with the response, also while it is generated. Raise ResponseNotFound where it is not kept."""
     if call.query.get("stream", "").lower() in ("true", "1"):
         raise InvalidPayload("`stream` must be false here: only the request for a response streams it")
     if running := _running(call, dispatcher):
@@ -26,7 +26,7 @@ async def show_response(call: Call, dispatcher: ServedModels) -> Answer:
 
 
 async def delete_response(call: Call, dispatcher: ServedModels) -> Answer:
-    """Forget a response. Raises ResponseNotFound."""
+    """Forget a response. Raise ResponseNotFound where it is not kept."""
     model, _ = _turn(call, dispatcher)
     response_id = call.path_parameters["response_id"]
     model.conversations.forget(response_id)
@@ -46,7 +46,7 @@ async def cancel_response(call: Call, dispatcher: ServedModels) -> Answer:
 async def list_input_items(call: Call, dispatcher: ServedModels) -> Answer:
     """Answer with a page of the items before the response, those of earlier responses included.
 
-    Raises ResponseNotFound, and InvalidPayload.
+    Raise ResponseNotFound where the response is not kept, and InvalidPayload where there is no such page.
     """
     turn = _turn(call, dispatcher)[1]
     items = [*past_items(turn.previous), *orjson.loads(turn.question)]

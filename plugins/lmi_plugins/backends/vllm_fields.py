@@ -79,7 +79,7 @@ def fields_of(parameters: GenerationParameters) -> VllmFields:
 
 
 def read_fields(parameters: Mapping[str, Any]) -> VllmFields:
-    """Return the same of parameters that are not checked yet. Raises InvalidParameter."""
+    """Return the same of parameters that are not checked yet. Raise InvalidParameter where they are not valid."""
     try:
         return VllmFields.model_validate(parameters.get("vllm_fields") or {})
     except ValidationError as error:

@@ -27,7 +27,7 @@ NO_TOKEN = "the model's logits are not numbers, or the request's parameters excl
 
 
 class OutputProcessor:
-    """Adds chosen tokens to their sequences, and ends the sequences that they finish."""
+    """The last part of a step, which adds chosen tokens to their sequences and ends those that they finish."""
 
     def __init__(
         self,

@@ -39,7 +39,7 @@ class VllmAdapters:
         return self._requests.keys()
 
     async def load_all(self, folders: Mapping[str, Path]) -> None:
-        """Load the adapters of a model directory. Raises ConfigurationError."""
+        """Load the adapters of a model directory. Raise ConfigurationError where one does not fit."""
         for name, folder in folders.items():
             try:
                 await self.load(name, folder)
@@ -47,7 +47,7 @@ class VllmAdapters:
                 raise ConfigurationError(f"adapter {name}: {error.message}") from error
 
     async def load(self, name: str, folder: Path) -> None:
-        """Load an adapter, in place of one of the same name. Raises InvalidAdapter."""
+        """Load an adapter, in place of one of the same name. Raise InvalidAdapter where it does not fit."""
         if (reason := check_adapters()) is not None:
             raise InvalidAdapter(reason)
         _refuse_long(folder)
@@ -60,7 +60,7 @@ class VllmAdapters:
         self._requests[name] = request
 
     def unload(self, name: str) -> None:
-        """Forget an adapter. Raises AdapterNotFound."""
+        """Forget an adapter. Raise AdapterNotFound where there is none."""
         if name not in self._requests:
             raise AdapterNotFound.of(name, self._requests)
         del self._requests[name]

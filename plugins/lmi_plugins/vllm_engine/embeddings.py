@@ -27,7 +27,7 @@ async def vectors(
 ) -> AsyncGenerator[Vector, None]:
     """Yield the vectors as they are made, each of which is a request of its own to vLLM; closing it aborts the others.
 
-    Raises LmiError.
+    Raise LmiError where the engine fails.
     """
     places = asyncio.Semaphore(MAX_AT_ONCE)
     tasks = [

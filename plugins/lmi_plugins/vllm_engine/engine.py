@@ -72,7 +72,7 @@ class VllmEngine:
         return generation_eos_token_ids(self.vllm.model_config)
 
     async def start(self) -> None:
-        """Load the model, and watch over the engine from then on. Raises ConfigurationError."""
+        """Load the model, and watch over the engine from then on. Raise ConfigurationError where loading fails."""
         warn_if_untested(installed_version())
         await self._supervisor.start()
 
@@ -91,7 +91,7 @@ class VllmEngine:
     ) -> AsyncGenerator[RequestOutput, None]:
         """Yield the outputs of vLLM's engine, each of several tokens where it `coalesces` and many requests run.
 
-        Closing the generator aborts the request. Raises LmiError.
+        Closing the generator aborts the request. Raise LmiError where the engine fails.
         """
         engine, request_id = self.vllm, str(next(self._ids))
         finished = False
@@ -123,7 +123,7 @@ class VllmEngine:
     async def embed(
         self, prompt: TokensInput, parameters: PoolingParams, adapter: LoRARequest | None = None
     ) -> PoolingRequestOutput:
-        """Return the vector of a prompt; cancelling aborts the request. Raises LmiError."""
+        """Return the vector of a prompt; cancelling aborts the request. Raise LmiError where the engine fails."""
         engine, request_id = self.vllm, str(next(self._ids))
         try:
             with translated_errors():

@@ -54,7 +54,7 @@ class VllmService:
         self._acceptance = AcceptanceLog() if "per_request_spec_decode_metrics" in arguments else None
 
     async def start(self, adapters: Mapping[str, Path]) -> int:
-        """Start the engine, and return the length of the longest sequence it takes. Raises ConfigurationError."""
+        """Start the engine, and return the maximum length of a sequence. Raise ConfigurationError where that fails."""
         await self._engine.start()
         if embeds(self._engine.vllm):
             self.embedding = embedding_model(self._engine.vllm.model_config)
@@ -84,11 +84,11 @@ class VllmService:
         return self._adapters.names
 
     async def load_adapter(self, name: str, directory: Path) -> None:
-        """Load an adapter, in place of one of the same name. Raises InvalidAdapter."""
+        """Load an adapter, in place of one of the same name. Raise InvalidAdapter where it does not fit."""
         await self._adapters.load(name, directory)
 
     def unload_adapter(self, name: str) -> None:
-        """Forget an adapter. Raises AdapterNotFound."""
+        """Forget an adapter. Raise AdapterNotFound where there is none."""
         self._adapters.unload(name)
 
     async def place_images(
@@ -98,7 +98,7 @@ class VllmService:
         return await place_images(self._engine.vllm, prompt_ids, images, read_fields(parameters))
 
     def generate(self, request: ValidRequest) -> AsyncGenerator[GenerationStep, None]:
-        """Return the steps of a request. Raises InvalidParameter."""
+        """Return the steps of a request. Raise InvalidParameter where vLLM refuses one."""
         parameters = request.parameters
         assert isinstance(parameters, ExtendedParameters), parameters
         if self._speculates:
@@ -114,7 +114,7 @@ class VllmService:
         return sequences[0] if len(sequences) == 1 else _together(sequences)
 
     def embed(self, requests: Sequence[ValidEmbedding]) -> AsyncGenerator[Vector, None]:
-        """Return the vectors of the requests as they are made. Raises InvalidParameter."""
+        """Return the vectors of the requests as they are made. Raise InvalidParameter where vLLM refuses one."""
         return vectors(requests, self._engine, self._adapters)
 
     def _search(self, request: ValidRequest, parameters: ExtendedParameters) -> AsyncGenerator[GenerationStep, None]:

@@ -9,7 +9,7 @@ from lmi_plugins.torch_engine.embeddings.hidden_states import HiddenStates
 
 
 class BaseModelStates(HiddenStates):
-    """Runs the model without the adapters of the step of generation before."""
+    """Hidden states of the model without the adapters of the generation step before."""
 
     def __init__(self, states: HiddenStates, adapters: AdapterStore) -> None:
         self._states = states

@@ -21,7 +21,7 @@ class HiddenStates(ABC):
 
 
 class PaddedStates(HiddenStates):
-    """Runs texts of about the same length side by side, padded at the right."""
+    """Hidden states of texts of about the same length, computed side by side and padded at the right."""
 
     def __init__(self, model: PreTrainedModel) -> None:
         self._model = model

@@ -2,7 +2,7 @@
 
 
 class Pace:
-    """Takes turns with generation so that streams are slowed by vectors no more than by other prompts.
+    """The turns of vectors among steps of generation: they slow streams no more than other prompts do.
 
     Each step of generation allows for as many tokens as a prompt in it might have; a step of vectors uses up what it
     computes, which may be more than was left, and then waits until that is allowed for too.

@@ -11,7 +11,7 @@ from lmi_plugins.torch_engine.model.attention_group import attend_step_by_step, 
 
 
 class PackedStates(HiddenStates):
-    """Runs texts one after the other in one pass, in which nothing is padded and nothing is kept."""
+    """Hidden states of texts that lie one after the other in one pass, in which nothing is padded or kept."""
 
     def __init__(self, model: PreTrainedModel) -> None:
         self._model = model

@@ -14,7 +14,7 @@ BITS = 32  # of the vocabulary, in each number of a mask
 
 
 class GrammarMask(LogitsProcessor):
-    """Excludes the tokens that a sequence's guide does not allow."""
+    """A mask over the tokens that a sequence's guide does not allow."""
 
     def applies(self, parameters: SamplingParameters) -> bool:
         return parameters.guide is not None

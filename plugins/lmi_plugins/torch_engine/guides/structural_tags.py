@@ -10,7 +10,7 @@ PLAIN = {"type", "json_schema", "style"}  # what a format may have that says no 
 
 
 def with_json_grammars(form: Any, json_grammar: Callable[[str], str]) -> Any:
-    """Return the format with a grammar for each JSON schema in it. Raises ValueError for a keyword not kept to."""
+    """Return the format with a grammar for each JSON schema in it. Raise ValueError for a keyword not kept to."""
     if isinstance(form, list):
         return [with_json_grammars(each, json_grammar) for each in form]
     if not isinstance(form, dict):

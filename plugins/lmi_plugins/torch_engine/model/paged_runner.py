@@ -17,7 +17,7 @@ from lmi_plugins.torch_engine.sequences.step_batch import StepBatch
 
 
 class PagedRunner(ModelRunner):
-    """Runs a packed batch over a paged cache. Nothing is padded but the attention of sequences that decode."""
+    """A runner of packed batches over a paged cache. Only the attention of sequences that decode is padded."""
 
     paged = True
 

@@ -21,7 +21,7 @@ CACHE_ARGUMENTS = ("past_key_values", "cache_params", "state")  # of attention, 
 
 
 class RowRunner(ModelRunner):
-    """Runs one sequence after the other, each with the cache that its last pass gave back; blocks only count memory."""
+    """A runner of one sequence after the other, each with the cache of its last pass; blocks only count memory."""
 
     paged = False
 

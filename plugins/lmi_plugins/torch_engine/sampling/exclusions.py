@@ -76,7 +76,7 @@ class BadTexts(LogitsProcessor):
 
 
 class MinLength(Exclusion):
-    """Excludes end-of-sequence and stop tokens while fewer than `min_length` tokens are generated."""
+    """Exclusion of end-of-sequence and stop tokens while fewer than `min_length` tokens are generated."""
 
     def applies(self, parameters: SamplingParameters) -> bool:
         return parameters.min_length > 0

@@ -10,7 +10,7 @@ from lmi_plugins.torch_engine.worker.messages import SamplingParameters
 
 
 class Bias(LogitsProcessor):
-    """Adds the numbers that the request has for tokens to their scores."""
+    """The numbers that a request has for tokens, added to their scores."""
 
     def applies(self, parameters: SamplingParameters) -> bool:
         return bool(parameters.logit_bias) or parameters.embedding_bias is not None
@@ -20,7 +20,7 @@ class Bias(LogitsProcessor):
 
 
 class RepetitionPenalty(LogitsProcessor):
-    """Lowers the scores of tokens that have occurred, in the prompt too, by a factor, as in transformers."""
+    """A factor that lowers the scores of tokens that have occurred, in the prompt too, as in transformers."""
 
     def applies(self, parameters: SamplingParameters) -> bool:
         return parameters.repetition_penalty != 1
@@ -32,7 +32,7 @@ class RepetitionPenalty(LogitsProcessor):
 
 
 class FrequencyPenalty(LogitsProcessor):
-    """Lowers the scores of tokens that were generated: once for presence, and each time for frequency, as in OpenAI.
+    """Lower scores of generated tokens: once for presence, and each time for frequency, as in OpenAI's API.
 
     Where `penalize_prompt` is set, as TensorRT-LLM has it, the tokens of the prompt count too.
     """

@@ -10,7 +10,7 @@ from lmi_plugins.torch_engine.worker.messages import SamplingParameters
 
 
 class AllowedTokens(LogitsProcessor):
-    """Leaves out all tokens but those that the request allows; the end-of-sequence token is no exception."""
+    """The tokens that the request allows, and no others; the end-of-sequence token is no exception."""
 
     def applies(self, parameters: SamplingParameters) -> bool:
         return parameters.allowed_ids is not None
@@ -24,7 +24,7 @@ class AllowedTokens(LogitsProcessor):
 
 
 class EndOfReasoning(LogitsProcessor):
-    """Leaves nothing but the next token of the end marker where the reasoning is as long as it may be.
+    """The next token of the end marker alone, where the reasoning is as long as it may be.
 
     It comes after the other processors of the choice, as none of them may keep the reasoning from ending.
     """

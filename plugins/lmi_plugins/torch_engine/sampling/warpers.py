@@ -12,7 +12,7 @@ FIRST_CANDIDATES = 256  # tokens
 
 
 class Temperature(LogitsProcessor):
-    """Divides scores by the temperature."""
+    """Division of scores by the temperature."""
 
     def applies(self, parameters: SamplingParameters) -> bool:
         return not parameters.greedy and parameters.temperature != 1
@@ -22,7 +22,7 @@ class Temperature(LogitsProcessor):
 
 
 class TopK(LogitsProcessor):
-    """Keeps the k most likely tokens."""
+    """The k most likely tokens."""
 
     def applies(self, parameters: SamplingParameters) -> bool:
         return not parameters.greedy and parameters.top_k > 0
@@ -35,7 +35,7 @@ class TopK(LogitsProcessor):
 
 
 class TopP(LogitsProcessor):
-    """Keeps the most likely tokens that make up the probability p."""
+    """The most likely tokens that make up the probability p."""
 
     def applies(self, parameters: SamplingParameters) -> bool:
         return not parameters.greedy and parameters.top_p < 1
@@ -72,7 +72,7 @@ class MinP(LogitsProcessor):
 
 
 class TypicalP(LogitsProcessor):
-    """Keeps the tokens whose surprise is the nearest to the expected one and that make up the probability."""
+    """The tokens whose surprise is nearest to the expected one, and that make up the probability."""
 
     def applies(self, parameters: SamplingParameters) -> bool:
         return not parameters.greedy and parameters.typical_p < 1

@@ -12,7 +12,7 @@ from lmi_plugins.torch_engine.sequences.sequence_group import SequenceGroup
 
 
 class Scheduler:
-    """Runs sequence groups in the order of their admission; where blocks run out, the latest one is preempted."""
+    """The order of sequence groups, that of their admission; where blocks run out, the latest one is preempted."""
 
     def __init__(
         self,

@@ -13,7 +13,7 @@ logger = logging.getLogger(__name__)
 
 
 class Speculation:
-    """Puts the drafts of requests and of a draft model behind chunks, and counts the accepted tokens."""
+    """The drafts of requests and of a draft model behind chunks, and the count of accepted tokens."""
 
     def __init__(self, draft_model: DraftModel | None, length: int, record_acceptance_rate: bool) -> None:
         self.acceptance = Acceptance()

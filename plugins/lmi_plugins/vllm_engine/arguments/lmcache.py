@@ -10,7 +10,7 @@ CONFIG_FILE_VARIABLE = "LMCACHE_CONFIG_FILE"
 
 
 def use_lmcache(directory: Path, config_file: str | None) -> None:
-    """Tell LMCache, which vLLM's processes import, where its configuration is. Raises ConfigurationError."""
+    """Tell LMCache, which vLLM's processes import, of its configuration. Raise ConfigurationError if it is missing."""
     if config_file is None:
         return
     path = directory / config_file

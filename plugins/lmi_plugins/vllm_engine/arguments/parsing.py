@@ -14,7 +14,7 @@ BOOLEANS = {"true": True, "false": False}
 
 
 def engine_arguments(given: Mapping[str, str]) -> AsyncEngineArgs:
-    """Return what vLLM's engine is started with. Raises ConfigurationError for a value that vLLM does not take."""
+    """Return what vLLM's engine is started with. Raise ConfigurationError for a value that vLLM does not take."""
     values = argparse.Namespace()
     for name, value in _resolved(given).items():
         _parse(name, value, values)

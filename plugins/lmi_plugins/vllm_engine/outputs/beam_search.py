@@ -68,7 +68,7 @@ class BeamSearch:
         )
 
     async def steps(self, next_token: NextToken) -> AsyncGenerator[GenerationStep, None]:
-        """Yield each sequence whole once the search is over, the best first. Raises LmiError."""
+        """Yield each sequence whole once the search is over, the best first. Raise LmiError where the engine fails."""
         beams = [Beam([], [])]
         first: RequestOutput | None = None  # of the prompt alone
         while beams:
@@ -107,7 +107,7 @@ class BeamSearch:
         return going_on if going_on and self._finished.may_improve(going_on[0].score, length) else []
 
     def _candidates(self, beams: Sequence[Beam], places: Sequence[LogProbs]) -> list[Candidate]:
-        """Return the candidates of a step, the best first. Raises GenerationFailed."""
+        """Return the candidates of a step, the best first. Raise GenerationFailed where vLLM ended a beam."""
         best = nlargest(self._num_candidates, self._all_candidates(beams, places), key=lambda each: each.score)
         if not best or not math.isfinite(best[0].score):
             raise GenerationFailed("the model's logits are not numbers")

@@ -87,7 +87,7 @@ def token_stream(
 
 
 def finish_reason(completion: CompletionOutput, parameters: ExtendedParameters) -> FinishReason | None:
-    """Return the finish reason that vLLM gives, None while the sequence goes on. Raises GenerationFailed."""
+    """Return vLLM's finish reason, None while the sequence goes on. Raise GenerationFailed for an unknown one."""
     match completion.finish_reason:
         case None:
             return None

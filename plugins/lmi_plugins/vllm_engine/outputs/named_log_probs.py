@@ -10,7 +10,7 @@ from lmi_plugins.vllm_engine.library import AdapterLogitsProcessor, LogprobsTens
 
 
 class NamedLogProbs(AdapterLogitsProcessor):
-    """Processes no logits: vLLM makes it where it samples, which is where its sampler has to be mended."""
+    """A logits processor that changes nothing: vLLM makes it where it samples, where its sampler has to be mended."""
 
     def __init__(self, vllm_config: VllmConfig, device: torch.device, is_pin_memory: bool) -> None:
         super().__init__(vllm_config, device, is_pin_memory)

@@ -34,7 +34,7 @@ class Period:
 
 
 class StreamIntervals:
-    """Chooses the stream interval of each request to an engine."""
+    """The choice of the stream interval of each request to an engine."""
 
     def __init__(self, max_delay: float, now: Callable[[], float] = time.monotonic) -> None:
         """`max_delay`: seconds that a token may wait for others of its request; 0 disables it."""
@@ -92,7 +92,7 @@ class StreamIntervals:
 
 
 class StreamClock:
-    """Times one stream's tokens from the first on."""
+    """A clock of one stream's tokens, from the first on."""
 
     def __init__(self, intervals: StreamIntervals, now: Callable[[], float]) -> None:
         self._intervals = intervals

@@ -31,7 +31,7 @@ def check_reasoning_budget(parameters: ExtendedParameters, vocabulary: int) -> N
 
 
 class EndOfReasoningProcessor(AdapterLogitsProcessor):
-    """Leaves nothing but the next token of the end marker where the reasoning is as long as it may be."""
+    """A logits processor that leaves only the end marker's next token where the reasoning has reached its limit."""
 
     def is_argmax_invariant(self) -> bool:
         return False
