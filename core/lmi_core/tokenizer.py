@@ -28,6 +28,10 @@ class Tokenizer(ABC):
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
         """Return the ids of a prompt, with the model's special tokens around it if asked for."""
 
+    def min_tokens(self, text: str) -> int:
+        """Return a number of tokens that a text has at least, found without tokenizing it; 0 where nothing is sure."""
+        return 0
+
     @abstractmethod
     def decode(self, token_ids: list[int], skip_special_tokens: bool = True) -> str:
         """Return the text of the ids, without special tokens unless they are not to be skipped."""

@@ -48,6 +48,8 @@ class Restarts:
                 started = await start()
             except ConfigurationError as error:
                 logger.error("%s could not be restarted: %s", self._what, error)
+            except Exception:  # no descriptors, no space for files, ...: that may pass
+                logger.exception("%s could not be restarted", self._what)
             else:
                 logger.warning("%s was restarted", self._what)
                 return started

@@ -1,12 +1,15 @@
 """Supervision of an engine: it is started, watched, and started again when it dies."""
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Generic, TypeVar
 
 from lmi_core.engines.restarts import Restarts
 from lmi_core.errors import BackendUnhealthy
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -53,14 +56,28 @@ class Supervisor(Generic[T]):
     async def _supervise(self, engine: T) -> None:
         while True:
             try:
-                death = await self._watch(engine)
+                death = await self._death(engine)
                 self.why_unhealthy = f"{death} and is being restarted"
             finally:
                 self._running = None
-                await self._end(engine)
+                await self._ended(engine)
             restarted = await self.restarts.attempt(self._create)
             if restarted is None:
                 self.why_unhealthy = self.restarts.reason
                 self.restarts.give_up()
                 return
             self._running = engine = restarted
+
+    async def _death(self, engine: T) -> str:
+        """Return what has died, once it has."""
+        try:
+            return await self._watch(engine)
+        except Exception:
+            logger.exception("the engine can no longer be watched")
+            return "the engine could no longer be watched"
+
+    async def _ended(self, engine: T) -> None:
+        try:
+            await self._end(engine)
+        except Exception:  # what is left of it must not keep a new one from being started
+            logger.exception("what is left of the engine could not be ended")

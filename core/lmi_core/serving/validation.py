@@ -35,10 +35,12 @@ def validate(request: GenerationRequest, backend: Backend[Any], request_id: str)
     Raise InvalidParameter or ContextLengthExceeded, each naming the field, its bound and the value given.
     """
     parameters = _parameters(request, backend)
+    max_length = min(backend.max_length - 1, backend.max_input_length or backend.max_length)
+    if parameters.max_prompt_tokens is None and isinstance(request.prompt, str):
+        _check_text(request, request.prompt, backend.tokenizer, max_length)
     prompt, prompt_ids = _tokenized(request, backend.tokenizer)
     if parameters.max_prompt_tokens is not None:
         prompt_ids = _truncated(request, prompt_ids, parameters.max_prompt_tokens)
-    max_length = min(backend.max_length - 1, backend.max_input_length or backend.max_length)
     if not prompt_ids:
         raise InvalidParameter(f"`{_name(request, PROMPT)}` must contain at least one token. Given: 0")
     if len(prompt_ids) > max_length:
@@ -60,6 +62,17 @@ def validate(request: GenerationRequest, backend: Backend[Any], request_id: str)
         image_prompt=request.image_prompt,
         ignored=request.ignored,
         markers=request.markers,
+    )
+
+
+def _check_text(request: GenerationRequest, text: str, tokenizer: Tokenizer, max_length: int) -> None:
+    """Raise ContextLengthExceeded for a text that is surely too long, which takes long to tokenize."""
+    if len(text) <= max_length or (tokens := tokenizer.min_tokens(text)) <= max_length:
+        return
+    raise ContextLengthExceeded(
+        f"`{_name(request, PROMPT)}` must be at most {max_length} tokens long. Given: at least {tokens}",
+        prompt_tokens=tokens,
+        max_prompt_tokens=max_length,
     )
 
 

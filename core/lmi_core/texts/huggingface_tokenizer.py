@@ -1,6 +1,7 @@
 """The tokenizer that comes with a model, as transformers loads it."""
 
 import threading
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
 from lmi_core.chats.chat import Chat
@@ -51,9 +52,26 @@ class HuggingFaceTokenizer(Tokenizer):
 
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
         if self._backend is not None and self._encodes_by_backend and _is_plain(self._backend, self.pretrained):
-            return list(self._backend.encode(text, add_special_tokens=add_special_tokens).ids)  # takes half the time
+            # Takes a third of the time, and lets other threads run meanwhile, which `encode` does not.
+            return list(self._backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)[0].ids)
         # Not verbose: the prompt's length is checked elsewhere, against the model.
         return list(self.pretrained.encode(text, add_special_tokens=add_special_tokens, verbose=False))
+
+    def min_tokens(self, text: str) -> int:
+        if not self._byte_level or not self._encodes_by_backend:
+            return 0
+        if (
+            self._backend is None
+            or self._backend.normalizer is not None
+            or not _is_plain(self._backend, self.pretrained)
+        ):
+            return 0  # characters may be left out
+        return -(-len(text) // self._longest_piece)
+
+    @cached_property
+    def _longest_piece(self) -> int:
+        """The length of the longest token, in characters, of which byte-level vocabularies have one for each byte."""
+        return max(map(len, self.pretrained.get_vocab()), default=1)
 
     def decode(self, token_ids: list[int], skip_special_tokens: bool = True) -> str:
         return str(self.pretrained.decode(token_ids, skip_special_tokens=skip_special_tokens))

@@ -10,6 +10,7 @@ from lmi_core.handler import Handler, Route
 from lmi_core.plugins.registry import Registry
 from lmi_core.serving.dispatcher import Dispatcher
 from lmi_handlers.http.answer import answer
+from lmi_handlers.http.compressed_bodies import close_behind_unread
 from lmi_handlers.http.no_such_route import no_such_route
 from lmi_handlers.http.openapi import add_documentation
 from lmi_handlers.http.same_origin import SERVER_HOST
@@ -19,7 +20,7 @@ DISPATCHER = web.AppKey("dispatcher", Dispatcher)
 
 def create_application(dispatcher: Dispatcher, handlers: Registry[Handler], host: str | None = None) -> web.Application:
     """Return the application; `host` is the address that it listens on, None for a Unix socket."""
-    application = web.Application()
+    application = web.Application(middlewares=[close_behind_unread])
     if host is not None:
         application[SERVER_HOST] = host
     application[DISPATCHER] = dispatcher

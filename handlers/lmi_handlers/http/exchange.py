@@ -1,5 +1,6 @@
 """One HTTP request and its response."""
 
+import asyncio
 import logging
 import secrets
 from collections.abc import Collection, Coroutine, Mapping
@@ -27,6 +28,7 @@ from lmi_core.script.function.protocol import Chunk, Head
 from lmi_core.serving.model import Model
 from lmi_core.tensors import Tensor
 from lmi_handlers.http.attributes import named_attributes
+from lmi_handlers.http.compressed_bodies import is_compressed
 from lmi_handlers.http.stream import Stream
 
 logger = logging.getLogger(__name__)
@@ -200,6 +202,8 @@ class Exchange:
                 body += chunk
                 if len(body) > limit:
                     raise too_large
+                if is_compressed(self.request):  # its chunks are all there, so that the loop would not wait for any
+                    await asyncio.sleep(0)
         except web.RequestPayloadError as error:  # not compressed as its headers say
             reason = " ".join(str(error).removeprefix("400, message:").split())
             raise InvalidPayload(f"the body cannot be read: {reason}") from error

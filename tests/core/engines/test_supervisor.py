@@ -85,3 +85,51 @@ async def test_stopped_at_once_it_is_ended() -> None:
     assert engines.ended == [1]
     with pytest.raises(BackendUnhealthy):
         _ = supervisor.running
+
+
+class Unreliable(Engines):
+    """Engines whose second one cannot be created, for want of descriptors, and whose first cannot be ended."""
+
+    async def create(self) -> int:
+        if self.created == 1:
+            self.created += 1
+            self._deaths.append(asyncio.get_running_loop().create_future())
+            raise OSError(24, "Too many open files")
+        return await super().create()
+
+    async def end(self, engine: int) -> None:
+        await super().end(engine)
+        if engine == 1:
+            raise OSError(28, "No space left on device")
+
+
+@in_virtual_time
+async def test_no_error_ends_the_supervision(caplog: pytest.LogCaptureFixture) -> None:
+    engines = Unreliable()
+    supervisor = engines.supervisor()
+    await supervisor.start()
+    engines._deaths[-1].set_exception(RuntimeError("the connection is gone"))
+    await asyncio.sleep(0.1)
+    with pytest.raises(BackendUnhealthy, match="the engine could no longer be watched and is being restarted"):
+        _ = supervisor.running
+    await asyncio.sleep(5)
+    assert supervisor.running == 3
+    assert all(text in caplog.text for text in ("Too many open files", "No space left", "the connection is gone"))
+    await supervisor.stop()
+
+
+@in_virtual_time
+async def test_errors_of_any_kind_count_as_failed_restarts() -> None:
+    engines = Engines()
+    supervisor = engines.supervisor(retry_threshold=2)
+    await supervisor.start()
+
+    async def fails() -> int:
+        raise OSError(28, "No space left on device")
+
+    supervisor._create = fails
+    engines.kill()
+    await supervisor.restarts.given_up.wait()
+    with pytest.raises(BackendUnhealthy, match="is not restarted again"):
+        _ = supervisor.running
+    await supervisor.stop()

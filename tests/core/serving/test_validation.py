@@ -209,6 +209,28 @@ def test_prompt_too_long(length: int) -> None:
     assert error.message == f"`inputs` must be at most {CONTEXT - 1} tokens long. Given: {length}"
 
 
+class Unread(WordTokenizer):
+    """A tokenizer that is not asked for texts that are surely too long."""
+
+    def min_tokens(self, text: str) -> int:
+        return len(text) // 2
+
+    def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
+        assert len(text) <= 2 * CONTEXT, "the text is too long to be tokenized"
+        return super().encode(text, add_special_tokens)
+
+
+def test_prompt_that_is_surely_too_long_is_not_tokenized() -> None:
+    backend = scripted_backend()
+    backend.tokenizer = Unread()
+    with pytest.raises(ContextLengthExceeded) as refused:
+        validate(GenerationRequest("x" * 5000, {}), backend, "request-1")
+    assert refused.value.message == f"`inputs` must be at most {CONTEXT - 1} tokens long. Given: at least 2500"
+    assert validate(GenerationRequest("x" * 190, {}), backend, "request-1").prompt_ids == [0]
+    with pytest.raises(AssertionError):  # what is cut to fit is tokenized first
+        validate(GenerationRequest("x" * 5000, {"truncate": 10}), backend, "request-1")
+
+
 def test_longest_prompt() -> None:
     assert check({}, " x" * (CONTEXT - 1)).parameters.max_new_tokens == 1
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import ByT5Tokenizer, PreTrainedTokenizerFast
 
 from lmi_core.chats.chat import Chat
@@ -235,3 +235,20 @@ def test_render_chat() -> None:
 def test_template_that_refuses_the_chat(template: str) -> None:
     with pytest.raises(InvalidPayload, match=r"^`messages` are refused by the chat template: "):
         wrap(train()).render_chat(CHAT, template)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "a", "the quick brown fox " * 9, "the quick", "\u00e9\u6f22" * 20, " " * 50, "</s>" * 7]
+)
+def test_a_text_has_at_least_as_many_tokens_as_found_without_tokenizing_it(text: str) -> None:
+    tokenizer = wrap(train())
+    assert tokenizer.min_tokens(text) <= len(tokenizer.encode(text, add_special_tokens=False))
+    assert tokenizer.min_tokens("x" * 100_000) > 1000
+
+
+def test_tokenizers_that_leave_out_characters_tell_no_number() -> None:
+    normalizing, truncating = train(), train()
+    normalizing.normalizer = normalizers.Strip()
+    truncating.enable_truncation(3)
+    for tokenizer in (wrap(normalizing), wrap(truncating), wrap(metaspace()), slow()):
+        assert tokenizer.min_tokens("x" * 100_000) == 0
