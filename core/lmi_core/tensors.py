@@ -61,6 +61,9 @@ STRUCT_FORMATS: dict[TensorType, str] = {
 }
 
 
+MAX_DIMENSIONS = 32
+
+
 @dataclass(frozen=True, slots=True)
 class Tensor:
     """A named tensor's type, shape and data. Raise ValueError where these do not fit together."""
@@ -70,6 +73,8 @@ class Tensor:
     data: bytes  # row-major, little-endian; each element of BYTES follows its 4-byte length
 
     def __post_init__(self) -> None:
+        if len(self.shape) > MAX_DIMENSIONS:
+            raise ValueError(f"a tensor must have at most {MAX_DIMENSIONS} dimensions. Given: {len(self.shape)}")
         count = math.prod(self.shape)
         if self.dtype == "BYTES":
             unit, expected, given = "elements", count, sum(1 for _ in _elements(self.data))

@@ -75,3 +75,9 @@ def test_elements_that_are_cut(data: bytes) -> None:
 def test_too_many_elements() -> None:
     with pytest.raises(ValueError, match=r"^BYTES of shape \[1\] must have 1 elements\. Given: 2$"):
         Tensor("BYTES", (1,), bytes(8))
+
+
+def test_tensor_of_too_many_dimensions() -> None:
+    assert Tensor("INT8", (1,) * 32, b"1").array().ndim == 32
+    with pytest.raises(ValueError, match=r"at most 32 dimensions\. Given: 65"):
+        Tensor("INT8", (1,) * 65, b"1")

@@ -9,7 +9,7 @@ from lmi_core.did_you_mean import did_you_mean
 from lmi_core.errors import InvalidPayload
 from lmi_core.handler import Call
 from lmi_core.payloads.payload import check_payload, read_object, shown
-from lmi_core.tensors import Tensor, TensorType
+from lmi_core.tensors import MAX_DIMENSIONS, Tensor, TensorType
 from lmi_handlers.triton.tensors import from_json
 
 HEADER_LENGTH = "Inference-Header-Content-Length"  # length of the JSON object, if binary data follow
@@ -33,7 +33,7 @@ class InputParameters(BaseModel):
 
 class InferInput(_Part):
     datatype: TensorType
-    shape: list[NonNegativeInt]
+    shape: list[NonNegativeInt] = Field(max_length=MAX_DIMENSIONS)
     parameters: InputParameters = Field(default_factory=InputParameters)
     data: list[Any] | None = Field(None, description="In row-major order, nested or not.")
 

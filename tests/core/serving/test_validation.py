@@ -291,3 +291,10 @@ def test_a_default_gives_way_to_what_a_backend_generates(parameters: dict[str, A
     backend.max_output_length = 10
     request = GenerationRequest("one two three", parameters, fits_context=fits_context)
     assert validate(request, backend, "request-1").parameters.max_new_tokens == 10
+
+
+@pytest.mark.parametrize("token_id", ["99999999999999999999", "9" * 5000, "-1", "a", "\u0663"])
+def test_bias_of_what_is_no_token_id(token_id: str) -> None:
+    message = error_of({"logit_bias": {token_id: 1}}).message
+    assert message.startswith("`logit_bias` must map token ids to numbers. Given: '")
+    assert len(message) < 300

@@ -50,6 +50,8 @@ def _problems(schema: dict[str, Any]) -> Iterator[str]:
         if first in schema:
             for keyword in sorted(others & schema.keys()):
                 yield f"`{keyword}` together with `{first}` in a JSON schema is not supported"
+    if not str(schema.get("$ref", "#")).startswith("#"):
+        yield "`$ref` in a JSON schema must be a reference within that schema"
     for type_name, keywords in TYPED.items():
         if "type" not in schema and INFERRED.get(type_name) not in schema:
             for keyword in sorted(keywords & schema.keys()):

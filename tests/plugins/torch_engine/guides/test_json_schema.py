@@ -33,6 +33,7 @@ def test_what_is_supported_passes() -> None:
         ({"$ref": "#/$defs/a", "minimum": 3}, r"`minimum` together with `\$ref`"),
         ({"type": "string", "enum": ["a"], "maxLength": 3}, "`maxLength` together with `enum`"),
         ({"type": "string", "pattern": "a+", "maxLength": 3}, "`maxLength` together with `pattern`"),
+        ({"$ref": "https://example.com/schema.json"}, r"`\$ref` in a JSON schema must be a reference within"),
         ({"maximum": 3}, "`maximum` in a JSON schema requires `type` in the same schema"),
         ({"type": "number", "multipleOf": 3}, "`multipleOf` in a JSON schema is supported only for integers"),
         ({"type": "integer", "multipleOf": 2.5}, "`multipleOf` in a JSON schema is supported only for integers"),
