@@ -75,7 +75,7 @@ async def test_stream(server: RunningServer, path: str) -> None:
 
 @pytest.mark.parametrize("path", [*TGI_ROUTES, "/invocations"])
 async def test_details(server: RunningServer, path: str) -> None:
-    output = await details(server, path, max_new_tokens=2, decoder_input_details=True, seed=7)
+    output = await details(server, path, max_new_tokens=2, decoder_input_details=True, do_sample=True, seed=7)
     found = output.details
     assert found is not None
     assert (output.generated_text, found.finish_reason, found.generated_tokens) == ("Deep Learning", "length", 2)
@@ -89,7 +89,7 @@ async def test_details(server: RunningServer, path: str) -> None:
 
 @pytest.mark.parametrize("path", [*TGI_STREAMS, "/invocations"])
 async def test_details_of_a_stream(server: RunningServer, path: str) -> None:
-    *outputs, last = await detailed_stream(server, path, max_new_tokens=3, seed=7)
+    *outputs, last = await detailed_stream(server, path, max_new_tokens=3, do_sample=True, seed=7)
     assert [output.token.text for output in [*outputs, last]] == WORDS[:3]
     assert [output.index for output in [*outputs, last]] == [1, 2, 3]
     assert all(output.details is None and output.generated_text is None for output in outputs)

@@ -67,7 +67,7 @@ async def connect(
     if errors:
         raise ConfigurationError("\n".join(errors))
     if len(plans) > 1:
-        raise ConfigurationError(f"{target} holds several models: give the directory of one")
+        raise ConfigurationError(f"{target} contains several models: give the directory of one")
     async with own_server(plans[0], plugins) as client:
         yield client
 

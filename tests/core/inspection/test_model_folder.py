@@ -37,7 +37,7 @@ def change_config(folder: Path, **values: object) -> None:
     ("damage", "expected"),
     [
         (lambda folder: (folder / "config.json").write_text("{"), "config.json: the file is not JSON: "),
-        (lambda folder: (folder / "config.json").write_text("[]"), "config.json: the file must hold a JSON object"),
+        (lambda folder: (folder / "config.json").write_text("[]"), "config.json: the file must contain a JSON object"),
         (
             lambda folder: change_config(folder, model_type=None),
             "config.json: `model_type` must name the model's archi",

@@ -60,7 +60,7 @@ def test_parameters(service: HuggingFaceService, caplog: pytest.LogCaptureFixtur
         assert contents(ask(service, {"inputs": NAME, "parameters": parameters})) == [[{"generated_text": "My name"}]]
     dropped = [record.message for record in caplog.records if "use_cache" in record.message]
     assert dropped == [
-        "model hello: the request parameter `use_cache` is ignored, as nobody here knows it. (Logged once; "
+        "model hello: the request parameter `use_cache` is unknown and is ignored. (Logged once; "
         "option.strict_parameters=true refuses such requests.)"
     ]
     seeded = {"do_sample": True, "seed": "7", "temperature": 2.0, "max_new_tokens": 8}

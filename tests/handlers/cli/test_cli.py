@@ -224,8 +224,8 @@ def test_missing_and_empty_directories(tmp_path: Path) -> None:
     expected = {
         "missing": "does not exist: give the path of a model directory, an s3:// URL, or the id of a model of the"
         " Hugging Face hub (org/name) on the command line or in HF_MODEL_ID",
-        "file": "is a file: give the path of the model directory that holds it",
-        "empty": "holds no model: put a serving.properties there (with option.model_id), or the model's own files"
+        "file": "is a file: give the path of the model directory that contains it",
+        "empty": "contains no model: put a serving.properties there (with option.model_id), or the model's own files"
         " (config.json, *.safetensors, tokenizer.json)",
     }
     for name, message in expected.items():

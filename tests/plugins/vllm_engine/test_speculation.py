@@ -92,7 +92,10 @@ async def test_the_acceptance_rate_is_logged(speculating: Speculating) -> None:
         ({"no_repeat_ngram_size": 2}, "`no_repeat_ngram_size` and speculative decoding cannot be used together"),
         ({"bad_sequences": ["a"]}, "`bad_sequences` and speculative decoding cannot be used together"),
         ({"logprob_token_ids": [5]}, "`logprob_token_ids` and speculative decoding cannot be used together"),
-        ({"reasoning_budget": {"tokens": 1, "ends": [[5]]}}, "`reasoning_budget` and speculative decoding exclude"),
+        (
+            {"reasoning_budget": {"tokens": 1, "ends": [[5]]}},
+            "`reasoning_budget` and speculative decoding cannot be used together",
+        ),
         ({"do_sample": True, "min_p": 0.5}, "not yet supported with speculative decoding"),
     ],
 )

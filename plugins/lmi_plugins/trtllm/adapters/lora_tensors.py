@@ -29,7 +29,7 @@ def adapter_tensors(weights: Tensor, config: Tensor, modules: Modules) -> Adapte
         for name, tensor in _matrices(place, Row(*numbers), data, weights, modules):
             if name in tensors:
                 raise InvalidParameter(
-                    f"`lora_config` must name each module once. Given: {numbers} in row {place} twice"
+                    f"`lora_config` must name each module once. Given: {numbers} in row {place} again"
                 )
             tensors[name] = tensor
     return AdapterTensors(tensors)

@@ -170,7 +170,7 @@ async def test_arguments_that_are_others(vllm: VllmServer) -> None:
     deep: dict[str, Any] = {}
     for _ in range(40):
         deep = {"a": deep}
-    assert "`kv_transfer_params` must have at most 32 deep" in await refusal(vllm, kv_transfer_params=deep)
+    assert "`kv_transfer_params` must have at most 32 levels of nesting" in await refusal(vllm, kv_transfer_params=deep)
     beams = {"use_beam_search": True, "n": 2, "temperature": 0, "vllm_xargs": {"a": 1}}
     assert await refusal(vllm, **beams) == "`num_beams` above 1 and `vllm_xargs` cannot be used together with vLLM"
     repeated = await refusal(
