@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 INCOMPLETE = "\ufffd"  # what decoders write for an incomplete character
+LONG_TEXT = 10_000  # characters, which take some milliseconds
 PRIMING_TOKENS = 16  # prompt tokens to decode, enough to tell whether a word begins with a blank
 
 # transformers replaces its own module while it is imported, and models load in concurrent threads.
@@ -52,7 +53,9 @@ class HuggingFaceTokenizer(Tokenizer):
 
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
         if self._backend is not None and self._encodes_by_backend and _is_plain(self._backend, self.pretrained):
-            # Takes a third of the time, and lets other threads run meanwhile, which `encode` does not.
+            if len(text) < LONG_TEXT:
+                return list(self._backend.encode(text, add_special_tokens=add_special_tokens).ids)
+            # Takes a third of the time and lets other threads run meanwhile, but has to wake threads of its own.
             return list(self._backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)[0].ids)
         # Not verbose: the prompt's length is checked elsewhere, against the model.
         return list(self.pretrained.encode(text, add_special_tokens=add_special_tokens, verbose=False))
