@@ -215,7 +215,7 @@ class Model:
 
     def name_asked(self, name: str | None) -> str:
         """Return the name of the model or adapter that a request gives or, if it gives none, the first served name."""
-        return name if name and name in (*self.names, *self.adapter_names) else self.names[0]
+        return name if name and (name in self.names or name in self.adapter_names) else self.names[0]
 
     def new_formatter(self, name: str) -> OutputFormatter:
         """Create the output formatter of that name. Raise PluginError where no plugin registers it."""
