@@ -68,8 +68,7 @@ def _faults_of_folder(directory: Path) -> Iterator[str]:
 
 
 def _report(launch: Launch, models: list[Model], faults: list[str]) -> JsonObject:
-    given = (*launch.address, *([launch.grpc_port] if launch.grpc_port else []))
-    settings = [*(("honoured", each) for each in given), *launch.settings.shown]
+    settings = [*((Fate.HONOURED.value, given) for given in launch.listening), *launch.settings.shown]
     return {
         "server": {
             "settings": [
@@ -117,7 +116,7 @@ def _print_launch(console: Console, launch: Launch) -> None:
     for warning in launch.warnings:
         console.print(f"  warning: {warning}")
     rows = table("setting", "value", "from", "what becomes of it")
-    for given in (*launch.address, *([launch.grpc_port] if launch.grpc_port else [])):
+    for given in launch.listening:
         rows.add_row(given.name, given.value, given.source, Fate.HONOURED.value)
     for model in launch.models:
         version = f":{model.version}" if model.version else ""

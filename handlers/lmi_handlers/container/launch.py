@@ -29,6 +29,11 @@ class Launch:
     config_file: Path | None = None
     grpc_port: Given | None = None  # None: gRPC is not served
 
+    @property
+    def listening(self) -> tuple[Given, ...]:
+        """The host and the ports, each with its source."""
+        return (*self.address, *([self.grpc_port] if self.grpc_port else []))
+
 
 def read_launch(
     arguments: Arguments,

@@ -1,9 +1,7 @@
 """Facts about a model that its files tell: size, digest, architecture, number of parameters."""
 
 import hashlib
-import json
 import math
-import struct
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -12,11 +10,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-import orjson
+from lmi_core.inspection.fault import Fault
+from lmi_core.inspection.json_files import read_json
+from lmi_core.inspection.safetensors_header import WeightFacts, read_header
 
 FORMATS = {"safetensors": "*.safetensors", "gguf": "*.gguf", "pytorch": "*.bin"}
 CONFIGURATION = "config.json"
-MAX_HEADER = 100 * 1024 * 1024  # bytes, the most that the safetensors format allows
 # Types of the safetensors format, as Ollama names those that it has.
 TYPES = {"F64": "F64", "F32": "F32", "F16": "F16", "BF16": "BF16", "F8_E4M3": "FP8", "F8_E5M2": "FP8"}
 
@@ -67,14 +66,14 @@ def read_files(folder: Path) -> ModelFiles:
 
 @lru_cache(maxsize=64)  # clients ask again and again
 def _read(folder: Path, states: tuple[FileState, ...]) -> ModelFiles:
-    headers = {each.path: _header(each.path) for each in states if each.path.suffix == ".safetensors"}
+    weights = {each.path: _weights(each.path) for each in states if each.path.suffix == ".safetensors"}
     configuration = _configuration(folder / CONFIGURATION)
     quantized = "quantization_config" in configuration  # parameters are packed, several in an element
-    elements = _elements(header for header in headers.values() if header)
+    elements = _elements(facts for of_file in weights.values() for facts in of_file.values())
     return ModelFiles(
         size=sum(each.size for each in states),
         modified=max((each.modified for each in states), default=None),
-        digest=_digest(states, headers),
+        digest=_digest(states, weights),
         format=next((name for name, pattern in FORMATS.items() if any(folder.glob(pattern))), ""),
         num_parameters=None if quantized else sum(elements.values()) or None,
         element_type=_type(max(elements, key=lambda name: elements[name])) if elements else "",
@@ -96,47 +95,30 @@ def _type(name: str) -> str:
 
 def _configuration(path: Path) -> dict[str, Any]:
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        return read_json(path)
+    except Fault:
         return {}
-    return value if isinstance(value, dict) else {}
 
 
-def _header(path: Path) -> bytes:
-    """Return the JSON at the start of a safetensors file, or b"" where there is none.
-
-    https://github.com/huggingface/safetensors#format
-    """
-    with path.open("rb") as file:
-        length = file.read(8)
-        size = struct.unpack("<Q", length)[0] if len(length) == 8 else 0
-        return file.read(size) if size <= MAX_HEADER else b""
+def _weights(path: Path) -> dict[str, WeightFacts]:
+    try:
+        return read_header(path)
+    except Fault:
+        return {}  # the engine says so when it loads it
 
 
-def _elements(headers: Iterable[bytes]) -> Counter[str]:
+def _elements(weights: Iterable[WeightFacts]) -> Counter[str]:
     """Return the number of elements of each type."""
     counts: Counter[str] = Counter()
-    for header in headers:
-        try:
-            tensors = orjson.loads(header)
-            counts.update(_sizes(tensors))
-        except (orjson.JSONDecodeError, AttributeError, KeyError, TypeError):
-            continue  # no safetensors file; the engine says so when it loads it
+    for weight in weights:
+        counts[weight.data_type] += math.prod(weight.shape)
     return counts
 
 
-def _sizes(tensors: Mapping[str, Any]) -> Counter[str]:
-    counts: Counter[str] = Counter()
-    for name, tensor in tensors.items():
-        if name != "__metadata__":
-            counts[tensor["dtype"]] += math.prod(tensor["shape"])
-    return counts
-
-
-def _digest(states: Iterable[FileState], headers: Mapping[Path, bytes]) -> str:
+def _digest(states: Iterable[FileState], weights: Mapping[Path, Mapping[str, WeightFacts]]) -> str:
     """Return a digest that changes with the files, of which those of weights are told by their headers and sizes."""
     told = hashlib.sha256()
     for path, size, _ in states:
         told.update(f"{path.name}\0{size}\0".encode())
-        told.update(headers.get(path, b"") if path.suffix != ".json" else path.read_bytes())
+        told.update(path.read_bytes() if path.suffix == ".json" else repr(weights.get(path)).encode())
     return told.hexdigest()

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from lmi_core.inspection.safetensors_header import WeightFacts, weight_bytes
 from lmi_handlers.ollama.files import human_number, read_files
 from tests.conftest import SCRIPTED, ModelDirectory, RunningServer, Serve
 
@@ -23,12 +24,16 @@ MISSING = {"error": "model 'other' not found"}
 
 
 def weights(folder: Path, tensors: dict[str, tuple[str, list[int]]]) -> None:
-    """Write the header of a safetensors file, which is all that is read."""
-    header = {
-        name: {"dtype": dtype, "shape": shape, "data_offsets": [0, 0]} for name, (dtype, shape) in tensors.items()
-    }
-    data = json.dumps({"__metadata__": {"format": "pt"}, **header}).encode()
-    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(data)) + data)
+    """Write a safetensors file with the header of these weights, which are holes in the file."""
+    header: dict[str, object] = {"__metadata__": {"format": "pt"}}
+    end = 0
+    for name, (dtype, shape) in tensors.items():
+        begin, end = end, end + weight_bytes(WeightFacts(dtype, tuple(shape)))
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
+    data = json.dumps(header).encode()
+    with (folder / "model.safetensors").open("wb") as file:
+        file.write(struct.pack("<Q", len(data)) + data)
+        file.truncate(file.tell() + end)
 
 
 @pytest.fixture

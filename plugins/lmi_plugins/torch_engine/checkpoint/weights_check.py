@@ -4,7 +4,8 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
-SHOWN = 3  # names; a wrong configuration makes hundreds wrong
+from lmi_core.inspection.checkpoint import listed
+
 # Older versions of transformers saved these, which every model computes for itself.
 BUFFERS = re.compile(r"(^|\.)(rotary_emb\.inv_freq|attn\.(masked_)?bias|attention\.(masked_)?bias|position_ids)$")
 POOLER = re.compile(r"(^|\.)pooler\.")  # what embeddings of texts do not use
@@ -39,5 +40,4 @@ def _fault(what: str, names: Collection[str]) -> list[str]:
     if not names:
         return []
     weights = "weight is" if len(names) == 1 else "weights are"
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return [f"{len(names)} {weights} {what} ({', '.join(sorted(names)[:SHOWN])}{more})"]
+    return [f"{len(names)} {weights} {what} ({listed(names)})"]
