@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jinja2 import TemplateSyntaxError
 
@@ -11,9 +11,8 @@ from lmi_core.errors import ConfigurationError
 from lmi_core.inspection.checkpoint import Checkpoint
 from lmi_core.inspection.fault import Fault
 from lmi_core.inspection.json_files import read_json
-
-if TYPE_CHECKING:
-    from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
+from lmi_core.inspection.vocabulary import tokens_beyond
+from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
 
 CONFIG = "config.json"
 JSON_FILES = (CONFIG, "generation_config.json", "tokenizer_config.json", "tokenizer.json")
@@ -52,8 +51,6 @@ def _wrong_json(folder: Path) -> Iterator[str]:
 
 
 def _wrong_tokenizer(folder: Path, checkpoint: Checkpoint, trust_remote_code: bool) -> Iterator[str]:
-    from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
-
     try:
         tokenizer = HuggingFaceTokenizer.load(str(folder), trust_remote_code=trust_remote_code)
     except ConfigurationError as error:
@@ -64,25 +61,19 @@ def _wrong_tokenizer(folder: Path, checkpoint: Checkpoint, trust_remote_code: bo
         yield from wrong_template(f"{folder}: the chat template", template, tokenizer)
 
 
-def _wrong_vocabulary(folder: Path, tokenizer: "HuggingFaceTokenizer", checkpoint: Checkpoint) -> Iterator[str]:
+def _wrong_vocabulary(folder: Path, tokenizer: HuggingFaceTokenizer, checkpoint: Checkpoint) -> Iterator[str]:
     """Yield the fault of a tokenizer with tokens, other than added ones, for which there are no embeddings."""
     rows = {
         weight.shape[0] for name, weight in checkpoint.weights.items() if name.endswith(EMBEDDINGS) and weight.shape
     }
     if len(rows) != 1:  # an encoder beside the decoder, or weights of another naming
         return
-    (size,) = rows
-    vocabulary: dict[str, int] = tokenizer.pretrained.get_vocab()
-    added = tokenizer.pretrained.added_tokens_decoder
-    beyond = [token_id for token_id in vocabulary.values() if token_id >= size and token_id not in added]
-    if beyond:
-        yield (
-            f"{folder}: the tokenizer is not this model's: it has tokens from {min(beyond)} to {max(beyond)}, but the "
-            f"model has embeddings for {size} tokens"
-        )
+    beyond = tokens_beyond(tokenizer, rows.pop())
+    if beyond is not None and not beyond.only_added:
+        yield f"{folder}: the tokenizer is not this model's: {beyond.described}"
 
 
-def wrong_template(what: str, template: str, tokenizer: "HuggingFaceTokenizer") -> Iterator[str]:
+def wrong_template(what: str, template: str, tokenizer: HuggingFaceTokenizer) -> Iterator[str]:
     """Yield the fault of a chat template that is not Jinja; one that refuses a chat is right."""
     pretrained: Any = tokenizer.pretrained
     try:

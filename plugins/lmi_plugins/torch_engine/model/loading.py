@@ -13,6 +13,7 @@ from transformers.utils import logging as transformers_logging
 
 from lmi_core.errors import ConfigurationError
 from lmi_core.inspection.checkpoint import read_checkpoint
+from lmi_core.inspection.vocabulary import tokens_beyond
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
 from lmi_plugins.torch_engine.checkpoint.weights_check import LoadingInfo, wrong_weights
 from lmi_plugins.torch_engine.model.soft_prompt import embedding_weight
@@ -110,21 +111,13 @@ def _without_transformers_report() -> Iterator[None]:
 
 
 def check_tokenizer(model: PreTrainedModel, tokenizer: HuggingFaceTokenizer) -> None:
-    """Raise ConfigurationError where the tokenizer has tokens for which the model has no embeddings.
-
-    Those added to its vocabulary are only logged: many tokenizers add a padding token that no prompt contains.
-    """
-    rows = embedding_weight(model).shape[0]
-    vocabulary: dict[str, int] = tokenizer.pretrained.get_vocab()
-    beyond = {token_id: token for token, token_id in vocabulary.items() if token_id >= rows}
-    added = beyond.keys() & tokenizer.pretrained.added_tokens_decoder.keys()
-    if not beyond:
+    """Raise ConfigurationError where tokens have no embedding; where these are added ones alone, log it."""
+    beyond = tokens_beyond(tokenizer, embedding_weight(model).shape[0])
+    if beyond is None:
         return
-    first = min(beyond)
-    without = f"no embedding for {len(beyond)} of its tokens, from {first} ({beyond[first]!r}) on: the model has {rows}"
-    if len(added) < len(beyond):
-        raise ConfigurationError(f"{model.name_or_path}: the tokenizer is not this model's: {without}")
-    logger.warning("The tokenizer has added tokens that the model does not know: %s. Prompts with them fail.", without)
+    if not beyond.only_added:
+        raise ConfigurationError(f"{model.name_or_path}: the tokenizer is not this model's: {beyond.described}")
+    logger.warning("The tokenizer has %s. Prompts with them fail.", beyond.described)
 
 
 def choose_device(name: str) -> torch.device:

@@ -1,0 +1,28 @@
+"""Tokens of a tokenizer for which a model has no embeddings."""
+
+from typing import NamedTuple
+
+from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
+
+
+class TokensBeyond(NamedTuple):
+    """The tokens without an embedding, in words, and whether all of them were added to the vocabulary.
+
+    Added ones are common: many tokenizers have a padding token that no prompt contains.
+    """
+
+    described: str
+    only_added: bool
+
+
+def tokens_beyond(tokenizer: HuggingFaceTokenizer, rows: int) -> TokensBeyond | None:
+    """Return the tokens beyond a model's `rows` of embeddings, or None."""
+    vocabulary: dict[str, int] = tokenizer.pretrained.get_vocab()
+    beyond = {token_id: token for token, token_id in vocabulary.items() if token_id >= rows}
+    if not beyond:
+        return None
+    first = min(beyond)
+    described = (
+        f"no embedding for {len(beyond)} of its tokens, from {first} ({beyond[first]!r}) on: the model has {rows}"
+    )
+    return TokensBeyond(described, beyond.keys() <= tokenizer.pretrained.added_tokens_decoder.keys())
