@@ -3,9 +3,13 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 CLIENTS := $(basename $(notdir $(wildcard tests/clients/environments/*.in)))
+APT_INSTALL := sh -c 'apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install --yes -qq --no-install-recommends \
+	chromium fonts-dejavu-core nginx-light caddy systemd >/dev/null'
+MINUTES := 10
+BACKEND := torch
 SOURCES := core handlers plugins tests examples
 
-.PHONY: install serve clients clients-page clients-newest test test-fast check fix docs bench-engine bench-server train-hello clean
+.PHONY: install serve clients clients-page clients-newest programs test test-fast soak check fix docs bench-engine bench-server train-hello clean
 
 install: .venv/installed
 
@@ -37,14 +41,20 @@ clients-newest: .venv/installed-dev  ## Pin the newest versions of the client li
 		--override tests/clients/environments/overrides.pip tests/clients/environments/$(name).in \
 		--output-file tests/clients/environments/$(name).txt &&) true
 
-clients-page: .venv/installed-dev clients  ## Write docs/clients.md by running the client libraries
-	$(BIN)/python -m tests.clients.document docs/clients.md
+clients-page: .venv/installed-dev clients  ## Write docs/reference/clients.md by running the client libraries
+	$(BIN)/python -m tests.clients.document docs/reference/clients.md
 
-test: .venv/installed-dev clients  ## Run all tests
-	$(BIN)/python -m pytest
+programs:  ## Install Debian's packages of the programs that tests run, as root
+	@for name in chromium nginx caddy systemd-analyze; do command -v $$name >/dev/null || exec $(APT_INSTALL); done
+
+test: .venv/installed-dev clients  ## Run all tests, some of which need the programs of `make programs`
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
 test-fast: .venv/installed-dev  ## Run the tests that start no engine
 	$(BIN)/python -m pytest --fast
+
+soak: .venv/installed-dev  ## Ask a server for ten minutes, or MINUTES=60, while faults are injected (BACKEND=vllm, WRITE=--write)
+	$(BIN)/python -m tests.soak --backend $(BACKEND) --minutes $(MINUTES) $(WRITE)
 
 check: .venv/installed-dev  ## Format, lint and types of sources and tests
 	$(BIN)/ruff format --check $(SOURCES)
@@ -57,14 +67,18 @@ fix: .venv/installed-dev  ## Format, and mend what the linter can
 
 docs: .venv/installed-dev  ## Write what is generated from the code
 	$(BIN)/lmi options > serving.properties.example
-	$(BIN)/lmi options --markdown > docs/options.md
-	$(BIN)/lmi options --djl > docs/coming_from_djl.md
-	$(BIN)/python -m lmi_handlers.container.document docs/container.md
+	$(BIN)/lmi options --markdown > docs/reference/options.md
+	$(BIN)/lmi options --djl > docs/how_to/coming_from_djl.md
+	$(BIN)/python -m tests.lmi.document docs/reference/python.md
+	$(BIN)/python -m lmi_handlers.container.document docs/how_to/container.md
+	$(BIN)/python -m lmi_handlers.cli.document docs/reference/cli.md
+	$(BIN)/python -m lmi_handlers.errors_document docs/reference/errors.md
+	$(BIN)/python -m lmi_handlers.metrics.document docs/reference/metrics.md
 
-bench-server: .venv/installed-dev  ## Measure the server beside vLLM's own, into docs/benchmarks.md
+bench-server: .venv/installed-dev  ## Measure the server beside vLLM's own, into docs/explanation/benchmarks.md
 	$(BIN)/python -m tests.benchmarks.bench_server --write
 
-bench-engine: .venv/installed-dev  ## Measure the torch engine beside others, into docs/benchmarks.md
+bench-engine: .venv/installed-dev  ## Measure the torch engine beside others, into docs/explanation/benchmarks.md
 	$(BIN)/python -m tests.benchmarks.bench_engine --write
 
 train-hello: install  ## Train examples/hello anew

@@ -1,5 +1,6 @@
 """The fixtures that plugin authors have too, and the hooks behind the markers of `markers.py`."""
 
+import signal
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
@@ -12,25 +13,26 @@ from lmi_handlers.testing import (
     ModelDirectory,
     RunningServer,
     Serve,
-    golden,
-    model_dir,
     running_server,
-    serve,
 )
+from tests.documented_answers import AnswerChecks, watch
+from tests.longest import seconds_of
+from tests.loop_clock import LoopClock, clock
 from tests.markers import add_markers, check_paths, is_fast, loaded_libraries, marker_of_path
 
 __all__ = [
     "SCRIPTED",
     "Answer",
     "Golden",
+    "LoopClock",
     "ModelDirectory",
     "RunningServer",
     "Serve",
-    "golden",
-    "model_dir",
+    "clock",
     "running_server",
-    "serve",
 ]
+
+pytest_plugins = ["lmi_handlers.testing"]  # which also works where it is not installed as pytest's
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -39,11 +41,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     check_paths()
+    if hasattr(config.option, "loadscopereorder"):  # several processes, to which the files go in our own order
+        config.option.loadscopereorder = False
+    for number in (signal.SIGHUP, signal.SIGINT):  # which nohup and shells have ignored, servers of tests too
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Leave out what `--fast` would not run without importing it; None leaves the choice to others."""
     return True if config.getoption("fast") and marker_of_path(collection_path) else None
+
+
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """Name bytes by their argument: packed ones hold the time, and several processes must give a test the same name."""
+    return argname if isinstance(val, bytes) and not val.decode("latin-1").isprintable() else None
 
 
 @pytest.hookimpl(wrapper=True)
@@ -63,6 +75,8 @@ def pytest_make_collect_report(
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         add_markers(item)
+    if hasattr(config, "workerinput"):  # one of several processes
+        items.sort(key=lambda item: -seconds_of(item.path))
     if not config.getoption("fast"):
         return
     config.hook.pytest_deselected(items=[item for item in items if not is_fast(item)])
@@ -76,3 +90,21 @@ def no_engine_without_a_marker(request: pytest.FixtureRequest) -> Iterator[None]
     yield
     if request.config.getoption("fast") and (imported := loaded_libraries() - before):
         pytest.fail(f"the test imports {', '.join(imported)}: give it a marker (tests/markers.py)")
+
+
+@pytest.fixture(scope="session")
+def answer_checks() -> Iterator[AnswerChecks]:
+    """Checks of the answers of all servers in this process, by their OpenAPI documents."""
+    checks = AnswerChecks()
+    watching = watch(checks)
+    next(watching)
+    yield checks
+    next(watching, None)
+
+
+@pytest.fixture(autouse=True)
+def answers_are_as_documented(answer_checks: AnswerChecks) -> Iterator[None]:
+    """Fail a test that got an answer which the OpenAPI document of its server does not describe."""
+    yield
+    if faults := answer_checks.take():
+        pytest.fail("\n".join(["answers are not as the OpenAPI document says:", *faults[:5]]), pytrace=False)

@@ -1,14 +1,17 @@
 """`lmi serve` in a process of its own."""
 
 import asyncio
+import os
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import aiohttp
 
 LMI = Path(sys.executable).with_name("lmi")
+MAX_LOG = 16 * 2**20  # bytes that are read ahead of a test, as a full pipe would stop processes of engines
+END_SECONDS = 60  # after which a killed server's children still write to its log, and are left behind
 
 
 class LmiProcess:
@@ -32,16 +35,23 @@ class LmiProcess:
 
 
 @asynccontextmanager
-async def lmi_serve(*arguments: object) -> AsyncIterator[LmiProcess]:
+async def lmi_serve(*arguments: object, environment: Mapping[str, str] | None = None) -> AsyncIterator[LmiProcess]:
     process = await asyncio.create_subprocess_exec(
-        LMI, "serve", *map(str, arguments), stderr=asyncio.subprocess.PIPE, start_new_session=True
+        LMI,
+        "serve",
+        *map(str, arguments),
+        stderr=asyncio.subprocess.PIPE,
+        limit=MAX_LOG,
+        start_new_session=True,
+        env={**os.environ, **(environment or {})},
     )
     try:
         yield LmiProcess(process)
     finally:
         if process.returncode is None:
             process.kill()
-        await process.communicate()
+        async with asyncio.timeout(END_SECONDS):
+            await process.communicate()
 
 
 @asynccontextmanager

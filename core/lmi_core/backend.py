@@ -3,11 +3,12 @@
 from abc import abstractmethod
 from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 from lmi_core.chats.images import Image, ImagePrompt
 from lmi_core.configuration.properties import ModelProperties
-from lmi_core.errors import AdapterNotFound, InvalidAdapter, InvalidParameter
+from lmi_core.engines.backend_checks import start_faults, stream_fault
+from lmi_core.errors import AdapterNotFound, ConfigurationError, GenerationFailed, InvalidAdapter, InvalidParameter
 from lmi_core.generation import GenerationStep
 from lmi_core.parameters import GenerationParameters
 from lmi_core.request import ValidRequest
@@ -20,6 +21,14 @@ P = TypeVar("P", bound=ModelProperties)
 BackendSetup = RuntimeSetup  # what a backend is created from
 
 
+class StandIn(NamedTuple):
+    """A backend in place of another one, and the clauses of a Substitution that say why and what it means."""
+
+    backend: "type[Backend[Any]]"
+    lacking: str
+    instead: str
+
+
 class Backend(ServingRuntime[P]):
     """An inference engine behind a model, which sees token ids and sampling parameters, never HTTP or a dialect."""
 
@@ -29,15 +38,13 @@ class Backend(ServingRuntime[P]):
     properties_type: ClassVar[type[ModelProperties]]
     parameters_type: ClassVar[type[GenerationParameters]] = GenerationParameters
 
-    # Both are set by the time `start` returns.
-    tokenizer: Tokenizer
-    max_length: int  # context length in tokens: the prompt and what is generated from it
-
-    # Set where the backend's limits are below the context length.
-    max_input_length: int | None = None  # prompt tokens
-    max_output_length: int | None = None  # generated tokens
+    tokenizer: Tokenizer  # set by the time `start` returns
+    max_length: int  # context length in tokens, of the prompt and what is generated; set by the time `start` returns
+    max_input_length: int | None = None  # the maximum of prompt tokens, if that is below the context length
+    max_output_length: int | None = None  # the maximum of generated tokens, if that is below the context length
 
     generates: bool = True  # known once `start` has returned; False: the model makes embeddings, and no text
+    orders_requests: bool = False  # by their priority, so that it is to know all of them
     max_images: int = 0  # images in one prompt, known once `start` has returned; 0: the model takes only text
 
     @property
@@ -56,9 +63,23 @@ class Backend(ServingRuntime[P]):
         """Unload an adapter, which running requests keep. Raise AdapterNotFound for an unknown name."""
         raise AdapterNotFound(f"the {self.name} backend does not support LoRA adapters")
 
+    async def pin_adapter(self, name: str, pinned: bool) -> None:
+        """Keep a loaded adapter where requests are computed, whoever needs room there, or no longer.
+
+        The name stays pinned when another adapter is loaded in its place, and until it is unloaded. Raise
+        AdapterNotFound, or InvalidAdapter where it cannot be pinned.
+        """
+        if pinned:
+            raise InvalidAdapter(f"the {self.name} backend cannot pin adapters: leave out `pin`")
+
     @classmethod
     def unavailable(cls) -> str | None:
         """Return why `option.rolling_batch=auto` cannot select this backend here, or None; imports no engine."""
+        return None
+
+    @classmethod
+    def stand_in(cls) -> "StandIn | None":
+        """Return what runs in place of this backend where this host cannot run it, or None; imports no engine."""
         return None
 
     @classmethod
@@ -76,6 +97,11 @@ class Backend(ServingRuntime[P]):
         """Return the engine's arguments if any undeclared key is given; otherwise nothing, and import no engine."""
         return cls.engine_arguments() if undeclared else ()
 
+    @classmethod
+    def obeys(cls, parameter: str) -> bool:
+        """Return whether a request may set this parameter of `parameters_type` to a value that has an effect."""
+        return parameter in cls.parameters_type.model_fields
+
     def image_placeholder(self, number: int) -> str | None:
         """Return the text for the prompt's image `number`, counted from 1, for chat templates that take only texts."""
         return None
@@ -89,9 +115,25 @@ class Backend(ServingRuntime[P]):
         """
         raise InvalidParameter(f"the {self.name} backend does not support images")
 
-    @abstractmethod
-    def generate(self, request: ValidRequest) -> AsyncGenerator[GenerationStep, None]:
-        """Yield steps until every sequence has a finish reason; closing the generator aborts the request.
+    async def finish_start(self) -> None:
+        faults = list(start_faults(self))
+        if faults:
+            raise ConfigurationError("\n".join(f"the {self.name} backend ({type(self).__name__}): {f}" for f in faults))
 
-        Raise an LmiError where the request cannot be finished.
-        """
+    def steps(self, request: ValidRequest) -> AsyncGenerator[GenerationStep, None]:
+        """Return the stream of `generate`, as the server reads it. Raise GenerationFailed where that is no stream."""
+        stream: AsyncGenerator[GenerationStep, None] = self.generate(request)
+        if fault := stream_fault(stream):
+            raise GenerationFailed(f"the {self.name} backend ({type(self).__name__}): {fault}")
+        return stream
+
+    if TYPE_CHECKING:
+        generate: Any  # so that a TextBackend, whose own has other arguments, is a backend too
+    else:
+
+        @abstractmethod
+        def generate(self, request: ValidRequest) -> AsyncGenerator[GenerationStep, None]:
+            """Yield steps until every sequence has a finish reason; closing the generator aborts the request.
+
+            Raise an LmiError where the request cannot be finished.
+            """

@@ -1,18 +1,29 @@
 """The closed family of errors, each of a `kind` that a dialect maps to its own status and body."""
 
+import re
 from collections.abc import Collection
 from typing import ClassVar, Self
 
 from lmi_core.did_you_mean import did_you_mean
+
+MAX_NAME_LENGTH = 80  # of a name that a message repeats, as of values
+MAX_MESSAGE_LENGTH = 4000
+# A name between backticks, and a run of characters without a blank, that are too long to repeat: a client may have
+# given a megabyte, which would come back in the answer and go to the log.
+NAME = re.compile(r"`([^`]*)`")
+LONG_RUN = re.compile(rf"(\S{{{MAX_NAME_LENGTH}}})\S{{200,}}")
 
 
 class LmiError(Exception):
     """An error with a stable `kind` and a message written for the person who caused it."""
 
     kind: ClassVar[str] = "internal"
+    retry_after: float | None = None  # seconds after which the same request may be answered
+    _bounded: ClassVar[bool] = True  # whether the message is cut where it repeats what is very long
 
     def __init__(self, message: str) -> None:
-        self.message = message.encode(errors="backslashreplace").decode()  # may quote bytes that are not UTF-8
+        message = message.encode(errors="backslashreplace").decode()  # it may quote bytes that are not UTF-8
+        self.message = _cut(message) if self._bounded and len(message) > MAX_NAME_LENGTH else message
         super().__init__(self.message)
 
 
@@ -20,6 +31,7 @@ class ConfigurationError(LmiError):
     """A model directory, a property or a plugin is invalid, which stops start-up."""
 
     kind = "configuration"
+    _bounded = False
 
 
 class PluginError(ConfigurationError):
@@ -53,15 +65,46 @@ class ContextLengthExceeded(InvalidParameter):
 
 
 class PayloadTooLarge(LmiError):
-    """The request body is larger than `max_request_size`."""
+    """The request body is larger than `max_request_size`, or has more members than `max_request_members`."""
 
     kind = "payload_too_large"
+
+
+class BodyTimeout(LmiError):
+    """The request's body came more slowly than the server waits for."""
+
+    kind = "body_timeout"
+
+
+class UnsupportedEncoding(LmiError):
+    """The request's body has a Content-Encoding that the server cannot decode."""
+
+    kind = "unsupported_encoding"
 
 
 class ModelNotFound(LmiError):
     """No model of that name is served, or several models are served and the request names none."""
 
     kind = "model_not_found"
+
+
+class ModelExists(LmiError):
+    """A model of the given name and version is registered already."""
+
+    kind = "model_exists"
+
+
+class InvalidModel(LmiError):
+    """The model that is to be registered cannot be fetched, read or loaded."""
+
+    kind = "invalid_model"
+    _bounded = False
+
+
+class OutOfMemory(ConfigurationError):
+    """The model does not fit into the memory that is free, as planned before or as seen while it was loaded."""
+
+    kind = "out_of_memory"
 
 
 class ResponseNotFound(LmiError):
@@ -92,8 +135,14 @@ class AdapterExists(LmiError):
     kind = "adapter_exists"
 
 
+class Unauthorized(LmiError):
+    """The request has no credential, such as an API key, or a wrong one."""
+
+    kind = "unauthorized"
+
+
 class Forbidden(LmiError):
-    """The client's address is not allowed to make this request."""
+    """The client is not allowed to make this request."""
 
     kind = "forbidden"
 
@@ -108,18 +157,45 @@ class ModelNotReady(LmiError):
     """The model is still loading, or the server is shutting down."""
 
     kind = "model_not_ready"
+    retry_after: float | None = 5.0  # loading takes seconds to minutes; another server may take the request before
 
 
 class Overloaded(LmiError):
-    """The model's queue is full."""
+    """The model's queue is full, or the request's turn does not come within `option.queue_timeout`."""
 
     kind = "overloaded"
+    retry_after = 1.0
+
+    def __init__(self, message: str, retry_after: float | None = None) -> None:
+        """Set the seconds after which to try again, where they are known."""
+        super().__init__(message)
+        if retry_after is not None:
+            self.retry_after = retry_after
+
+
+class QueueTimeout(Overloaded):
+    """The request's turn did not come within `option.queue_timeout`."""
+
+
+class RateLimited(LmiError):
+    """The client's API key is used beyond its limits; `retry_after` is when it may be used again, in seconds."""
+
+    kind = "rate_limited"
+
+    def __init__(self, message: str, retry_after: float = 1.0) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
 
 
 class BackendUnhealthy(LmiError):
     """The engine is down or restarting."""
 
     kind = "backend_unhealthy"
+
+    def __init__(self, message: str, retry_after: float | None = None) -> None:
+        """Set the seconds after which an engine may take requests again, if one is started."""
+        super().__init__(message)
+        self.retry_after = retry_after
 
 
 class BackendGivenUp(LmiError):
@@ -135,7 +211,7 @@ class GenerationFailed(LmiError):
 
 
 class GenerationTimeout(LmiError):
-    """The next generation step did not come within `option.predict_timeout`."""
+    """The answer, or its next token, did not come within the time that an option or the request allows."""
 
     kind = "generation_timeout"
 
@@ -150,3 +226,13 @@ class FormatterFailed(LmiError):
     """The model's own code raised: an input formatter, an output formatter or the model function."""
 
     kind = "formatter_failed"
+
+
+def _short(name: re.Match[str]) -> str:
+    return name[0] if len(name[1]) <= MAX_NAME_LENGTH else f"`{name[1][:MAX_NAME_LENGTH]}...`"
+
+
+def _cut(message: str) -> str:
+    """Return a message without most of what is longer than anybody reads."""
+    cut = LONG_RUN.sub(r"\1...", NAME.sub(_short, message))
+    return cut if len(cut) <= MAX_MESSAGE_LENGTH else cut[:MAX_MESSAGE_LENGTH] + "..."

@@ -54,6 +54,9 @@ class OutputFormatter(ABC):
     content_type: str
     headers: Mapping[str, str] = MappingProxyType({})
 
+    # Whether both are known before the first bytes; otherwise none are sent while the request waits, to keep it alive.
+    is_settled = True
+
     is_changed = False  # whether the model's own code changes what the instance returns before it is sent
 
     @abstractmethod

@@ -9,6 +9,7 @@ from lmi_core.errors import LmiError
 from lmi_core.parameters import GenerationParameters
 from lmi_core.request import ValidRequest
 
+# Why a sequence ended; a backend gives one of the first three.
 FinishReason = Literal["length", "eos_token", "stop_sequence", "error", "abort"]
 
 
@@ -45,6 +46,8 @@ class GenerationStep(msgspec.Struct, array_like=True, gc=False):
     cached_tokens: int | None = None
     prompt_index: int = 0  # the prompt's index in its call; backends, which see one prompt, leave it 0
     stop_sequence: str | None = None  # the request's stop text that ended the sequence
+    # Seconds that the request waited in the engine before it ran; told as `cached_tokens` is.
+    queue_time: float | None = None
 
 
 class Usage(NamedTuple):

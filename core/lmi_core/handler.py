@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from lmi_core.calls.answer import Answer
+from lmi_core.calls.answer_form import AnswerForm
 from lmi_core.calls.call import Call
 from lmi_core.calls.generation import Generation
 from lmi_core.calls.route import Route
@@ -14,15 +15,27 @@ from lmi_core.errors import LmiError
 from lmi_core.formatter import OutputFormatter
 from lmi_core.inference import Inference
 
-__all__ = ["Answer", "Call", "EmbeddingCall", "Generation", "Handler", "Inference", "Route", "ServedModel"]
+__all__ = [
+    "Answer",
+    "AnswerForm",
+    "Call",
+    "EmbeddingCall",
+    "Generation",
+    "Handler",
+    "Inference",
+    "Route",
+    "ServedModel",
+]
 
 
 class Handler(ABC):
     """A reader of one API dialect, which also selects the formatter of its answers."""
 
     name: ClassVar[str]
+    summary: ClassVar[str] = ""  # for the OpenAPI document: whose API it is
     routes: ClassVar[tuple[Route, ...]]
     reads_embeddings: ClassVar[bool] = False  # whether `parse` takes calls for models that generate nothing, too
+    errors: ClassVar[tuple[AnswerForm, ...]] = ()  # the forms of errors on all routes, for the OpenAPI document
     adapters_are_models: ClassVar[bool] = False  # whether a body may name an adapter in place of its model
 
     @abstractmethod
@@ -58,7 +71,8 @@ class Handler(ABC):
     def parse(self, call: Call, model: ServedModel) -> Generation | Inference | EmbeddingCall | Answer:
         """Return the parsed call; an Inference only for a model whose backend takes tensors.
 
-        Return an Answer to a call that asks for nothing to be generated.
+        Return an Answer to a call that asks for nothing to be generated. A call with a long body is parsed in another
+        thread than that of the event loop.
 
         Raise InvalidPayload where it cannot be parsed.
         """

@@ -10,7 +10,7 @@ from lmi_core.formatter import OutputFormatter
 from lmi_core.handler import Handler
 
 hookspec = pluggy.HookspecMarker("lmi")
-hookimpl = pluggy.HookimplMarker("lmi")
+hookimpl = pluggy.HookimplMarker("lmi")  # the decorator of a plugin's hooks
 
 
 @hookspec

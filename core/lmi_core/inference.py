@@ -15,6 +15,7 @@ class ResponseWriter(ABC):
 
     streams: ClassVar[bool]  # whether several responses may come; otherwise the only one is the whole answer
     errors_are_events: ClassVar[bool] = False  # as `OutputFormatter.errors_are_events`
+    is_settled: bool = True  # as `OutputFormatter.is_settled`
     content_type: str
     headers: Mapping[str, str] = MappingProxyType({})
 

@@ -7,7 +7,11 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_valida
 RANDOM_SEED = -1  # the form in which many clients send it
 ALL_TOKENS = -1  # a number of top tokens that stands for the whole vocabulary
 
-StopSequence = Annotated[str, Field(min_length=1)]
+MAX_STOPS = 64  # sequences that end a generation, or must not be in it
+MAX_STOP_LENGTH = 1024  # characters of one; the search for it takes time for each generated token
+
+NonEmpty = Annotated[str, Field(min_length=1)]
+StopSequence = Annotated[str, Field(min_length=1, max_length=MAX_STOP_LENGTH)]
 
 
 def _as_list(value: object) -> object:
@@ -16,7 +20,7 @@ def _as_list(value: object) -> object:
 
 StopSequences = Annotated[
     list[StopSequence] | None,
-    Field(max_length=64),
+    Field(max_length=MAX_STOPS),
     BeforeValidator(_as_list, json_schema_input_type=StopSequence | list[StopSequence] | None),
 ]
 
@@ -54,7 +58,9 @@ class GenerationParameters(BaseModel):
     details: bool = Field(False, description="Return `details`: the finish reason, the token count and the tokens.")
     return_full_text: bool = Field(False, description="Return the prompt followed by the generated text.")
     stop_sequences: StopSequences = Field(
-        None, description="A string, or several, that end generation; they are not part of the answer."
+        None,
+        description=f"A string, or at most {MAX_STOPS}, each of at most {MAX_STOP_LENGTH} characters, that end "
+        "generation; they are not part of the answer.",
     )
     decoder_input_details: bool = Field(
         False, description="With `details`: return `details.prefill`, the prompt's tokens."
@@ -88,6 +94,11 @@ class GenerationParameters(BaseModel):
     @property
     def best_first(self) -> bool:
         """Whether the backend yields a prompt's sequences in its own ranking, best first."""
+        return False
+
+    @property
+    def includes_stop(self) -> bool:
+        """Whether the stop sequence that ends a text stays in it."""
         return False
 
     @property

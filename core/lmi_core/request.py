@@ -47,4 +47,5 @@ class ValidRequest:
     ranks: bool = False  # whether generated tokens' ranks are read; if not, they may be None
     image_prompt: ImagePrompt | None = None  # set if the prompt holds images
     ignored: Mapping[str, Any] = field(default_factory=dict)  # unknown parameters, for the model's own code
+    key: str | None = None  # the name of the client's API key; None where there are none
     markers: tuple[str, ...] = ()  # special tokens that are part of one of these are kept in the text

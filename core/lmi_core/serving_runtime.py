@@ -5,10 +5,18 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
+from lmi_core.configuration.model_source import copied_source
 from lmi_core.configuration.properties import ModelProperties
-from lmi_core.remote.location import RemoteModel, is_s3
+from lmi_core.engines.supervisor import LOADING_TIMEOUT
+from lmi_core.host.substitution import Substitution
+from lmi_core.metrics.engine_figures import EngineFigures
+from lmi_core.progress.loading import LoadingProgress
+from lmi_core.remote.location import RemoteModel
+
+if TYPE_CHECKING:
+    from prometheus_client import Metric
 
 P = TypeVar("P", bound=ModelProperties)
 
@@ -21,6 +29,7 @@ class RuntimeSetup(Generic[P]):
     properties: P
     engine_arguments: Mapping[str, str]  # undeclared `option.*` keys for the engine, as raw text
     retry_threshold: int  # how many times in a row a crashed engine is restarted
+    loading_timeout: float = LOADING_TIMEOUT  # seconds for loading the model, each time
 
     def with_folders(self, folders: Mapping[str, Path]) -> Self:
         """Return the setup with each named option set to its folder; undeclared options are engine arguments."""
@@ -40,12 +49,16 @@ class ServingRuntime(ABC, Generic[P]):
 
     name: ClassVar[str]
     properties_type: ClassVar[type[ModelProperties]]
+    code_options: ClassVar[frozenset[str]] = frozenset()  # engine arguments that name code, which the engine then runs
 
-    # What this host or this engine does otherwise than the model directory asks; complete once created.
+    # What this engine does otherwise than the model directory asks; complete once created.
     warnings: Sequence[str] = ()
+    # Those among them that another host would not need; they are not in `warnings`. Complete once created, too.
+    substitutions: Sequence[Substitution] = ()
 
     def __init__(self, setup: RuntimeSetup[P]) -> None:
         self.setup = setup
+        self.progress = LoadingProgress()  # of `start`; replaced before it by that of the model
 
     @property
     def adapters(self) -> Collection[str]:
@@ -59,7 +72,8 @@ class ServingRuntime(ABC, Generic[P]):
         The runtime that is then started is created from the setup with the folders of the copies.
         """
         model_id = setup.properties.model_id
-        return {"model_id": RemoteModel(model_id)} if model_id is not None and is_s3(model_id) else {}
+        source = None if model_id is None else copied_source(setup.directory, model_id)
+        return {} if source is None else {"model_id": RemoteModel(source)}
 
     @classmethod
     def inspect(cls, setup: RuntimeSetup[P]) -> Iterable[str]:
@@ -78,6 +92,12 @@ class ServingRuntime(ABC, Generic[P]):
     async def start(self) -> None:
         """Load the model. Raise ConfigurationError where the model directory is at fault."""
 
+    async def finish_start(self) -> None:
+        """Check, and complete, what `start` left; called once it has returned.
+
+        Raise ConfigurationError, in sentences for the author of its code.
+        """
+
     @abstractmethod
     async def stop(self) -> None:
         """End every process and free its resources. Safe to call at any time, also repeatedly."""
@@ -85,6 +105,25 @@ class ServingRuntime(ABC, Generic[P]):
     @abstractmethod
     async def health(self) -> None:
         """Raise BackendUnhealthy unless the runtime can take requests."""
+
+    def figures(self) -> EngineFigures:
+        """Return what the runtime knows of its engine now, at once and in any thread."""
+        return EngineFigures()
+
+    def engine_began(self) -> float:
+        """Return when the engine began to take requests, by the event loop's clock: now, while it is being replaced.
+
+        The limits of the waits for tokens count from then on, as a request that outlives its engine waits for another.
+        """
+        return 0.0
+
+    def process_ids(self) -> Collection[int]:
+        """Return the processes that run the engine now, at once and in any thread; none where the server's own does."""
+        return ()
+
+    def metrics(self) -> "Iterable[Metric]":
+        """Return the engine's own families of Prometheus metrics, with the model's name in their labels."""
+        return ()
 
     async def given_up(self) -> str:
         """Wait until the runtime has failed for good, and return why; a runtime that never does waits forever."""

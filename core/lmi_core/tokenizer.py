@@ -24,6 +24,11 @@ class Tokenizer(ABC):
     def vocabulary_size(self) -> int:
         """The exclusive upper bound of token ids."""
 
+    @property
+    def eos_token_id(self) -> int | None:
+        """The id of the token that ends a text, or None if there is no such token."""
+        return None
+
     @abstractmethod
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
         """Return the ids of a prompt, with the model's special tokens around it if asked for."""

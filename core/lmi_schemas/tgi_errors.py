@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 
+from typing_extensions import TypedDict
+
 from lmi_core.errors import LmiError
 
 ERROR_TYPES: Mapping[str, str] = {
@@ -9,15 +11,27 @@ ERROR_TYPES: Mapping[str, str] = {
     "invalid_parameter": "validation",
     "context_length_exceeded": "validation",
     "payload_too_large": "validation",
+    "body_timeout": "validation",
+    "unsupported_encoding": "validation",
+    "unauthorized": "unauthorized",  # other types than TGI's own: its clients raise by the status then
+    "forbidden": "forbidden",
     "model_not_found": "validation",
     "adapter_not_found": "validation",
     "model_not_ready": "healthcheck",
     "backend_unhealthy": "healthcheck",
     "overloaded": "overloaded",
+    "rate_limited": "overloaded",
     "generation_timeout": "incomplete_generation",
     "internal": "internal",
 }
 
 
-def error_object(error: LmiError) -> dict[str, str]:
+class TgiError(TypedDict):
+    """An error in TGI's form."""
+
+    error: str
+    error_type: str
+
+
+def error_object(error: LmiError) -> TgiError:
     return {"error": error.message, "error_type": ERROR_TYPES.get(error.kind, "generation")}

@@ -169,7 +169,7 @@ def main() -> None:
     arguments.add_argument("--rounds", type=int, default=9)
     arguments.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
     arguments.add_argument("--vllm-python", default=sys.executable if find_spec("vllm") else None)
-    arguments.add_argument("--write", action="store_true", help="to docs/benchmarks.md")
+    arguments.add_argument("--write", action="store_true", help="to docs/explanation/benchmarks.md")
     options = arguments.parse_args()
     load = machine.load()
     with tempfile.TemporaryDirectory() as folder:

@@ -175,13 +175,13 @@ def section(found: dict[tuple[str, int], Summary], rounds: int, load: float) -> 
     return f"""## The server
 
 `make bench-server` measures what a server adds to vLLM's engine: `examples/hello`, prompts of {len(PROMPT_IDS)} tokens,
-{NEW_TOKENS} tokens a stream. Our client, in a process of its own, only counts, and sends all requests at once.
-vLLM's client is `vllm bench serve`: it sends {WAVES} random prompts for each stream, one when another ends, and takes
-more of the CPUs that it shares with the servers. CPU is that of the server's process alone, without the engine's own.
-The contenders take turns in {rounds} rounds, and stand still while another runs; what else runs on the machine meets
-them alike. CPU is the mean of the rounds, tokens/s the median, and so is the longest time between a stream's reads:
-`lmi serve` lets tokens gather ([api.md](api.md#streams-under-load)), by default as here. Neither server logs requests.
-All engines have the same arguments:
+{NEW_TOKENS} tokens a stream. Our client, in a process of its own, only counts; {WAVES} times it sends as many
+requests at once as there are streams. vLLM's client is `vllm bench serve`: it sends as many random prompts, one when
+another ends, and takes more of the CPUs that it shares with the servers. CPU is that of the server's process alone,
+without the engine's own. The contenders take turns in {rounds} rounds, and stand still while another runs; what else
+runs on the machine meets them alike. CPU is the mean of the rounds, tokens/s the median, and so is the longest time
+between a stream's reads: `lmi serve` lets tokens gather ([api.md](../reference/api.md#streams-under-load)), by default
+as here. Neither server logs requests. All engines have the same arguments:
 {arguments}.
 
 Machine: {machine.description()}; load average {load:.1f} before the start.
@@ -199,7 +199,7 @@ Machine: {machine.description()}; load average {load:.1f} before the start.
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--rounds", type=int, default=40)
-    arguments.add_argument("--write", action="store_true", help="to docs/benchmarks.md")
+    arguments.add_argument("--write", action="store_true", help="to docs/explanation/benchmarks.md")
     options = arguments.parse_args()
     load = machine.load()
     with ExitStack() as stack:

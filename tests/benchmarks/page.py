@@ -1,8 +1,8 @@
-"""The sections of docs/benchmarks.md, each written by its benchmark."""
+"""The sections of docs/explanation/benchmarks.md, each written by its benchmark."""
 
 from pathlib import Path
 
-PAGE = Path(__file__).parents[2] / "docs" / "benchmarks.md"
+PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "benchmarks.md"
 SECTION = "\n## "
 
 

@@ -1,5 +1,6 @@
 """Contenders of the server benchmark: servers, an engine and clients in processes of their own."""
 
+import ctypes
 import json
 import os
 import shutil
@@ -14,15 +15,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, NamedTuple, Self
 
-import psutil
-
 from tests.benchmarks.load_client import Load
 from tests.benchmarks.pausing import resume
 
 ROOT = Path(__file__).parents[2]
 HELLO = ROOT / "examples" / "hello"
 NEW_TOKENS = 64
-WAVES = 4  # of requests that vLLM's client sends: a new one as soon as one ends
+WAVES = 4  # of requests; vLLM's client sends a new one as soon as one ends, ours when all have ended
 PROMPT_IDS = [298, 269, 637, 653, 845, 35]
 ENGINE_ARGUMENTS = {  # engine arguments common to all contenders
     "dtype": "float32",
@@ -33,6 +32,7 @@ ENGINE_ARGUMENTS = {  # engine arguments common to all contenders
 }
 ENVIRONMENT = {"VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
 START_SECONDS = 180
+C_LIBRARY = ctypes.CDLL(None)
 
 
 class Measure(NamedTuple):
@@ -104,17 +104,21 @@ class Server(Child):
         raise RuntimeError(f"{self.process.args!r} does not start")
 
     def cpu_seconds(self) -> float:
-        times = psutil.Process(self.process.pid).cpu_times()
-        return float(times.user + times.system)
+        clock = ctypes.c_int()  # the kernel's own times of a process are in ticks of 10 ms, too coarse for a wave
+        if error := C_LIBRARY.clock_getcpuclockid(self.process.pid, ctypes.byref(clock)):
+            raise OSError(error, os.strerror(error))
+        return time.clock_gettime(clock.value)
 
 
 class LoadClient(Child):
     def measure(self, server: Server, request: Request, streams: int) -> Measure:
         load = Load(server.port, request.path, json.dumps(request.body), streams, request.mark, request.end)
         before = server.cpu_seconds()
-        result = self.ask(json.dumps(asdict(load)))
+        waves = [self.ask(json.dumps(asdict(load))) for _ in range(WAVES)]
         cpu = server.cpu_seconds() - before
-        return Measure(streams * NEW_TOKENS, cpu=cpu, **result)
+        first_tokens = [seconds for wave in waves for seconds in wave["first_token_seconds"]]
+        gaps = [gap for wave in waves for gap in wave["longest_gaps"]]
+        return Measure(WAVES * streams * NEW_TOKENS, sum(wave["seconds"] for wave in waves), cpu, first_tokens, gaps)
 
 
 class VllmClient(Child):

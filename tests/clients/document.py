@@ -15,7 +15,7 @@ What works with the clients that people have, in the versions that are tested. E
 unmodified client against `lmi serve` and checks texts, counts and finish reasons. `make clients-page` runs all of them
 and writes this page; `make test` runs them too, and fails where the page says something else.
 
-The models are [`examples/hello`](../examples/hello/README.md) on the torch backend and, for tools and reasoning, one
+The models are [`examples/hello`](../../examples/hello/README.md) on the torch backend and, for tools and reasoning, one
 that says what the test needs. How each client is told the URL is in `tests/clients/programs`.
 
 | client | version | dialect | what works |

@@ -111,7 +111,7 @@ def serve_files(serve: Serve, model_dir: ModelDirectory, endpoint_of: EndpointOf
 
 @pytest.fixture
 async def server(serve: Serve, model_dir: ModelDirectory) -> RunningServer:
-    properties = "option.predict_timeout=1\njob_queue_size=1\noption.max_rolling_batch_size=1\n"
+    properties = "job_queue_size=1\noption.max_rolling_batch_size=1\n"
     return await serve(model_dir({"serving.properties": SCRIPTED + properties}))
 
 
@@ -192,9 +192,12 @@ async def test_engine_that_fails_within_a_stream(server: RunningServer, endpoint
     assert error.response["Error"] == {"Code": "InternalStreamFailure", "Message": "the engine fell over"}
 
 
-async def test_engine_that_stops_answering_within_a_stream(server: RunningServer, endpoint: Endpoint) -> None:
+async def test_engine_that_stops_answering_within_a_stream(
+    serve: Serve, model_dir: ModelDirectory, endpoint_of: EndpointOf
+) -> None:
+    server = await serve(model_dir({"serving.properties": f"{SCRIPTED}option.inter_token_timeout=0.05\n"}))
     server.scripted.enqueue(Script("one", hold=True))
-    _, error = await endpoint.failing_stream(INPUTS | STREAM)
+    _, error = await endpoint_of(server).failing_stream(INPUTS | STREAM)
     assert error.response["Error"]["Code"] == "ModelStreamError"
 
 

@@ -30,7 +30,7 @@ async def ask(server: RunningServer, path: str, use: Callable[[InferenceClient],
     """The client blocks, so it runs beside the server's event loop."""
 
     def run() -> T:
-        with InferenceClient(model=server.server.url + path, timeout=10) as client:
+        with InferenceClient(model=server.server.url + path, timeout=60) as client:
             return use(client)
 
     return await asyncio.to_thread(run)

@@ -1,4 +1,4 @@
-"""Every client program, in its environment; docs/clients.md says what they find."""
+"""Every client program, in its environment; docs/reference/clients.md says what they find."""
 
 from collections.abc import Mapping
 
@@ -31,7 +31,7 @@ async def test_client(outcomes: Mapping[str, Outcomes], program: str, case: str)
 
 async def test_page(outcomes: Mapping[str, Outcomes]) -> None:
     """The page holds what passed: `make clients-page` writes it."""
-    assert (ROOT / "docs" / "clients.md").read_text(encoding="utf-8") == page(PROGRAMS, outcomes)
+    assert (ROOT / "docs" / "reference" / "clients.md").read_text(encoding="utf-8") == page(PROGRAMS, outcomes)
 
 
 async def test_failures_are_told(outcomes: Mapping[str, Outcomes]) -> None:

@@ -27,7 +27,7 @@ async def ask(server: RunningServer, use: Callable[[InferenceServerClient], T]) 
     """The client blocks, and belongs to one thread: it runs beside the server's event loop."""
 
     def run() -> T:
-        with InferenceServerClient(f"127.0.0.1:{server.server.port}", concurrency=4, network_timeout=10) as client:
+        with InferenceServerClient(f"127.0.0.1:{server.server.port}", concurrency=4, network_timeout=60) as client:
             return use(client)
 
     return await asyncio.to_thread(run)
@@ -128,7 +128,7 @@ async def test_compression(server: RunningServer, of_request: str | None, of_ans
 async def test_several_at_once(server: RunningServer) -> None:
     def use(client: InferenceServerClient) -> list[Any]:
         pending = [client.async_infer("model", prompt(place, 5)) for place in range(4)]
-        return [request.get_result(timeout=10).as_numpy("output_ids").tolist() for request in pending]
+        return [request.get_result(timeout=60).as_numpy("output_ids").tolist() for request in pending]
 
     assert await ask(server, use) == [[[5, place]] for place in range(4)]
 

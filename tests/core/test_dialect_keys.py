@@ -59,7 +59,11 @@ MODEL_PY_CONTRACTS = {
     "script/formatters/request_io.py": {"log_prob", "logprob", "special", "special_token"},
     "script/formatters/text_generation.py": {"generated_tokens", "inputs", "prompt_tokens"},
 }
-VOCABULARY = {"request.py": {"inputs"}}  # LMI's name for the prompt, as it has names for the parameters
+VOCABULARY = {
+    "chats/rendering/render.py": {"messages"},  # a variable of chat templates
+    "metrics/request_record.py": {"generated_tokens", "prompt_tokens"},  # counts, which are no keys of JSON
+    "request.py": {"inputs"},  # LMI's name for the prompt, as it has names for the parameters
+}
 
 
 def names(code: ast.Module) -> Iterator[str]:

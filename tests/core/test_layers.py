@@ -16,6 +16,7 @@ PACKAGES = {
     "lmi_handlers": ROOT / "handlers" / "lmi_handlers",
     "djl_python": ROOT / "handlers" / "djl_python",
     "lmi_plugins": ROOT / "plugins" / "lmi_plugins",
+    "lmi": ROOT / "handlers" / "lmi",
 }
 ENGINES = {"torch", "transformers", "vllm"}
 WEB = {"aiohttp", "uvloop"}
@@ -24,6 +25,7 @@ LIGHT_FOLDERS = [
     PACKAGES["lmi_schemas"],
     PACKAGES["lmi_handlers"],
     PACKAGES["djl_python"],
+    PACKAGES["lmi"],
     PACKAGES["lmi_plugins"] / "backends",
     PACKAGES["lmi_plugins"] / "formatters",
 ]
@@ -134,11 +136,11 @@ def relative(source: Path) -> str:
 @pytest.mark.parametrize(
     ("package", "forbidden"),
     [
-        ("lmi_core", {"lmi_schemas", "lmi_handlers", "lmi_plugins", "djl_python", *WEB, "typer"}),
-        ("lmi_schemas", {"lmi_handlers", "lmi_plugins", "djl_python", *WEB, "typer", *ENGINES}),
-        ("lmi_handlers", {"lmi_plugins", *ENGINES}),
-        ("djl_python", {"lmi_handlers", "lmi_plugins", *WEB, "typer"}),
-        ("lmi_plugins", {"lmi_handlers", "djl_python", *WEB, "typer"}),
+        ("lmi_core", {"lmi", "lmi_schemas", "lmi_handlers", "lmi_plugins", "djl_python", *WEB, "typer"}),
+        ("lmi_schemas", {"lmi", "lmi_handlers", "lmi_plugins", "djl_python", *WEB, "typer", *ENGINES}),
+        ("lmi_handlers", {"lmi", "lmi_plugins", *ENGINES}),
+        ("djl_python", {"lmi", "lmi_handlers", "lmi_plugins", *WEB, "typer"}),
+        ("lmi_plugins", {"lmi", "lmi_handlers", "djl_python", *WEB, "typer"}),
     ],
 )
 def test_imports_go_down_only(package: str, forbidden: set[str]) -> None:

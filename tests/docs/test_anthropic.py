@@ -1,15 +1,15 @@
-"""What docs/anthropic.md shows, run as it stands but for the address."""
+"""What docs/reference/anthropic.md shows, run as it stands but for the address."""
 
 import asyncio
 import json
 import re
-from pathlib import Path
 
 import pytest
 
 from tests.conftest import SCRIPTED, ModelDirectory, Serve
+from tests.docs.pages import page
 
-PAGE = (Path(__file__).parents[2] / "docs" / "anthropic.md").read_text()
+PAGE = page("anthropic.md").read_text()
 ADDRESS = "http://127.0.0.1:8080"
 
 

@@ -1,18 +1,17 @@
-"""The code in docs/djl_python.md."""
+"""The code in docs/reference/djl_python.md."""
 
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from djl_python import huggingface
 from djl_python.services.hugging_face import HuggingFaceService
 from tests.conftest import SCRIPTED, ModelDirectory, Serve
+from tests.docs.pages import ROOT, page
 
-ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "djl_python.md").read_text()
+PAGE = page("djl_python.md").read_text()
 SERVICE, STREAM, PREDICTION, OFFLINE = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 (ANSWER,) = re.findall(r"```text\n(.*?)```", PAGE, re.DOTALL)
 PROPERTIES = f"option.model_id={ROOT / 'examples' / 'hello'}\n"

@@ -1,13 +1,13 @@
-"""The code in docs/formatters.md, each block as the model.py of a model directory."""
+"""The code in docs/how_to/formatters.md, each block as the model.py of a model directory."""
 
 import re
-from pathlib import Path
 
 import pytest
 
 from tests.conftest import SCRIPTED, ModelDirectory, RunningServer, Serve
+from tests.docs.pages import page
 
-PAGE = (Path(__file__).parents[2] / "docs" / "formatters.md").read_text()
+PAGE = page("formatters.md").read_text()
 BLOCKS = re.findall(r"```python\n(.*?)```(?:\n\n```text\n(.*?)```)?", PAGE, re.DOTALL)
 SAYING = SCRIPTED + "option.scripted_text=Deep Learning\n"
 PROMPT = "What is Deep Learning?"

@@ -1,16 +1,16 @@
-"""The code in docs/model_function.md, each block as the model.py of a model directory."""
+"""The code in docs/how_to/model_function.md, each block as the model.py of a model directory."""
 
 import asyncio
 import re
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 
 import pytest
 
 from lmi_core.script.djl_names import inputs, outputs
 from tests.conftest import ModelDirectory, RunningServer, Serve
+from tests.docs.pages import page
 
-PAGE = (Path(__file__).parents[2] / "docs" / "model_function.md").read_text()
+PAGE = page("model_function.md").read_text()
 LOADING, STREAM, ASYNCHRONOUS, BATCH, ROLLING = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 Start = Callable[..., Awaitable[RunningServer]]
@@ -43,7 +43,7 @@ async def test_asynchronous(start: Start) -> None:
 
 
 async def test_batch(start: Start) -> None:
-    server = await start(BATCH, "batch_size=2\nmax_batch_delay=1000\n")
+    server = await start(BATCH, "batch_size=2\nmax_batch_delay=60000\n")
     answers = await asyncio.gather(*(server.post("/invocations", data=b"x" * size) for size in (3, 5)))
     assert [answer.json() for answer in answers] == [
         {"length": 3, "together_with": 1},

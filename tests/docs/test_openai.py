@@ -1,15 +1,15 @@
-"""Examples of docs/openai.md, run unchanged except for the address."""
+"""Examples of docs/reference/openai.md, run unchanged except for the address."""
 
 import asyncio
 import re
 import shlex
-from pathlib import Path
 
 import pytest
 
 from tests.conftest import SCRIPTED, ModelDirectory, Serve
+from tests.docs.pages import page
 
-PAGE = (Path(__file__).parents[2] / "docs" / "openai.md").read_text()
+PAGE = page("openai.md").read_text()
 ADDRESS = "http://127.0.0.1:8080"
 
 

@@ -1,14 +1,14 @@
-"""What docs/responses.md shows, run as it stands but for the address."""
+"""What docs/reference/responses.md shows, run as it stands but for the address."""
 
 import asyncio
 import re
-from pathlib import Path
 
 import pytest
 
 from tests.conftest import SCRIPTED, ModelDirectory, Serve
+from tests.docs.pages import page
 
-PAGE = (Path(__file__).parents[2] / "docs" / "responses.md").read_text()
+PAGE = page("responses.md").read_text()
 
 
 async def test_client(serve: Serve, model_dir: ModelDirectory, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,14 +1,14 @@
-"""Examples of docs/sagemaker.md, run unchanged except for the address."""
+"""Examples of docs/reference/sagemaker.md, run unchanged except for the address."""
 
 import asyncio
 import re
-from pathlib import Path
 
 import pytest
 
 from tests.conftest import SCRIPTED, ModelDirectory, Serve
+from tests.docs.pages import page
 
-PAGE = (Path(__file__).parents[2] / "docs" / "sagemaker.md").read_text()
+PAGE = page("sagemaker.md").read_text()
 ADDRESS = "http://127.0.0.1:8080"
 
 

@@ -1,4 +1,4 @@
-"""The test in docs/testing.md, run by pytest as its reader runs it."""
+"""The tests in docs/how_to/testing.md, run by pytest as its reader runs them."""
 
 import os
 import re
@@ -8,29 +8,33 @@ from pathlib import Path
 
 import pytest
 
-PAGE = (Path(__file__).parents[2] / "docs" / "testing.md").read_text()
+from tests.docs.pages import page
+
+PAGE = page("testing.md").read_text()
 
 
 def run(folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    options = ("-W", "error", "-m", "pytest", "-q", "-p", "no:cacheprovider")
+    # The plugin is pytest's own where it is installed anew; here, under its name, `-p` does the same.
+    options = ("-W", "error", "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "lmi_handlers.testing")
     return subprocess.run(
         [sys.executable, *options, "-o", "asyncio_default_fixture_loop_scope=function", str(folder)],
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=110,
         env=os.environ | environment,
     )
 
 
 @pytest.mark.slow
 def test_example(tmp_path: Path) -> None:
-    (code,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-    (tmp_path / "test_shout.py").write_text(code)
+    plain, asynchronous = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    (tmp_path / "test_shout.py").write_text(plain)
+    (tmp_path / "test_client.py").write_text(asynchronous)
     missing = run(tmp_path)
     assert "shout.txt is missing: run with LMI_WRITE_GOLDEN=1 to write it" in missing.stdout
-    assert "2 passed" in run(tmp_path, LMI_WRITE_GOLDEN="1").stdout
+    assert "3 passed" in run(tmp_path, LMI_WRITE_GOLDEN="1").stdout
     assert (tmp_path / "golden" / "shout.txt").read_text() == "200\ntext/plain; charset=utf-8\n\nONE TWO"
-    assert "2 passed" in run(tmp_path).stdout
+    assert "3 passed" in run(tmp_path).stdout
     (tmp_path / "golden" / "shout.txt").write_text("200\ntext/plain; charset=utf-8\n\nONE")
     assert "\n-ONE\n+ONE TWO\n" in run(tmp_path).stdout

@@ -1,16 +1,16 @@
-"""Examples of docs/triton.md, run unchanged except for the address."""
+"""Examples of docs/reference/triton.md, run unchanged except for the address."""
 
 import asyncio
 import json
 import re
 import shlex
-from pathlib import Path
 
 import pytest
 
 from tests.conftest import SCRIPTED, ModelDirectory, Serve
+from tests.docs.pages import page
 
-PAGE = (Path(__file__).parents[2] / "docs" / "triton.md").read_text()
+PAGE = page("triton.md").read_text()
 ADDRESS = "127.0.0.1:8080"
 GRPC_ADDRESS = "127.0.0.1:8001"
 

@@ -1,10 +1,9 @@
-"""Examples of docs/trtllm.md, run unchanged except for addresses and paths."""
+"""Examples of docs/reference/trtllm.md, run unchanged except for addresses and paths."""
 
 import asyncio
 import json
 import re
 import shlex
-from pathlib import Path
 
 import pytest
 
@@ -13,9 +12,9 @@ from lmi_core.tensors import TensorSpecification
 from lmi_plugins.trtllm.parameters import TrtllmParameters
 from lmi_plugins.trtllm.requests.tensor_table import INPUTS, OUTPUTS, shape_in_words, shapes_of, types_of
 from tests.conftest import Serve
+from tests.docs.pages import ROOT, page
 
-ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "trtllm.md").read_text()
+PAGE = page("trtllm.md").read_text()
 ADDRESS = "127.0.0.1:8080"
 ANSWER = "Deep Learning is a really cool field."
 (LMI, STREAM) = re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)

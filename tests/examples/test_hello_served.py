@@ -5,7 +5,6 @@ import json
 import random
 import signal
 import sys
-import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +19,11 @@ from huggingface_hub import AsyncInferenceClient
 from tests.lmi_process import LmiProcess, lmi_serve
 
 HELLO = Path(__file__).parents[2] / "examples" / "hello"
-IMPORTS = "import aiohttp, pydantic, torch; from transformers import AutoModelForCausalLM, AutoTokenizer"
+IMPORTS = """\
+import aiohttp, pydantic, time, torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+print(time.process_time())
+"""
 QUESTIONS: list[dict[str, str]] = json.loads((HELLO / "questions.json").read_text())
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -51,10 +54,10 @@ class Hello:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def hello() -> AsyncIterator[Hello]:
-    begun = time.perf_counter()
     async with lmi_serve(HELLO, "--port", 0) as server:
         url = await server.ready()
-        started = time.perf_counter() - begun
+        process = psutil.Process(server.process.pid)
+        started = sum(sum(each.cpu_times()[:2]) for each in (process, *process.children()))
         log = asyncio.create_task(server.line_with("no line is like this"))  # keep the pipe empty
         async with aiohttp.ClientSession(url, timeout=aiohttp.ClientTimeout(60)) as client:
             yield Hello(server, client, started)
@@ -66,11 +69,10 @@ async def hello() -> AsyncIterator[Hello]:
 
 
 async def test_ready_soon_after_its_libraries_are_imported(hello: Hello) -> None:
-    """Loading adds little to what importing them takes, which is most of a start on any machine."""
-    begun = time.perf_counter()
-    importing = await asyncio.create_subprocess_exec(sys.executable, "-c", IMPORTS)
-    assert await importing.wait() == 0
-    assert hello.start_seconds < 4 * (time.perf_counter() - begun)
+    """Loading adds little to what importing them takes, which is most of a start's processor time on any machine."""
+    importing = await asyncio.create_subprocess_exec(sys.executable, "-c", IMPORTS, stdout=asyncio.subprocess.PIPE)
+    printed, _ = await importing.communicate()
+    assert hello.start_seconds < 4 * float(printed)
 
 
 async def test_every_question_is_answered(hello: Hello) -> None:
@@ -160,18 +162,17 @@ async def test_tgi_client(hello: Hello, tmp_path: Path) -> None:
         assert "".join([text async for text in stream]) == pair["answer"]
 
 
-async def test_a_killed_worker_fails_its_requests_and_is_replaced(hello: Hello) -> None:
+async def test_a_request_outlives_its_killed_worker(hello: Hello) -> None:
     body = {"inputs": "Tell me a story.", "stream": True, "parameters": {"max_new_tokens": 500}}
+    async with hello.client.post("/invocations", json=body) as response:
+        *_, expected = (await response.read()).splitlines()
     async with hello.client.post("/invocations", json=body) as response:
         await response.content.readline()
         hello.worker.suspend()  # so that it does not finish before it is killed
         hello.worker.kill()
         *_, last = (await response.read()).splitlines()
-    assert json.loads(last)["details"]["finish_reason"] == "error"
-    assert "the worker ended with exit code -9" in json.loads(last)["error"]
+    assert json.loads(last)["generated_text"] == json.loads(expected)["generated_text"]
     async with hello.client.get("/ping") as ping:
-        assert ping.status == 503
-    while (await hello.client.get("/ping")).status != 200:
-        await asyncio.sleep(0.1)
+        assert ping.status == 200
     pair = QUESTIONS[0]
     assert (await hello.ask(pair["question"]))["generated_text"] == pair["answer"]

@@ -17,6 +17,7 @@ option.max_rolling_batch_prefill_tokens=256
 option.max_loras=2
 option.max_lora_rank=8
 option.reasoning_parser=qwen3
+option.guide_compile_timeout=3
 """
 
 

@@ -7,6 +7,7 @@ from typing import Any, Self
 import orjson
 
 from lmi_core.calls.json_body import JsonBody
+from lmi_core.calls.reach import Reach
 from lmi_core.errors import InvalidPayload
 from lmi_core.payloads.payload import check_object
 
@@ -22,17 +23,34 @@ class Call:
     path: str = ""
     query: Mapping[str, str] = field(default_factory=dict)
     peer: str = ""  # the client's IP address
+    key: str | None = None  # the holder of the client's API key; None where there are none, or of an operator
     attributes: Mapping[str, str] = field(default_factory=dict)  # properties from headers of their own, by name
     parsed: JsonBody | None = field(default=None, repr=False, compare=False)  # the body's JSON, read by `json`
+    reach: Reach = field(default_factory=Reach)  # what the client reaches, told to routes with an `answer` function
 
     def __post_init__(self) -> None:
         if self.parsed is None or self.parsed.body is not self.body:  # it came from `replace`
             object.__setattr__(self, "parsed", JsonBody(self.body))
 
+    def text(self) -> str:
+        """Return the body as text. Raise InvalidPayload where it is not UTF-8."""
+        try:
+            return self.body.decode()
+        except UnicodeDecodeError as error:
+            raise InvalidPayload(f"the body must be UTF-8 text: {error}") from None
+
     def json(self) -> Any:
-        """Return the body's JSON, which is shared: copy before changing it. Raise InvalidPayload for other bodies."""
+        """Return the body's JSON, which is shared: copy before changing it. Raise InvalidPayload for other bodies.
+
+        Raise PayloadTooLarge for more than the server takes.
+        """
         assert self.parsed is not None
         return self.parsed.value
+
+    def parse_json(self, max_members: int) -> None:
+        """Parse the body's JSON for `json`, which raises the error if it is not valid or has too many members."""
+        assert self.parsed is not None
+        self.parsed.parse(max_members)
 
     def json_object(self) -> dict[str, Any]:
         """Return the body's JSON object, which is shared. Raise InvalidPayload where the body is not a JSON object."""

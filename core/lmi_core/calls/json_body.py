@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from lmi_core.errors import InvalidPayload
+from lmi_core.errors import InvalidPayload, LmiError, PayloadTooLarge
+from lmi_core.payloads.json_members import has_more_members
 from lmi_core.payloads.payload import read_json
 
 _NOT_PARSED = object()
@@ -17,20 +18,32 @@ class JsonBody:
         """Hold a body, and its parsed `value` if that is already known."""
         self.body = body
         self._value = value
-        self._error: str | None = None
+        self._error: LmiError | None = None
 
     @property
     def value(self) -> Any:
-        """Return the parsed JSON. Raise InvalidPayload where the body is not JSON."""
+        """Return the parsed JSON. Raise InvalidPayload where the body is not JSON, or PayloadTooLarge after `parse`."""
         if self._value is _NOT_PARSED:
             self._parse()
         if self._error is not None:
-            raise InvalidPayload(self._error)
+            raise type(self._error)(self._error.message)
         return self._value
+
+    def parse(self, max_members: int) -> None:
+        """Parse the body, unless it has more than `max_members` objects, lists and members."""
+        if self._value is not _NOT_PARSED:
+            return
+        if has_more_members(self.body, max_members):
+            self._value = None
+            self._error = PayloadTooLarge(
+                f"the body must have at most {max_members} objects, lists and members in its JSON (max_request_members)"
+            )
+        else:
+            self._parse()
 
     def _parse(self) -> None:
         self._value = None
         try:
             self._value = read_json(self.body)
         except InvalidPayload as error:
-            self._error = error.message
+            self._error = error

@@ -1,6 +1,6 @@
 """The interface of served models for dialects."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Protocol
@@ -10,12 +10,16 @@ from lmi_core.chats.chat_formatter import ChatAnswer
 from lmi_core.configuration.formatter_choice import FormatterNames
 from lmi_core.configuration.properties import RequestProperties, ServerProperties
 from lmi_core.formatter import OutputFormatter
+from lmi_core.metrics.model_metrics import ModelMetrics
+from lmi_core.metrics.request_statistics import RequestStatistics
+from lmi_core.metrics.server_metrics import ServerMetrics
 from lmi_core.payloads.tolerance import IgnoredParameters
 from lmi_core.serving.conversations import Conversations
 from lmi_core.serving.model_adapters import ModelAdapters
-from lmi_core.serving.request_statistics import RequestStatistics
+from lmi_core.serving.places import Places
 from lmi_core.serving.running import RunningCalls
 from lmi_core.serving.sessions import Sessions
+from lmi_core.serving_runtime import ServingRuntime
 
 
 class ServedModel(Protocol):
@@ -62,6 +66,14 @@ class ServedModel(Protocol):
     def adapters(self) -> ModelAdapters: ...
 
     @property
+    def adapter_folders(self) -> Mapping[str, Path | str]:
+        """The source of each adapter that a request can name now, also while the model is idle."""
+
+    @property
+    def pinned_adapters(self) -> Collection[str]:
+        """The adapters that stay loaded whatever else needs room."""
+
+    @property
     def sessions(self) -> Sessions | None:
         """The open sessions of clients; None where option.enable_stateful_sessions turns them off."""
 
@@ -92,7 +104,7 @@ class ManagedModel(ServedModel, Protocol):
 
     @property
     def model_id(self) -> str | None:
-        """The value of `option.model_id`."""
+        """The value of `option.model_id`, without what is secret in a URL."""
 
     @property
     def files(self) -> Path | None:
@@ -109,6 +121,20 @@ class ManagedModel(ServedModel, Protocol):
     def statistics(self) -> RequestStatistics: ...
 
     @property
+    def metrics(self) -> ModelMetrics: ...
+
+    @property
+    def ready(self) -> bool:
+        """Whether the model is loaded."""
+
+    @property
+    def places(self) -> Places:
+        """The bounded queue, in which each sequence of a request has a place."""
+
+    @property
+    def runtime(self) -> ServingRuntime[Any]: ...
+
+    @property
     def ignored(self) -> IgnoredParameters: ...
 
     @property
@@ -118,6 +144,9 @@ class ManagedModel(ServedModel, Protocol):
     @property
     def generates(self) -> bool:
         """Whether a backend generates; otherwise the model function answers."""
+
+    def check_place(self) -> None:
+        """Raise Overloaded where the model's queue is full, or ModelNotReady; take no place."""
 
     def admit(self) -> AbstractContextManager[None]:
         """Take a place in the model's queue. Raise Overloaded where it is full, or ModelNotReady."""
@@ -130,6 +159,13 @@ class ServedModels(Protocol):
     """The models of a server, as seen by routes that describe or change them."""
 
     @property
+    def metrics(self) -> ServerMetrics:
+        """What is counted of the whole server."""
+
+    def all_models(self) -> Iterator[ManagedModel]:
+        """Yield every version of every model, also those that load or leave."""
+
+    @property
     def models(self) -> Mapping[str, ManagedModel]: ...
 
     def find(self, name: str | None) -> ManagedModel:
@@ -140,6 +176,9 @@ class ServedModels(Protocol):
 
     def admit(self, model: ManagedModel) -> AbstractContextManager[None]:
         """Take a place in the model's queue, which shutdown waits for. Raise Overloaded or ModelNotReady."""
+
+    async def wake(self, model: Any) -> None:
+        """Load a model that is idle, once the call is admitted. Raise ModelNotReady or OutOfMemory."""
 
     async def health(self) -> None:
         """Raise ModelNotReady or BackendUnhealthy unless every model can take requests."""

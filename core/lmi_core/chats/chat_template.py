@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 from lmi_core.errors import ConfigurationError, InvalidPayload
+from lmi_core.inspection.tokenizer_files import TEMPLATE, has_tokenizer
 from lmi_core.tokenizer import Tokenizer
 
 LOOP_OVER_CONTENT = re.compile(r"{%-?\s*for\s[^%]*?\sin\s[^%]*\bcontent\b")
@@ -14,9 +15,14 @@ REFUSED_BY_TEMPLATE = "`messages` are refused by the chat template: "
 def read_chat_template(option: str | None, directory: Path) -> str | None:
     """Return the template that `option` holds, or names by a path relative to `directory`.
 
+    Without the option, it is the one that the directory has, unless it comes with a tokenizer, which has it already.
     Raise ConfigurationError where the file cannot be read.
     """
-    if option is None or "{{" in option or "{%" in option:
+    if option is None:
+        if not (directory / TEMPLATE).is_file() or has_tokenizer(directory):
+            return None
+        option = TEMPLATE
+    if "{{" in option or "{%" in option:
         return option
     path = directory / option
     try:

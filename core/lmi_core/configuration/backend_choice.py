@@ -6,6 +6,7 @@ from lmi_core.backend import Backend
 from lmi_core.configuration.keys_without_effect import KEYS_WITHOUT_EFFECT
 from lmi_core.configuration.properties import OPTION_PREFIX, declared
 from lmi_core.errors import PluginError
+from lmi_core.host.substitution import Substitution
 from lmi_core.plugins.registry import Registry
 from lmi_core.serving_runtime import ServingRuntime
 
@@ -27,6 +28,15 @@ def choose_backend(rolling_batch: str, backends: Registry[Backend[Any]]) -> tupl
             return backend, "; ".join([taken, *passed_over])
         passed_over.append(f"not {backend.name}: {obstacle}")
     raise PluginError(f"option.rolling_batch={rolling_batch}: no backend is available: {'; '.join(passed_over)}")
+
+
+def standing_in(backend: type[Backend[Any]], rolling_batch: str) -> tuple[type[Backend[Any]], tuple[Substitution, ...]]:
+    """Return the backend, or the one that runs in its place where this host cannot run it, and the difference."""
+    stand_in = backend.stand_in()
+    if stand_in is None:
+        return backend, ()
+    difference = Substitution("option.rolling_batch", rolling_batch, stand_in.lacking, stand_in.instead)
+    return stand_in.backend, (difference,)
 
 
 def foreign_keys(runtime: type[ServingRuntime[Any]], backends: Registry[Backend[Any]]) -> dict[str, str]:

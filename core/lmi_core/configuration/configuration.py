@@ -12,6 +12,7 @@ from lmi_core.configuration import java_properties
 from lmi_core.configuration.cache import DOWNLOAD_VARIABLE
 from lmi_core.configuration.properties import OPTION_PREFIX, DeclaredKey, Properties, declared, environment_variable
 from lmi_core.errors import ConfigurationError
+from lmi_core.inspection.fault import unreadable
 
 FILE_NAME = "serving.properties"
 DEFAULT = "default"  # the source of a default
@@ -102,6 +103,14 @@ class Configuration:
         """Record the value of a key that follows from other keys."""
         self._effective[key] = EffectiveValue(key, value, reason)
 
+    def imply(self, key: str, value: str, by: str) -> None:
+        """Set a key as another one says, unless it is given itself; an override implies what counts as one."""
+        source = self.source(by)
+        if key.removeprefix(OPTION_PREFIX) in self._overrides:
+            return
+        implied = self._overrides if source in {each.source for each in self._overrides.values()} else self._common
+        implied.setdefault(key, Given(key, value, f"{by} ({source})"))
+
     def source(self, key: str) -> str:
         """Return the source of a declared key's value in effect."""
         return self._effective[key].source
@@ -129,10 +138,14 @@ class Configuration:
     def explain_unread(self, known: Mapping[str, str]) -> None:
         """Add a warning for each unused key and each unused `OPTION_*` or `SERVING_*` variable.
 
-        `known` gives the reason for each known key that has no effect for this model.
+        `known` gives the reason for each known key that has no effect for this model. An unknown key among the
+        overrides is an error, as it was written for this server, and for now.
         """
         self._further |= known.keys()
-        given = (*self._file.items(), *self._overrides.items())
+        for name, each in self._overrides.items():
+            if name not in self._keys and name not in known:
+                self.errors.append(f"{each.source}: {each.name} is not a known key{self._hint(each)}")
+        given = (*self._file.items(), *((name, each) for name, each in self._overrides.items() if name in known))
         in_file = [(name, each) for name, each in given if name not in self._keys]
         in_environment = [
             (_key_of(each.name), each)
@@ -212,8 +225,11 @@ class Configuration:
         if given.source.startswith("environment"):
             hint = f"; did you mean {environment_variable(likely)}?" if likely else ""
             return f"{given.source} is not a known variable and is ignored{hint}"
-        hint = f"; did you mean {likely}?" if likely else ""
-        return f"{given.source}: {given.name} is not a known key and is ignored{hint}"
+        return f"{given.source}: {given.name} is not a known key and is ignored{self._hint(given)}"
+
+    def _hint(self, given: Given) -> str:
+        likely = self._likely_key(given.name)
+        return f"; did you mean {likely}?" if likely else ""
 
     def _likely_key(self, name: str) -> str | None:
         spellings = self._variables | {key: key for key in self._further} | self._keys
@@ -222,10 +238,12 @@ class Configuration:
 
 
 def _read_file(path: Path) -> list[Given]:
-    if not path.is_file():
+    if not path.exists():
         return []
     try:
         text = path.read_bytes().decode()
+    except OSError as error:
+        raise ConfigurationError(unreadable(error, path)) from None
     except UnicodeDecodeError as error:
         raise ConfigurationError(f"{path.name} must be UTF-8 text: {error}") from error
     entries = java_properties.parse(text, path.name)

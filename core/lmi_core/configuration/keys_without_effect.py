@@ -96,12 +96,6 @@ _SERVER: Mapping[str, tuple[str, ...]] = {
     "a formatter in model.py is found automatically": ("add_output_formatter",),
     "it is for DJLServing's engines for other kinds of models": ("application", "translatorFactory", "model_name"),
     "it configures DJLServing's metrics": ("metrics_aggregation",),
-    "no memory is reserved before a model is loaded": (
-        "gpu.required_memory_mb",
-        "gpu.reserved_memory_mb",
-        "required_memory_mb",
-        "reserved_memory_mb",
-    ),
     "the model defines its inputs": ("includeTokenTypes",),
     "it is for reranking models": ("reranking",),
 }

@@ -1,5 +1,6 @@
 """Search for model directories under a path."""
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -7,6 +8,7 @@ from lmi_core.errors import ConfigurationError
 
 PROPERTIES_FILE = "serving.properties"
 MODEL_VARIABLES = ("HF_MODEL_ID", "OPTION_MODEL_ID")
+WAYS = "the path of a model directory, or the id of a model of the Hugging Face hub (ORG/NAME)"
 MARKERS = (PROPERTIES_FILE, "config.json", "model.py")
 
 
@@ -26,14 +28,21 @@ def find_model_directories(path: Path, environment: Mapping[str, str]) -> dict[s
     A directory without files is a model too when the environment names one (`HF_MODEL_ID`, `OPTION_MODEL_ID`).
     """
     if not path.exists():
-        raise ConfigurationError(f"{path} does not exist: give the path of a model directory")
+        raise ConfigurationError(f"{path} does not exist: give {WAYS}")
     if not path.is_dir():
         raise ConfigurationError(f"{path} is a file: give the path of the model directory that contains it")
+    if not os.access(path, os.R_OK | os.X_OK):
+        raise ConfigurationError(f"{path}: no permission to read this folder")
     if is_model_directory(path):
         return {path.resolve().name: path}
     found = {child.name: child for child in sorted(path.iterdir()) if child.is_dir() and is_model_directory(child)}
     if not found and model_variable(environment):
         return {path.resolve().name: path}
+    if not found and (others := sorted(path.glob("*.gguf"))):
+        raise ConfigurationError(
+            f"{path} contains no model: {others[0].name} is in GGUF, the format of llama.cpp, which is not read here: "
+            "get the model as safetensors, with its config.json and tokenizer.json"
+        )
     if not found:
         raise ConfigurationError(
             f"{path} contains no model: put a {PROPERTIES_FILE} there (with option.model_id), or the model's own "

@@ -4,11 +4,11 @@ from pathlib import Path
 
 from lmi_core.configuration.properties import ModelProperties
 from lmi_core.errors import ConfigurationError
-from lmi_core.remote.location import S3Location, is_hub_id, is_s3
+from lmi_core.remote.location import S3Location, is_archive, is_hub_id, is_s3, is_web
 
 
 def model_source(directory: Path, properties: ModelProperties) -> str:
-    """Return a folder's path, an `s3://` URL or a hub id.
+    """Return a folder's path, the URL or the path of what is copied first, or a hub id.
 
     Without `option.model_id` the model directory itself holds the weights. Raise ConfigurationError if it has none.
     """
@@ -19,13 +19,12 @@ def model_source(directory: Path, properties: ModelProperties) -> str:
                 f"{directory} contains no config.json: set option.model_id, or put the model's files there"
             )
         return str(directory)
-    if is_s3(model_id):
-        S3Location.parse(model_id)
-        return model_id
+    if (copied := copied_source(directory, model_id)) is not None:
+        return copied
     if "://" in model_id:
         raise ConfigurationError(
-            f"option.model_id={model_id} is not a supported URL: give s3://bucket/folder/, the path of a folder, or "
-            "a hub id"
+            f"option.model_id={model_id} is not a supported URL: give s3://bucket/folder/, the URL of an archive, the "
+            "path of a folder, or a hub id"
         )
     for folder in (directory / model_id, Path(model_id)):
         if (folder / "config.json").is_file():
@@ -37,6 +36,27 @@ def model_source(directory: Path, properties: ModelProperties) -> str:
     return model_id
 
 
+def copied_source(directory: Path, source: str) -> str | None:
+    """Return the URL, or the absolute path of the archive, of which a copy is made; None for any other source.
+
+    Raise ConfigurationError where the URL is invalid.
+    """
+    if is_s3(source):
+        S3Location.parse(source)
+    if is_s3(source) or is_web(source):
+        return source
+    return next((str(path.resolve()) for path in (directory / source, Path(source)) if is_archive(path)), None)
+
+
 def is_on_hub(source: str) -> bool:
     """Return whether a model's source must be a hub id, as no such folder or file exists."""
     return is_hub_id(source) and not Path(source).exists()
+
+
+def weights_folder(directory: Path, properties: ModelProperties) -> Path | None:
+    """Return the folder on this host that holds a model's weights; None where there is none, or not yet."""
+    try:
+        folder = Path(model_source(directory, properties))
+    except ConfigurationError:  # a backend without weights
+        return None
+    return folder if folder.is_dir() else None

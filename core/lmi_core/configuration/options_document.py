@@ -1,4 +1,4 @@
-"""Documentation of the declared keys: an example `serving.properties`, and the tables of `docs/options.md`."""
+"""Documentation of the declared keys: an example `serving.properties`, and the tables of docs/reference/options.md."""
 
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -16,7 +16,7 @@ Every key of `serving.properties`, and the environment variables that set it; th
 `lmi check DIR` shows each effective value and where it came from.
 
 An invalid value of a key below is an error. Any other key is unknown: it is ignored, with a warning that suggests the
-key that was probably meant or says why the key has no effect ([coming_from_djl.md](coming_from_djl.md) lists
+key that was probably meant or says why the key has no effect ([coming_from_djl.md](../how_to/coming_from_djl.md) lists
 DJLServing's keys). With `--strict`, `lmi serve` and `lmi check` make warnings errors.
 """
 

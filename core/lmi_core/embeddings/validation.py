@@ -1,11 +1,33 @@
 """EmbeddingRequest to ValidEmbedding: the one place where a request for a vector is checked against the model."""
 
-from lmi_core.embeddings.backend import EmbeddingModel
+from collections.abc import Sequence
+from typing import Any
+
+from lmi_core.backend import Backend
+from lmi_core.calls.beside_loop import LONG_TEXT, READING
+from lmi_core.embeddings.backend import EmbeddingModel, require_embeddings
 from lmi_core.embeddings.request import EmbeddingRequest, Side, ValidEmbedding
 from lmi_core.errors import ContextLengthExceeded, InvalidParameter
 from lmi_core.tokenizer import Tokenizer
 
 AS_MANY_AS_FIT = -1  # as `truncate`
+CHARACTERS_PER_TEXT = 100  # that take as long as what each text takes whatever its length
+
+
+async def validate_embeddings(
+    requests: Sequence[EmbeddingRequest], backend: Backend[Any], model_name: str
+) -> list[ValidEmbedding]:
+    """Return the requests, checked against the backend; much text is tokenized beside the event loop.
+
+    Raise InvalidParameter, or ModelNotFound for a model that makes no embeddings.
+    """
+    model = require_embeddings(backend, model_name)
+
+    def validated() -> list[ValidEmbedding]:
+        return [validate_embedding(request, model, backend.tokenizer) for request in requests]
+
+    size = sum(len(request.text) + CHARACTERS_PER_TEXT for request in requests)
+    return await READING.run_if(size > LONG_TEXT, validated)
 
 
 def validate_embedding(request: EmbeddingRequest, model: EmbeddingModel, tokenizer: Tokenizer) -> ValidEmbedding:

@@ -5,7 +5,8 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-SECONDS_PER_STREAM = 0.0006
+MAX_UNDELAYED_STREAMS = 8  # this many or fewer get each token by itself
+SECONDS_PER_STREAM = 0.001  # of delay: the more streams run, the more there is to save
 TICK = 0.005  # seconds
 
 
@@ -34,6 +35,8 @@ class OutputCoalescing:
     @property
     def delay(self) -> float:
         """Return the delay in seconds, 0 if below one tick, as checking for due streams has a cost too."""
+        if self._streams <= MAX_UNDELAYED_STREAMS:
+            return 0.0
         delay = min(self._max_delay, self._streams * SECONDS_PER_STREAM)
         return delay if delay >= TICK else 0.0
 

@@ -2,14 +2,16 @@
 
 from typing import Annotated, Any, Self
 
-import orjson
-from pydantic import AfterValidator, Field, ValidationInfo, WithJsonSchema, field_validator, model_validator
+from pydantic import AfterValidator, Field, GetJsonSchemaHandler, ValidationInfo, field_validator, model_validator
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
 from lmi_core.chats.reasoning.budget import ReasoningBudget
 from lmi_core.engines.repetition import RepetitionDetection
 from lmi_core.engines.structural_tag import StructuralTag
-from lmi_core.parameters import ALL_TOKENS, GenerationParameters, StopSequence
+from lmi_core.parameters import ALL_TOKENS, MAX_STOPS, GenerationParameters, NonEmpty, StopSequence
 from lmi_core.payloads.payload import shown
+from lmi_core.payloads.written_json import WrittenJson
 
 TokenId = Annotated[int, Field(ge=0)]
 NOT_IN_SALT = frozenset("@/\\\0")  # as with vLLM: what its stores outside the engine make paths of
@@ -62,7 +64,9 @@ class ExtendedParameters(GenerationParameters):
         None, description="Map of token ids to the value added to their logits."
     )
     bad_sequences: list[StopSequence] | None = Field(
-        None, max_length=64, description="Strings that must not be generated, however they are split into tokens."
+        None,
+        max_length=MAX_STOPS,
+        description="Strings that must not be generated, however they are split into tokens.",
     )
     allowed_token_ids: list[TokenId] | None = Field(
         None, min_length=1, description="The only token ids that may be generated."
@@ -97,18 +101,16 @@ class ExtendedParameters(GenerationParameters):
         "vocabulary.",
     )
     top_n_tokens: int | None = Field(None, ge=0, le=20, description="TGI's name for logprobs.")
-    guided_choice: list[StopSequence] | None = Field(
+    guided_choice: list[NonEmpty] | None = Field(
         None, min_length=1, description="Constrain the output to one of these strings."
     )
     guided_json: dict[str, Any] | None = Field(
         None, description="Constrain the output to JSON that matches this JSON schema."
     )
-    guided_regex: StopSequence | None = Field(
+    guided_regex: NonEmpty | None = Field(
         None, description="Constrain the output to strings that match this regular expression."
     )
-    guided_grammar: StopSequence | None = Field(
-        None, description="Constrain the output to strings of this EBNF grammar."
-    )
+    guided_grammar: NonEmpty | None = Field(None, description="Constrain the output to strings of this EBNF grammar.")
     guided_structural_tag: StructuralTag | None = Field(
         None, description="Structural tag: after certain markers the output follows a JSON schema or another format."
     )
@@ -147,10 +149,14 @@ class ExtendedParameters(GenerationParameters):
     @classmethod
     def _not_too_deep(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
         try:
-            orjson.dumps(value)
-        except TypeError:  # orjson reads deeper nesting than it writes
+            return None if value is None else WrittenJson(value)
+        except TypeError:
             raise ValueError("must be a JSON schema with less nesting") from None
-        return value
+
+    @field_validator("guided_structural_tag")
+    @classmethod
+    def _written(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
+        return None if value is None else WrittenJson(value)
 
     @model_validator(mode="after")
     def _one_guide(self) -> Self:
@@ -161,16 +167,18 @@ class ExtendedParameters(GenerationParameters):
 
     @model_validator(mode="after")
     def _no_more_than_beams(self) -> Self:
+        if self.num_beams == 1:
+            return self
         given = {"n": self.n, "best_of": self.best_of or 1}
         name = max(given, key=lambda name: given[name])
-        if given[name] > self.num_beams > 1:
+        if given[name] > self.num_beams:
             raise ValueError(f"`{name}` must be at most `num_beams`, {self.num_beams}. Given: {given[name]}")
         return self
 
     @model_validator(mode="after")
     def _of_samples_alone(self) -> Self:
         for name in ("logprob_token_ids", "repetition_detection"):
-            if getattr(self, name) is not None and self.num_beams > 1:
+            if self.num_beams > 1 and getattr(self, name) is not None:
                 raise ValueError(f"`{name}` and `num_beams` above 1 cannot be used together")
         return self
 
@@ -195,6 +203,10 @@ class ExtendedParameters(GenerationParameters):
         return self.num_beams > 1
 
     @property
+    def includes_stop(self) -> bool:
+        return self.include_stop_str_in_output
+
+    @property
     def num_top_tokens(self) -> int:
         return 0 if self.logprob_token_ids else max(self.logprobs or 0, self.top_n_tokens or 0)
 
@@ -203,7 +215,15 @@ class ExtendedParameters(GenerationParameters):
         return self.prompt_logprobs or 0
 
 
+class _OfExtendedParameters:
+    """The JSON schema of the parameters, in place of that of any object."""
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        schema = handler(ExtendedParameters.__pydantic_core_schema__)
+        handler.resolve_ref_schema(schema)["additionalProperties"] = True
+        return schema
+
+
 # A request's parameters before validation by a backend, which may support fewer, or others.
-ParametersObject = Annotated[
-    dict[str, Any], WithJsonSchema(ExtendedParameters.model_json_schema() | {"additionalProperties": True})
-]
+ParametersObject = Annotated[dict[str, Any], _OfExtendedParameters]

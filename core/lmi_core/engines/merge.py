@@ -14,7 +14,7 @@ IndexedStep = tuple[int, GenerationStep]  # the index of its stream
 
 def generate_all(backend: Backend[Any], requests: Sequence[ValidRequest]) -> AsyncGenerator[GenerationStep, None]:
     """Yield the steps of a call's prompts with `prompt_index` set; closing the generator aborts every request."""
-    streams = [backend.generate(request) for request in requests]
+    streams = [backend.steps(request) for request in requests]
     return streams[0] if len(streams) == 1 else merge_prompts(streams)
 
 
@@ -24,7 +24,8 @@ async def merge_prompts(
     """Yield the steps of several prompts' streams as they come, each with the index of its prompt."""
     async with aclosing(merge(streams)) as merged:
         async for index, step in merged:
-            step.prompt_index = index
+            if isinstance(step, GenerationStep):  # a plugin may yield anything, which is told where it is read
+                step.prompt_index = index
             yield step
 
 

@@ -21,6 +21,7 @@ class Restarts:
     def __init__(self, threshold: int, what: str = "the engine", *, at_once: bool = False) -> None:
         """Allow `threshold` restarts in a row, the first with no wait if `at_once`."""
         self.given_up = asyncio.Event()
+        self.count = 0  # of all restarts
         self._left = self._threshold = threshold
         self._what = what
         self._at_once = at_once
@@ -51,6 +52,7 @@ class Restarts:
             except Exception:  # no descriptors, no space for files, ...: that may pass
                 logger.exception("%s could not be restarted", self._what)
             else:
+                self.count += 1
                 logger.warning("%s was restarted", self._what)
                 return started
         return None

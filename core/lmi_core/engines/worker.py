@@ -10,19 +10,25 @@ import logging
 import os
 import sys
 import tempfile
-import threading
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import cast
 
 import zmq
 import zmq.asyncio
 
+from lmi_core.engines.log_level import LISTENERS
 from lmi_core.engines.logs import LOG_LEVEL_VARIABLE, configure_logging
+from lmi_core.engines.process_signals import leave_signals_to_parent
+from lmi_core.errors import ConfigurationError, OutOfMemory
+from lmi_core.host.child_process import ChildProcess, start_process
+from lmi_core.host.out_of_memory import killed_for_memory
 
 logger = logging.getLogger(__name__)
 
-STOP_SECONDS = 5.0  # seconds after which a worker that was asked to stop is killed
+TRANSPORT = "ipc://"
+STOP_SECONDS = 1.0  # seconds after which a worker that was asked to end is killed
 
 
 class WorkerDied(Exception):
@@ -31,6 +37,12 @@ class WorkerDied(Exception):
     def __init__(self, exit_code: int) -> None:
         super().__init__(f"the worker ended with exit code {exit_code}")
         self.exit_code = exit_code
+
+    def while_loading(self, what: str) -> ConfigurationError:
+        """Return the error for a worker that died while it loaded its model; `what` begins its message."""
+        if killed_for_memory(self.exit_code):
+            return OutOfMemory(f"{what}: {self}, killed by the system, as it does where memory runs out")
+        return ConfigurationError(f"{what}: {self}; its log above says why")
 
 
 class Channel:
@@ -77,21 +89,17 @@ class Worker:
         self._context = zmq.asyncio.Context()
         self._socket = self._context.socket(zmq.PAIR)
         self._socket.set_hwm(0)
-        self._process: asyncio.subprocess.Process | None = None
-        self._exited: asyncio.Task[int] | None = None
+        self._connected = False
+        self._process: ChildProcess | None = None
 
     async def start(self) -> None:
-        address = f"ipc://{Path(self._folder.name) / 'worker'}"
+        address = f"{TRANSPORT}{Path(self._folder.name) / 'worker'}"
         self._socket.bind(address)
-        # The child reads its standard input only to see it end, which it does when this process is gone. In a session
-        # of its own it does not get the terminal's Ctrl-C, so that requests in flight can finish.
-        self._process = await asyncio.create_subprocess_exec(
-            *(self._python, "-P", "-m", "lmi_core.engines.worker", self._target, address),
-            stdin=asyncio.subprocess.PIPE,
-            env=self._environment,
-            start_new_session=True,
-        )
-        self._exited = asyncio.create_task(self._process.wait())
+        # The child reads its standard input only to see it end, which it does when this process closes it or is gone.
+        # In a session of its own it does not get the terminal's Ctrl-C, so that requests in flight can finish.
+        command = (self._python, "-P", "-m", "lmi_core.engines.worker", self._target, address)
+        self._process = await start_process(command, self._environment)
+        LISTENERS.add(self)
 
     @property
     def process_id(self) -> int | None:
@@ -101,26 +109,38 @@ class Worker:
         """Send a message, after the child has sent one, without waiting: the model's queue bounds those in flight."""
         cast("asyncio.Future[object]", self._socket.send(message, zmq.NOBLOCK)).result()
 
+    def set_log_level(self, level: str) -> None:
+        """Tell the child the level of its log from now on."""
+        if self._process is not None:
+            self._process.write(f"{level}\n".encode())
+
+    def kill(self) -> None:
+        """End the child at once, also one that is stopped; `receive` then raises WorkerDied."""
+        if self._process is not None:
+            self._process.kill()
+
     async def receive(self) -> bytes:
         """Return the next message. Raise WorkerDied once the child is gone and every message is read."""
-        assert self._exited is not None, "start() must be called first"
-        received = asyncio.ensure_future(self._socket.recv())
-        await asyncio.wait({received, self._exited}, return_when=asyncio.FIRST_COMPLETED)
+        assert self._process is not None, "start() must be called first"
+        exited = self._process.exited
+        received: asyncio.Future[bytes] = asyncio.ensure_future(self._socket.recv())
+        await asyncio.wait((received, exited), return_when=asyncio.FIRST_COMPLETED)
         if received.done():
+            if not self._connected:
+                self._connected = True
+                self._folder.cleanup()  # nothing is left of it, should both processes be killed
             return received.result()
         received.cancel()
-        raise WorkerDied(self._exited.result())
+        raise WorkerDied(exited.result())
 
     async def stop(self) -> None:
         """End the child; call it again if it was cancelled."""
-        if self._process is not None and self._exited is not None:
-            with contextlib.suppress(ProcessLookupError):
-                self._process.terminate()
-            done, _ = await asyncio.wait({self._exited}, timeout=STOP_SECONDS)
+        if self._process is not None:
+            self._process.close()
+            done, _ = await asyncio.wait({self._process.exited}, timeout=STOP_SECONDS)
             if not done:
-                with contextlib.suppress(ProcessLookupError):
-                    self._process.kill()
-                await asyncio.wait({self._exited})
+                self._process.kill()
+                await asyncio.wait({self._process.exited})
         self._process = None
         self._socket.close(linger=0)
         self._context.term()
@@ -128,9 +148,9 @@ class Worker:
 
 
 def main(target: str, address: str) -> None:
-    """Run `target` in the child process until it returns, its parent is gone, or a signal ends it."""
+    """Run `target` in the child process until it returns, or its parent is gone or wants it to end."""
     configure_logging(os.environ.get(LOG_LEVEL_VARIABLE, "info"))
-    threading.Thread(target=_exit_with_parent, daemon=True).start()
+    leave_signals_to_parent(partial(_remove, Path(address.removeprefix(TRANSPORT))))
     module, _, name = target.partition(":")
     run: Callable[[Channel], None] = getattr(importlib.import_module(module), name)
     channel = Channel(address)
@@ -140,10 +160,11 @@ def main(target: str, address: str) -> None:
         channel.close()
 
 
-def _exit_with_parent() -> None:
-    while os.read(0, 1024):  # not sys.stdin: its lock, held here, would abort the interpreter's own exit
-        pass
-    os._exit(0)
+def _remove(socket: Path) -> None:
+    """Remove what a killed parent leaves behind: a socket that nobody has connected to yet, and its folder."""
+    with contextlib.suppress(OSError):
+        socket.unlink(missing_ok=True)
+        socket.parent.rmdir()
 
 
 if __name__ == "__main__":

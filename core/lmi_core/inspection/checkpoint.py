@@ -1,16 +1,25 @@
 """The weights of a checkpoint, as the headers of its files describe them."""
 
-from collections.abc import Iterable
+import zipfile
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lmi_core.inspection.fault import Fault
+from lmi_core.inspection.fault import Fault, unreadable
+from lmi_core.inspection.inside import is_outside
 from lmi_core.inspection.json_files import read_json
 from lmi_core.inspection.safetensors_header import WeightFacts, read_header
 
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
-OTHER_FORMATS = ("pytorch_model.bin", "pytorch_model.bin.index.json", "*.gguf", "*.pth", "consolidated*.safetensors")
+PICKLED_INDEX = "pytorch_model.bin.index.json"
+PICKLED = "pytorch_model.bin"
+SAFE = ".safetensors"
+SAFE_INDEX = f"{SAFE}.index.json"
+OUTSIDE = "must be a file in the model's own folder"
+OTHER_WEIGHTS = ("*.gguf", "*.pth", "*.pt", "*.bin", "*.safetensors")
+ENGINES = ("*.engine", "*.plan")  # built by TensorRT for one kind of GPU
+PICKLE = b"\x80"  # the first byte of files that PyTorch wrote before 1.6
 
 
 @dataclass(slots=True)
@@ -18,6 +27,8 @@ class Checkpoint:
     """The weights of a folder by name, and what is wrong with its files."""
 
     weights: dict[str, WeightFacts] = field(default_factory=dict)
+    pickled: list[Path] = field(default_factory=list)  # files of PyTorch's own format, of which no weight is known here
+    others: list[str] = field(default_factory=list)  # names of further files of weights, where there are no such ones
     faults: list[str] = field(default_factory=list)
 
     @property
@@ -26,43 +37,115 @@ class Checkpoint:
         return bool(self.weights) and not self.faults
 
 
-def read_checkpoint(folder: Path) -> Checkpoint:
-    """Read the headers of a folder's safetensors files; of weights in other formats nothing is known."""
+def named_weights(folder: Path) -> str | None:
+    """Return the file of weights, or the index of several, that config.json names, which transformers then reads."""
+    try:
+        named = read_json(folder / "config.json").get("transformers_weights")
+    except Fault:
+        return None
+    return named if isinstance(named, str) else None
+
+
+def read_checkpoint(folder: Path, named: str | None = None) -> Checkpoint:
+    """Read the headers of a folder's weights: safetensors files or, without any, those that PyTorch pickled.
+
+    `named` is the one file or index that is read instead of those with the usual names.
+    """
     checkpoint = Checkpoint()
-    if (folder / INDEX).exists():
-        _read_shards(folder, checkpoint)
-    elif (folder / SINGLE).exists():
-        _read(folder / SINGLE, checkpoint)
-    elif not any(next(folder.glob(pattern), None) for pattern in OTHER_FORMATS):
-        checkpoint.faults.append(f"{folder}: no weights: neither {SINGLE} nor {INDEX} nor weights in another format")
+
+    def read_pickled(file: Path) -> None:
+        _check_pickled(file)
+        checkpoint.pickled.append(file)
+
+    def read_safetensors(file: Path) -> None:
+        checkpoint.weights |= read_header(file)
+
+    if named is not None:
+        _read_named(folder, named, read_safetensors, read_pickled, checkpoint)
+    elif (folder / SINGLE).exists():  # engines, too, look for it first
+        _read([folder / SINGLE], read_safetensors, checkpoint)
+    elif (folder / INDEX).exists():
+        _read(_shards(folder / INDEX, checkpoint), read_safetensors, checkpoint)
+    elif (folder / PICKLED).exists():
+        _read([folder / PICKLED], read_pickled, checkpoint)
+    elif (folder / PICKLED_INDEX).exists():
+        _read(_shards(folder / PICKLED_INDEX, checkpoint), read_pickled, checkpoint)
+    else:
+        checkpoint.others += sorted({file.name for pattern in OTHER_WEIGHTS for file in folder.glob(pattern)})
+    if not (checkpoint.weights or checkpoint.pickled or checkpoint.others or checkpoint.faults):
+        checkpoint.faults.append(f"{folder}: {_without_weights(folder)}")
     return checkpoint
 
 
-def _read_shards(folder: Path, checkpoint: Checkpoint) -> None:
-    index = folder / INDEX
+def _read_named(
+    folder: Path,
+    named: str,
+    read_safetensors: Callable[[Path], None],
+    read_pickled: Callable[[Path], None],
+    checkpoint: Checkpoint,
+) -> None:
+    if is_outside(named):
+        checkpoint.faults.append(f"{folder / 'config.json'}: `transformers_weights` {OUTSIDE}. Given: {named}")
+    elif named.endswith(".json"):
+        _read(_shards(folder / named, checkpoint), read_safetensors, checkpoint)
+    else:
+        _read([folder / named], read_safetensors if named.endswith(SAFE) else read_pickled, checkpoint)
+
+
+def _shards(index: Path, checkpoint: Checkpoint) -> list[Path]:
+    """Return the files that an index names and that are there; the others are a fault."""
     try:
         places = read_json(index).get("weight_map")
     except Fault as fault:
         checkpoint.faults.append(str(fault))
-        return
+        return []
     if not isinstance(places, dict) or not all(isinstance(place, str) for place in places.values()):
         checkpoint.faults.append(f"{index}: `weight_map` must contain the file of each weight")
-        return
+        return []
     shards = sorted(set(places.values()))
-    if missing := [shard for shard in shards if not (folder / shard).exists()]:
-        checkpoint.faults.append(f"{folder}: {len(missing)} of {len(shards)} shards missing: {listed(missing)}")
-    for shard in shards:
-        if shard not in missing:
-            _read(folder / shard, checkpoint)
-    if checkpoint.is_known and (lost := sorted(places.keys() - checkpoint.weights.keys())):
-        checkpoint.faults.append(f"{index}: weights that no shard has: {listed(lost)}")
+    if outside := [shard for shard in shards if is_outside(shard)]:
+        checkpoint.faults.append(f"{index}: a shard {OUTSIDE}. Given: {listed(outside)}")
+        return []
+    if index.name.endswith(SAFE_INDEX) and (others := [shard for shard in shards if not shard.endswith(SAFE)]):
+        checkpoint.faults.append(f"{index}: a shard must be a {SAFE} file. Given: {listed(others)}")
+        return []
+    if missing := [shard for shard in shards if not (index.parent / shard).exists()]:
+        checkpoint.faults.append(f"{index.parent}: {len(missing)} of {len(shards)} shards missing: {listed(missing)}")
+    return [index.parent / shard for shard in shards if shard not in missing]
 
 
-def _read(file: Path, checkpoint: Checkpoint) -> None:
+def _read(files: Iterable[Path], read: Callable[[Path], None], checkpoint: Checkpoint) -> None:
+    for file in files:
+        try:
+            read(file)
+        except Fault as fault:
+            checkpoint.faults.append(str(fault))
+
+
+def _check_pickled(file: Path) -> None:
+    """Raise Fault where a file cannot be one of PyTorch's: a zip archive, or of old versions a bare pickle."""
     try:
-        checkpoint.weights |= read_header(file)
-    except Fault as fault:
-        checkpoint.faults.append(str(fault))
+        with file.open("rb") as content:
+            start = content.read(4)
+        whole = zipfile.is_zipfile(file)
+    except OSError as error:
+        raise Fault(unreadable(error, file)) from None
+    if start.startswith(b"PK") and not whole:
+        raise Fault(f"{file}: the file is cut off: the directory at the end of the archive is missing")
+    if not whole and not start.startswith(PICKLE):
+        raise Fault(f"{file}: the file is not in PyTorch's format")
+
+
+def _without_weights(folder: Path) -> str:
+    engines = sorted({file.name for pattern in ENGINES for file in folder.rglob(pattern)})
+    if engines:
+        return (
+            f"TensorRT engines ({listed(engines)}) run only in NVIDIA's own runtime: set option.model_id to the model "
+            "that they were built from"
+        )
+    if (folder / SINGLE).exists() or (folder / INDEX).exists():
+        return "no weights: the files for them contain none"
+    return f"no weights: neither {SINGLE} nor {INDEX} nor weights in another format"
 
 
 def listed(names: Iterable[str], shown: int = 3) -> str:

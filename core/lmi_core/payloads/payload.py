@@ -1,6 +1,7 @@
 """Parsing of request bodies into typed payloads."""
 
 from collections.abc import Mapping
+from itertools import count, takewhile
 from typing import Any, TypeVar
 
 import orjson
@@ -67,7 +68,7 @@ def explain(
     first = error.errors(include_url=False)[0]
     path = [str(part) for part in first["loc"] if not str(part).startswith(UNION_TAG)]
     name = ".".join(filter(None, ((names or {}).get(part, part) for part in path)))
-    if not name:  # an error of a validator that names its fields itself
+    if not name and first["type"] != "extra_forbidden":  # an error of a validator that names its fields itself
         return _bound(first)
     if first["type"] == "missing":
         return f"`{name}` is required"
@@ -89,8 +90,17 @@ def _bound(error: ErrorDetails) -> str:
 
 def shown(value: object) -> str:
     """Return a value as text for an error message, truncated if long."""
-    try:
-        text = repr(value)
-    except RecursionError:
-        return "a value nested too deeply to show"
+    text = repr(_beginning(value, count(1)))
     return text if len(text) <= MAX_VALUE_LENGTH else text[:MAX_VALUE_LENGTH] + "..."
+
+
+def _beginning(value: object, items: "count[int]") -> object:
+    """Return as much of a JSON value as can be shown: to write megabytes takes a while."""
+    if isinstance(value, str):
+        return value[: MAX_VALUE_LENGTH + 1]
+    if isinstance(value, list):
+        return [_beginning(each, items) for each in takewhile(lambda _: next(items) <= MAX_VALUE_LENGTH, value)]
+    if isinstance(value, dict):
+        pairs = takewhile(lambda _: next(items) <= MAX_VALUE_LENGTH, value.items())
+        return {_beginning(name, items): _beginning(each, items) for name, each in pairs}
+    return value

@@ -4,6 +4,7 @@ import logging
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from itertools import islice
 from typing import Any, Final, get_args
 
 from pydantic import BaseModel
@@ -20,6 +21,7 @@ logger = logging.getLogger(__name__)
 MAX_REPORTED_NAMES = 200  # per model: made-up names must fill neither the log nor the memory
 MAX_LISTED_NAMES = 20  # names in one header
 MAX_NAME_LENGTH = 60
+MAX_READ_NAMES = 1000  # names of one request that are looked at; more than that are nobody's
 UNSAFE = re.compile(r"[^\w!#$%&'*+.^`|~\[\]-]", re.ASCII)  # characters of a name in the header and in the log
 
 # Parameters of LMI or TGI that a backend may lack, with their neutral values; null is always neutral.
@@ -83,8 +85,10 @@ def names_of(payloads: Iterable[type[BaseModel]]) -> set[str]:
 
 def ignored_header(names: Iterable[str]) -> str:
     """Return the names as one header value: each once, truncated, with `?` for characters not allowed there."""
-    shown = list(dict.fromkeys(shown_name(name) for name in names))
-    more = [f"...{len(shown) - MAX_LISTED_NAMES}-more"] if len(shown) > MAX_LISTED_NAMES else []
+    names = list(names)
+    shown = list(dict.fromkeys(shown_name(name) for name in names[:MAX_READ_NAMES]))
+    others = len(shown) - MAX_LISTED_NAMES + len(names[MAX_READ_NAMES:])
+    more = [f"...{others}-more"] if others > 0 else []
     return ", ".join(shown[:MAX_LISTED_NAMES] + more)
 
 
@@ -101,10 +105,13 @@ class IgnoredParameters:
         self._reported: set[str] = set()
 
     def report(self, names: Iterable[str], known: Callable[[], Iterable[str]]) -> None:
-        """Log the names not logged before, with a suggestion from `known` for likely misspellings."""
-        for name in dict.fromkeys(shown_name(name) for name in names):
-            if name in self._reported or len(self._reported) >= MAX_REPORTED_NAMES:
-                continue
+        """Log the names not logged before, with a suggestion from `known` for likely misspellings.
+
+        Of one request, as many are logged as the header lists.
+        """
+        found = dict.fromkeys(shown_name(name) for name in islice(names, MAX_READ_NAMES))
+        new = [name for name in found if name not in self._reported]
+        for name in new[: min(MAX_LISTED_NAMES, MAX_REPORTED_NAMES - len(self._reported))]:
             self._reported.add(name)
             logger.warning(
                 "model %s: the request parameter `%s` is unknown and is ignored.%s (Logged once; "

@@ -13,8 +13,8 @@ from pydantic_core import CoreSchema
 from lmi_core.errors import InvalidPayload
 from lmi_core.payloads.payload import explain, read_object
 
-_NAME_IT = "name an adapter in the body's `adapters`, or outside the body (docs/adapters.md)"
-_NAME_SESSIONS = "a header names a session, and SageMaker's clients set it by `SessionId` (docs/sagemaker.md)"
+_NAME_IT = "name an adapter in the body's `adapters`, or outside the body (docs/how_to/adapters.md)"
+_NAME_SESSIONS = "a header names a session, and SageMaker's clients set it by `SessionId` (docs/reference/sagemaker.md)"
 
 _ADAPTER = re.compile(r"[Aa]dapt[eo]r|ADAPT[EO]R|(?:^|[^A-Za-z])lora|L(?:ora|ORA|oRA)")  # but not `exploration`
 # Names by which clients ask other servers for a session; no dialect here has them.

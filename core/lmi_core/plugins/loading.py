@@ -4,6 +4,7 @@ import importlib
 import importlib.util
 import inspect
 import sys
+import traceback
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,12 +16,12 @@ from typing import Any
 import pluggy
 
 from lmi_core import hookspecs
-from lmi_core.backend import Backend
-from lmi_core.errors import PluginError
+from lmi_core.errors import LmiError, PluginError
 from lmi_core.formatter import OutputFormatter
-from lmi_core.handler import Handler
+from lmi_core.plugins.backends import BackendRegistry
 from lmi_core.plugins.formatters import FormatterRegistry
-from lmi_core.plugins.registry import FILE_MODULE_PREFIX, Registry, origin
+from lmi_core.plugins.handlers import HandlerRegistry
+from lmi_core.plugins.registry import FILE_MODULE_PREFIX, origin
 from lmi_core.script.formatters.model_script import CustomOutput
 from lmi_core.script.formatters.output_formatters import FormatterFunction, formatter_function
 
@@ -52,7 +53,12 @@ BUILTIN_PLUGINS = (
     "lmi_handlers.ollama.handler",
     "lmi_handlers.ollama.embeddings",
     "lmi_handlers.sagemaker.handler",
+    "lmi_handlers.management.handler",  # in front of the adapters', whose paths its own would match, too
     "lmi_handlers.lmi.adapters",
+    "lmi_handlers.metrics.handler",
+    "lmi_handlers.console.handler",
+    "lmi_handlers.telemetry.handler",
+    "lmi_handlers.pages.handler",  # behind Ollama's, so that it comes first at `/`: pluggy calls the last one first
 )
 
 
@@ -60,10 +66,11 @@ BUILTIN_PLUGINS = (
 class Plugins:
     """The registries of everything that plugins add."""
 
-    backends: Registry[Backend[Any]] = field(default_factory=lambda: Registry("backend", Backend))
+    backends: BackendRegistry = field(default_factory=BackendRegistry)
     formatters: FormatterRegistry = field(default_factory=FormatterRegistry)
-    handlers: Registry[Handler] = field(default_factory=lambda: Registry("handler", Handler))
+    handlers: HandlerRegistry = field(default_factory=HandlerRegistry)
     formatter_functions: dict[str, FormatterFunction] = field(default_factory=dict)
+    others: tuple[str, ...] = ()  # those beside the built-in ones, each with where it comes from
 
     def register_formatter(self, formatter: type[OutputFormatter] | Callable[..., Any]) -> None:
         """Register a class, or a function as in `model.py`. Raise PluginError for a taken name or a wrong signature."""
@@ -94,13 +101,16 @@ def load_plugins(plugins_directory: Path | None = None, modules: Iterable[object
     manager.add_hookspecs(hookspecs)
     for name in BUILTIN_PLUGINS:
         _register(manager, importlib.import_module(name), name)
+    others = []
     for entry in entry_points(group=ENTRY_POINT_GROUP):
         _register(manager, _import(entry.load, f"entry point `{entry.name}` ({entry.value})"), entry.name)
+        others.append(f"{entry.name} ({entry.value})")
     for path in _plugin_files(plugins_directory) if plugins_directory else ():
         _register(manager, _import(partial(import_file, path), str(path)), str(path))
+        others.append(str(path))
     for module in modules:
         _register(manager, module, getattr(module, "__name__", repr(module)))
-    return _collect(manager)
+    return _collect(manager, tuple(others))
 
 
 def _plugin_files(directory: Path) -> list[Path]:
@@ -125,7 +135,7 @@ def _import(load: Callable[[], object], what: str) -> object:
     try:
         return load()
     except (Exception, SystemExit) as error:  # a plugin's own code may raise anything
-        raise PluginError(f"the plugin {what} cannot be imported: {type(error).__name__}: {error}") from error
+        raise PluginError(f"the plugin {what} cannot be imported: {_said(error)}") from error
 
 
 def _register(manager: pluggy.PluginManager, plugin: object, name: str) -> None:
@@ -138,13 +148,32 @@ def _register(manager: pluggy.PluginManager, plugin: object, name: str) -> None:
             raise PluginError(f"the plugin {name} has {hook} without @hookimpl (lmi_core.hookspecs)")
 
 
-def _collect(manager: pluggy.PluginManager) -> Plugins:
+def _collect(manager: pluggy.PluginManager, others: tuple[str, ...]) -> Plugins:
     try:
         manager.check_pending()
     except pluggy.PluginValidationError as error:
         raise PluginError(f"{error}. Known: {', '.join(HOOKS)}") from error
-    plugins = Plugins()
-    manager.hook.lmi_register_backends(register=plugins.backends.register)
-    manager.hook.lmi_register_formatters(register=plugins.register_formatter)
-    manager.hook.lmi_register_handlers(register=plugins.handlers.register)
+    plugins = Plugins(others=others)
+    _call(manager.hook.lmi_register_backends, plugins.backends.register)
+    _call(manager.hook.lmi_register_formatters, plugins.register_formatter)
+    _call(manager.hook.lmi_register_handlers, plugins.handlers.register)
     return plugins
+
+
+def _call(hook: pluggy.HookCaller, register: Callable[[Any], None]) -> None:
+    try:
+        hook(register=register)
+    except LmiError:
+        raise
+    except (Exception, SystemExit) as error:  # a plugin's own code may raise anything
+        raise PluginError(f"a plugin's {hook.name} raised {_said(error)}") from error
+
+
+def _said(error: BaseException) -> str:
+    """Return the error in words, with the line of the plugin's file that raised it, if it came from a file."""
+    places = [
+        f" ({Path(frame.f_code.co_filename).name}, line {line})"
+        for frame, line in traceback.walk_tb(error.__traceback__)
+        if str(frame.f_globals.get("__name__")).startswith(FILE_MODULE_PREFIX)
+    ]
+    return f"{type(error).__name__}: {error}{''.join(places[-1:])}"

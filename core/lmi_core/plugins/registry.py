@@ -61,8 +61,17 @@ class Registry(Generic[T]):
         if plugin is None:
             known = ", ".join(sorted(self._plugins))
             suggestion = did_you_mean(name, self._plugins)
-            raise PluginError(f"there is no {self.kind} `{name}`.{suggestion} Known: {known}")
+            raise PluginError(
+                f"there is no {self.kind} `{name}`.{suggestion} Known: {known}. Others come from "
+                "packages of plugins that are installed, and from the files of --plugins-dir"
+            )
         return plugin
+
+    def without(self, *names: str) -> "Registry[T]":
+        """Return a registry of all plugins but those of these names. Raise PluginError for an unknown one."""
+        left_out, rest = [self.get(name) for name in names], Registry[T](self.kind, self.base)
+        rest._plugins = {name: plugin for name, plugin in self._plugins.items() if plugin not in left_out}
+        return rest
 
     def __contains__(self, name: object) -> bool:
         return name in self._plugins

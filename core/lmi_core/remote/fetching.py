@@ -5,110 +5,144 @@ import contextlib
 import logging
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
 import msgspec
 
 from lmi_core.configuration.cache import download_folder
 from lmi_core.errors import ConfigurationError
-from lmi_core.remote.location import RemoteModel, is_s3
-from lmi_core.remote.progress import ProgressDisplay
+from lmi_core.host.child_process import ChildProcess, start_process
+from lmi_core.progress.display import shown
+from lmi_core.progress.loading import LoadingProgress, Report
+from lmi_core.remote.archives.copies import ArchiveCopies
+from lmi_core.remote.held_copies import HeldCopies, let_go
+from lmi_core.remote.location import RemoteModel, is_s3, is_web, must_be_copied
+from lmi_core.remote.progress import DownloadProgress
 from lmi_core.remote.report import Begin, Failed, Note, Progress, read
 from lmi_core.remote.s3.copies import Copies
-from lmi_core.remote.space import in_words
-from lmi_core.remote.worker import Job
+from lmi_core.remote.worker import JOB_VARIABLE, Job
 
 logger = logging.getLogger(__name__)
 
 
 def local_directory(source: str, environment: Mapping[str, str] = os.environ) -> Path:
-    """Return the folder of a path or an `s3://` URL, downloading or updating a URL's copy.
+    """Return the folder of a path, an archive or a URL, downloading, unpacking or updating the copy.
 
     For code outside an event loop. Raise ConfigurationError where the URL is wrong or cannot be copied.
     """
-    if not is_s3(source):
+    if not must_be_copied(source):
         return Path(source)
-    return asyncio.run(fetch(RemoteModel(source, everything=True), environment))
+    return asyncio.run(fetch(whole_model(source), environment))
 
 
 def cached_directory(source: str, environment: Mapping[str, str] = os.environ) -> Path:
-    """Return the folder of a path, or of the existing copy of an `s3://` URL, without network access.
+    """Return the folder of a path, of an archive on this host, or of a URL's existing copy, without network access.
 
     Raise ConfigurationError where the URL is invalid or there is no copy.
     """
-    if not is_s3(source):
+    if not must_be_copied(source):
         return Path(source)
-    copies = Copies(RemoteModel(source, everything=True), download_folder(environment))
+    model = whole_model(source)
+    if not is_s3(source) and not is_web(source):
+        return local_directory(source, environment)
+    copies = _copies(model, download_folder(environment))
     current = copies.current()
     if current is None:
-        raise ConfigurationError(
-            f"{source} is not downloaded yet: `lmi serve {source}` downloads it to {copies.folder}"
-        )
+        raise ConfigurationError(f"{model} is not downloaded yet: `lmi serve {model}` downloads it to {copies.folder}")
     return current[0]
 
 
-async def fetch(model: RemoteModel, environment: Mapping[str, str] = os.environ) -> Path:
-    """Return the folder of a complete copy on this host, which is kept while this process lives.
+def whole_model(source: str) -> RemoteModel:
+    """Return the model directory of a URL, or of an archive's path, with all its files."""
+    return RemoteModel(source if is_s3(source) or is_web(source) else str(Path(source).resolve()), everything=True)
 
-    Cancelling ends the download at once; the next call resumes it. Raise ConfigurationError where it cannot be copied.
+
+def _copies(model: RemoteModel, downloads: Path) -> Copies | ArchiveCopies:
+    return ArchiveCopies(model, downloads) if model.is_archive else Copies(model, downloads)
+
+
+async def fetch(model: RemoteModel, environment: Mapping[str, str] = os.environ, report: Report | None = None) -> Path:
+    """Return the folder of a complete copy on this host, which is kept until `let_go`, or the end of this process.
+
+    The progress is shown on standard error, unless `report` gets it. Cancelling ends the download at once; the next
+    call resumes it. Raise ConfigurationError where it cannot be copied.
     """
+    if report is None:
+        progress = LoadingProgress()
+        with shown({str(model): progress}):
+            return await fetch(model, environment, progress.report)
     downloads = download_folder(environment)
     while True:
-        folder = await _run(Job(model, str(downloads)))
-        if not model.in_s3 or Copies(model, downloads).hold(folder):
+        folder = await _run(Job(model, str(downloads)), report)
+        if model.on_hub or _copies(model, downloads).hold(folder):
             return folder
 
 
-async def fetch_all(models: Mapping[str, RemoteModel]) -> dict[str, Path]:
-    """Fetch several models concurrently, and return their folders. Raise ConfigurationError where one cannot be."""
+@contextlib.asynccontextmanager
+async def fetched(model: RemoteModel, report: Report | None = None) -> AsyncIterator[Path]:
+    """Yield the folder of a copy, which is let go at the end: whoever uses it longer must keep it."""
+    folder = await fetch(model, report=report)
+    try:
+        yield folder
+    finally:
+        if not model.on_hub:
+            let_go(folder)
+
+
+async def fetch_all(
+    models: Mapping[str, RemoteModel], copies: HeldCopies, report: Report | None = None
+) -> dict[str, Path]:
+    """Fetch several models concurrently, keep their copies by name, and return their folders.
+
+    Raise ConfigurationError where one cannot be had.
+    """
+
+    async def kept(name: str, model: RemoteModel) -> Path:
+        async with fetched(model, report) as folder:
+            copies.keep(name, folder)
+            return folder
+
     try:
         async with asyncio.TaskGroup() as group:
-            tasks = {name: group.create_task(fetch(model)) for name, model in models.items()}
+            tasks = {name: group.create_task(kept(name, model)) for name, model in models.items()}
     except ExceptionGroup as failures:
         raise failures.exceptions[0] from None
     return {name: task.result() for name, task in tasks.items()}
 
 
-async def _run(job: Job) -> Path:
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-P", "-m", "lmi_core.remote.worker", msgspec.json.encode(job).decode()),
-        stdin=asyncio.subprocess.PIPE,  # the worker sees it end when this process is gone
-        stdout=asyncio.subprocess.PIPE,
-        start_new_session=True,
-    )
+async def _run(job: Job, report: Report) -> Path:
+    # a URL may contain a password, and others can read command lines
+    environment = {**os.environ, JOB_VARIABLE: msgspec.json.encode(job).decode()}
+    # the worker sees its standard input end when this process is gone
+    process = await start_process((sys.executable, "-P", "-m", "lmi_core.remote.worker"), environment, output=True)
     try:
-        return await _follow(process, job.model)
+        lines, transport = await process.open_output()
+        with contextlib.closing(transport):
+            return await _follow(process, lines, DownloadProgress(job.model, report), job.model)
     finally:
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
+        process.kill()
         await process.wait()
+        process.close()
 
 
-async def _follow(process: asyncio.subprocess.Process, model: RemoteModel) -> Path:
-    assert process.stdout is not None
-    with ProgressDisplay(model) as display:
-        while line := await process.stdout.readline():
-            message = read(line)
-            if isinstance(message, Begin):
-                _log_begin(model, message)
-                display.begin(message.total, message.done)
-            elif isinstance(message, Progress):
-                display.update(message.done)
-            elif isinstance(message, Note):
-                logger.log(message.level, "%s", message.text)
-            elif isinstance(message, Failed):
-                raise ConfigurationError(message.message)
-            else:
-                display.finish()
-                return Path(message.folder)
+async def _follow(
+    process: ChildProcess, lines: asyncio.StreamReader, progress: DownloadProgress, model: RemoteModel
+) -> Path:
+    while line := await lines.readline():
+        message = read(line)
+        if isinstance(message, Begin):
+            progress.begin(message)
+        elif isinstance(message, Progress):
+            progress.update(message.done)
+        elif isinstance(message, Note):
+            logger.log(message.level, "%s", message.text)
+        elif isinstance(message, Failed):
+            raise ConfigurationError(message.message)
+        else:
+            progress.finish()
+            return Path(message.folder)
     code = await process.wait()
     raise ConfigurationError(
         f"{model}: the download process ended with exit code {code}: start again to resume the download"
     )
-
-
-def _log_begin(model: RemoteModel, begin: Begin) -> None:
-    before = f", {in_words(begin.done)} of which are already there" if begin.done else ""
-    without = f"; skipped: {in_words(begin.skipped)} in formats that are not needed" if begin.skipped else ""
-    logger.info("downloading %s to %s: %s%s%s", model, begin.folder, in_words(begin.total), before, without)

@@ -9,7 +9,7 @@ from lmi_core.remote.errors import Unreachable
 from lmi_core.remote.hub_cache import RepositoryFile, bytes_there, cached_snapshot
 from lmi_core.remote.location import RemoteModel
 from lmi_core.remote.report import REPORT_SECONDS, Report
-from lmi_core.remote.selection import useless
+from lmi_core.remote.selection import useless, weights
 from lmi_core.remote.space import check_space
 
 if TYPE_CHECKING:
@@ -72,7 +72,8 @@ def _download(model: RemoteModel, info: "ModelInfo", report: Report) -> Path:
     from huggingface_hub.constants import HF_HUB_CACHE
 
     files = _files(info)
-    skipped = set() if model.everything else useless(each.path for each in files)
+    paths = [each.path for each in files]
+    skipped = set() if model.everything else weights(paths) if model.only_tokenizer else useless(paths)
     wanted = [each for each in files if each.path not in skipped]
     repository = Path(HF_HUB_CACHE) / f"models--{model.source.replace('/', '--')}"
     snapshot = repository / "snapshots" / str(info.sha)

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from lmi_core.remote.location import RemoteModel
 
 WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.gguf")
+OF_TOKENIZERS = ("tokenizer_config.json", "tokenizer.json", "config.json")
 INDEXES = ("*.safetensors.index.json", "*.bin.index.json")
 
 
@@ -31,9 +32,12 @@ def bytes_there(repository: Path, snapshot: Path, files: Sequence[RepositoryFile
 
 
 def cached_snapshot(model: RemoteModel) -> Path | None:
-    """Return the folder of a snapshot with all weights, or None, without network access."""
+    """Return the folder of a snapshot with all that is wanted of it, or None, without network access."""
     from huggingface_hub import try_to_load_from_cache
 
+    if model.only_tokenizer:
+        cached = (try_to_load_from_cache(model.source, name, revision=model.revision) for name in OF_TOKENIZERS)
+        return next((Path(file).parent for file in cached if isinstance(file, str)), None)
     found = try_to_load_from_cache(model.source, "config.json", revision=model.revision)
     if not isinstance(found, str):
         return None

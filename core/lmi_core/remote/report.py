@@ -12,12 +12,13 @@ REPORT_SECONDS = 0.2
 
 
 class Begin(msgspec.Struct, tag="begin", frozen=True):
-    """The start of a download, with the number of `skipped` bytes in formats that are not needed."""
+    """The start of a download, or of unpacking, with the number of `skipped` bytes in formats that are not needed."""
 
-    total: int
+    total: int | None  # None: unknown
     done: int
     skipped: int
     folder: str
+    unpacks: bool = False
 
 
 class Progress(msgspec.Struct, tag="progress", frozen=True):
@@ -55,8 +56,8 @@ class Report:
         self._stream = stream
         self._last = 0.0
 
-    def begin(self, total: int, done: int, skipped: int, folder: Path) -> None:
-        self.write(Begin(total, done, skipped, str(folder)))
+    def begin(self, total: int | None, done: int, skipped: int, folder: Path, *, unpacks: bool = False) -> None:
+        self.write(Begin(total, done, skipped, str(folder), unpacks))
 
     def progress(self, done: int) -> None:
         now = time.monotonic()

@@ -21,6 +21,7 @@ OTHER_FORMATS = (
 )
 OTHER_FOLDERS = ("original", "onnx", "openvino", "coreml", "metal")  # as in model repositories on the hub
 SAFETENSORS = ".safetensors"
+WEIGHTS = (*OTHER_FORMATS, "*.safetensors", "*.safetensors.index.json", "*.bin", "*.pt", "*.pth", "*.h5")
 
 
 def useless(paths: Iterable[str]) -> set[str]:
@@ -29,6 +30,11 @@ def useless(paths: Iterable[str]) -> set[str]:
     beside = {path.parent for path in known if path.suffix == SAFETENSORS}
     model = PurePosixPath() in beside and PurePosixPath("config.json") in known
     return {str(path) for path in known if _repeats(path, beside, model)}
+
+
+def weights(paths: Iterable[str]) -> set[str]:
+    """Return the paths of weights in any format, and of their indexes."""
+    return {path for path in paths if any(fnmatchcase(path.rpartition("/")[2], pattern) for pattern in WEIGHTS)}
 
 
 def _repeats(path: PurePosixPath, beside: set[PurePosixPath], model: bool) -> bool:

@@ -4,21 +4,23 @@ import errno
 import logging
 import os
 import sys
-import threading
 from pathlib import Path
 
 import msgspec
 
 from lmi_core.configuration.cache import CACHE_VARIABLE, DOWNLOAD_VARIABLE
 from lmi_core.engines.logs import LOG_LEVEL_VARIABLE, configure_logging
+from lmi_core.engines.process_signals import leave_signals_to_parent
 from lmi_core.errors import ConfigurationError
+from lmi_core.remote.archives.copying import copy_archive
 from lmi_core.remote.hub import copy_from_hub
-from lmi_core.remote.location import RemoteModel
+from lmi_core.remote.location import RemoteModel, without_secrets
 from lmi_core.remote.report import Failed, Finished, Report
 from lmi_core.remote.s3.copying import copy_from_s3
 from lmi_core.remote.space import REMEDY
 
 CHATTY = ("botocore", "boto3", "urllib3", "httpx", "httpx2")  # log routine work at level INFO
+JOB_VARIABLE = "LMI_DOWNLOAD_JOB"  # set for this process alone
 PROGRESS_VARIABLE = "HF_HUB_DISABLE_PROGRESS_BARS"
 
 
@@ -29,16 +31,16 @@ class Job(msgspec.Struct, frozen=True):
     downloads: str
 
 
-def main(job: str) -> None:
+def main() -> None:
     """Make the copy, with messages on standard output and libraries' logs on standard error."""
-    threading.Thread(target=_exit_with_parent, daemon=True).start()
+    leave_signals_to_parent()
     configure_logging(os.environ.get(LOG_LEVEL_VARIABLE, "warning"))
     for name in CHATTY:
         logging.getLogger(name).setLevel(max(logging.WARNING, logging.getLogger().level))
     os.environ[PROGRESS_VARIABLE] = "1"
     report = Report(os.fdopen(os.dup(sys.stdout.fileno()), "w"))
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # anything else printed is not a message
-    wanted = msgspec.json.decode(job, type=Job)
+    wanted = msgspec.json.decode(os.environ.pop(JOB_VARIABLE), type=Job)
     try:
         folder = _copy(wanted.model, Path(wanted.downloads), report)
     except ConfigurationError as error:
@@ -51,15 +53,19 @@ def main(job: str) -> None:
 
 
 def _copy(model: RemoteModel, downloads: Path, report: Report) -> Path:
+    if model.is_archive:
+        return copy_archive(model, downloads, report)
     return copy_from_s3(model, downloads, report) if model.in_s3 else copy_from_hub(model, report)
 
 
 def explained(error: OSError, job: Job) -> str:
-    source = job.model.source
-    variable = "HF_HOME" if not job.model.in_s3 else _variable()
+    source = without_secrets(job.model.source)
+    variable = "HF_HOME" if job.model.on_hub else _variable()
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return f"{source}: the disk of {error.filename or job.downloads} is full: {REMEDY.format(variable)}"
     where = error.filename or job.downloads
+    if where == job.model.source:
+        return f"{source} cannot be read: {error.strerror or error}"
     return f"{source} cannot be written to {where}: {error.strerror or error}: set {variable} to another folder"
 
 
@@ -67,11 +73,5 @@ def _variable() -> str:
     return DOWNLOAD_VARIABLE if os.environ.get(DOWNLOAD_VARIABLE) else CACHE_VARIABLE
 
 
-def _exit_with_parent() -> None:
-    while os.read(0, 1024):
-        pass
-    os._exit(1)
-
-
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()

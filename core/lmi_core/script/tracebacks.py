@@ -1,5 +1,6 @@
 """Tracebacks for the authors of user code."""
 
+import sys
 import traceback
 from pathlib import Path
 
@@ -9,6 +10,24 @@ def own_traceback(error: BaseException, directory: Path) -> str:
     summary = traceback.TracebackException.from_exception(error)
     _trim(summary, directory.resolve())
     return "".join(summary.format()).rstrip()
+
+
+def place_in(error: BaseException, author: type) -> str:
+    """Return the last line of the author's files that the error came through, as ` (file.py, line 7)`, or "".
+
+    The author's files are the one of the class and, unless it lies among all that is installed, those beside it.
+    """
+    file = getattr(sys.modules.get(author.__module__), "__file__", None)
+    if file is None:
+        return ""
+    own = Path(file).resolve()
+    folder = own if own.parent.name == "site-packages" else own.parent
+    places = [
+        f" ({path.relative_to(own.parent)}, line {line})"
+        for frame, line in traceback.walk_tb(error.__traceback__)
+        if (path := Path(frame.f_code.co_filename).resolve()).is_relative_to(folder)
+    ]
+    return "".join(places[-1:])
 
 
 def _trim(summary: traceback.TracebackException | None, directory: Path) -> None:

@@ -2,15 +2,18 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, ClassVar
 
 from lmi_core.backend import Backend
+from lmi_core.configuration.model_source import copied_source
 from lmi_core.errors import ConfigurationError, InvalidAdapter
 from lmi_core.payloads.payload import shown
-from lmi_core.remote.fetching import fetch
-from lmi_core.remote.location import RemoteModel, is_s3
+from lmi_core.remote.fetching import fetched
+from lmi_core.remote.held_copies import HeldCopies
+from lmi_core.remote.location import RemoteModel
 from lmi_core.script.formatters.model_code import ADAPTER_WEIGHTS, ModelCode
 from lmi_core.script.formatters.model_script import SCRIPT
 from lmi_core.serving.model_adapters import ModelAdapters
@@ -23,14 +26,16 @@ class BackendAdapters(ModelAdapters):
 
     takes_any_fields: ClassVar[bool] = False
 
-    def __init__(self, backend: Backend[Any], code: ModelCode, directory: Path, own: Path) -> None:
-        """Manage adapters, of which those in the folder `own` are loaded from the start."""
+    def __init__(self, backend: Backend[Any], code: ModelCode, directory: Path, own: Path, copies: HeldCopies) -> None:
+        """Manage adapters, of which those in the folder `own` are loaded from the start; `copies` are the model's."""
         super().__init__()
         self._backend = backend
         self._code = code
         self._directory = directory
         self._own = own
+        self._copies = copies
         self._loaded_from: dict[str, Path] = {}  # those added after the start
+        self._pinned: set[str] = set()
 
     @property
     def folders(self) -> Mapping[str, Path]:
@@ -38,19 +43,28 @@ class BackendAdapters(ModelAdapters):
         names = set(self._backend.adapters) | (self._code.adapters.keys() - self._code.adapters_with_weights)
         return {name: self._loaded_from.get(name, self._own / name) for name in sorted(names)}
 
-    async def _add(self, name: str, source: str, fields: Mapping[str, str]) -> None:
-        self._check_new(name)
-        folder = await self._local_folder(source)  # may take minutes, during which other adapters can change
-        async with self._lock:
-            self._check_new(name)
-            await self._load(name, folder)
+    @property
+    def pinned(self) -> Collection[str]:
+        """The adapters that the engine does not evict; those without weights are never evicted anyway."""
+        return self._pinned
 
-    async def _replace(self, name: str, source: str | None, fields: Mapping[str, str]) -> None:
+    async def _add(self, name: str, source: str, fields: Mapping[str, str], *, pin: bool) -> None:
+        self._check_new(name)
+        # Fetching may take minutes, during which other adapters can change.
+        async with self._local_folder(source) as folder, self._lock:
+            self._check_new(name)
+            await self._load(name, folder, pin)
+
+    async def _replace(self, name: str, source: str | None, fields: Mapping[str, str], *, pin: bool | None) -> None:
         before = self.folder(name)
-        folder = await self._local_folder(str(before) if source is None else source)
-        async with self._lock:
+        if source is None and pin is not None:
+            async with self._lock:
+                self.folder(name)
+                await self._pin(name, pin)
+            return
+        async with self._local_folder(str(before) if source is None else source) as folder, self._lock:
             self.folder(name)
-            await self._load(name, folder)
+            await self._load(name, folder, name in self._pinned if pin is None else pin)
 
     async def _remove(self, name: str) -> None:
         async with self._lock:
@@ -59,13 +73,26 @@ class BackendAdapters(ModelAdapters):
                 await self._backend.unload_adapter(name)
             self._code.unload_adapter(name)
             self._loaded_from.pop(name, None)
+            self._copies.let_go(_use(name))
+            self._pinned.discard(name)
 
-    async def _load(self, name: str, folder: Path) -> None:
+    async def _pin(self, name: str, pin: bool) -> None:
+        if pin != (name in self._pinned) and name in self._backend.adapters:
+            await self._backend.pin_adapter(name, pin)
+        self._note_pin(name, pin)
+
+    def _note_pin(self, name: str, pin: bool) -> None:
+        if pin:
+            self._pinned.add(name)
+        else:
+            self._pinned.discard(name)
+
+    async def _load(self, name: str, folder: Path, pin: bool) -> None:
         has_weights, has_script = self._contents(folder)
         script = await asyncio.to_thread(self._code.read_adapter, folder) if has_script else None
         try:
             if has_weights:
-                await self._backend.load_adapter(name, folder)
+                await self._load_weights(name, folder, pin)
             elif name in self._backend.adapters:
                 await self._backend.unload_adapter(name)
         except BaseException:
@@ -76,6 +103,29 @@ class BackendAdapters(ModelAdapters):
             logger.warning("adapter %s: %s", name, warning)
         self._code.set_adapter(name, script, has_weights)
         self._loaded_from[name] = folder
+        self._copies.keep(_use(name), folder)
+        self._note_pin(name, pin)
+
+    async def _load_weights(self, name: str, folder: Path, pin: bool) -> None:
+        """Load weights with their pin. A pin that is refused, and weights that cannot be loaded, change nothing."""
+        backend, pinned = self._backend, name in self._pinned
+        if name not in backend.adapters:
+            await backend.load_adapter(name, folder)
+            try:
+                if pin:
+                    await backend.pin_adapter(name, True)
+            except BaseException:
+                await backend.unload_adapter(name)
+                raise
+            return
+        if pin != pinned:
+            await backend.pin_adapter(name, pin)
+        try:
+            await backend.load_adapter(name, folder)
+        except BaseException:
+            if pin != pinned:
+                await backend.pin_adapter(name, pinned)
+            raise
 
     def _contents(self, folder: Path) -> tuple[bool, bool]:
         """Return whether there are weights and whether there is a script. Raise InvalidAdapter if both are missing."""
@@ -84,14 +134,19 @@ class BackendAdapters(ModelAdapters):
             raise InvalidAdapter(f"{folder} contains neither {ADAPTER_WEIGHTS} nor {SCRIPT}")
         return has_weights, has_script
 
-    async def _local_folder(self, source: str) -> Path:
-        """Return a local folder, copying an `s3://` URL to it. Raise InvalidAdapter where that fails."""
-        if not is_s3(source):
-            return self._existing(source)
-        try:
-            return await fetch(RemoteModel(source, everything=True))
-        except ConfigurationError as error:
-            raise InvalidAdapter(f"`src` cannot be downloaded: {error.message}") from error
+    @asynccontextmanager
+    async def _local_folder(self, source: str) -> AsyncIterator[Path]:
+        """Yield a local folder, to which a URL or an archive is copied. Raise InvalidAdapter where that fails."""
+        async with AsyncExitStack() as kept:
+            try:
+                copied = copied_source(self._directory, source)
+                if copied is None:
+                    folder = self._existing(source)
+                else:
+                    folder = await kept.enter_async_context(fetched(RemoteModel(copied, everything=True)))
+            except ConfigurationError as error:
+                raise InvalidAdapter(f"`src` cannot be downloaded: {error.message}") from error
+            yield folder
 
     def _existing(self, source: str) -> Path:
         """Return the folder of a path, perhaps relative to the model directory. Raise InvalidAdapter for any other."""
@@ -101,4 +156,12 @@ class BackendAdapters(ModelAdapters):
                 return folder
         except (OSError, RuntimeError, ValueError):  # too long, links in a circle, a null byte
             pass
-        raise InvalidAdapter(f"`src` must be a folder on the server's host, or an s3:// URL. Given: {shown(source)}")
+        raise InvalidAdapter(
+            "`src` must be a folder or an archive on the server's host, an s3:// URL, or the URL of an archive. Given: "
+            f"{shown(source)}"
+        )
+
+
+def _use(adapter: str) -> str:
+    """Return what the copy of an adapter is kept for."""
+    return f"adapter {adapter}"

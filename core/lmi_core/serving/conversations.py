@@ -2,8 +2,9 @@
 
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeVar
 from weakref import WeakValueDictionary
 
 OVERHEAD = 1024  # bytes that a turn takes up beside its JSON
@@ -17,6 +18,7 @@ class Turn:
     answer: bytes
     previous: "Turn | None" = None
     item_ids: Sequence[str] = ()  # of the parts of the answer that clients may refer to
+    key: str | None = None  # the holder of the API key that it belongs to
     holders: int = field(default=0, init=False)  # its own id, and the held turns that go on from it
 
     @property
@@ -40,21 +42,29 @@ class RunningAnswer(Protocol):
     def request_id(self) -> str:
         """The id by which its call can be aborted."""
 
+    @property
+    def key(self) -> str | None:
+        """The holder of the API key that it belongs to."""
+
     def so_far(self, status: str) -> bytes:
         """Return the answer as far as it is generated, with this status."""
+
+
+Kept = TypeVar("Kept", Turn, RunningAnswer)
 
 
 class Conversations:
     """Turns by id, of at most `limit` bytes: the longest unused go first.
 
     A turn that others go on from is shared by them, and stays in memory for as long as one of them does, although its
-    own id may be gone. Ids must be hard to guess: whoever knows one can read the turn.
+    own id may be gone. To the holder of an API key those of others are unknown; without keys, whoever knows an id can
+    read the turn, so that ids must be hard to guess.
     """
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.size = 0  # bytes of all held turns
-        self.running: WeakValueDictionary[str, RunningAnswer] = WeakValueDictionary()
+        self.running: WeakValueDictionary[str, RunningAnswer] = WeakValueDictionary()  # use `find_running` to read it
         self._turns: OrderedDict[str, Turn] = OrderedDict()
         self._owners: dict[str, Turn] = {}  # by item id
 
@@ -68,16 +78,22 @@ class Conversations:
         while self.size > self.limit:
             self.forget(next(iter(self._turns)))
 
-    def find(self, turn_id: str) -> Turn | None:
-        """Return the turn of that id, which counts as a use of it, or None."""
-        if turn_id not in self._turns:
+    def find(self, turn_id: str, key: str | None = None) -> Turn | None:
+        """Return the turn of that id, which counts as a use of it, or None; with a key, only one that belongs to it."""
+        turn = _own(self._turns.get(turn_id), key)
+        if turn is None:
             return None
-        self._turns.move_to_end(turn_id)
-        return self._turns[turn_id]
+        with suppress(KeyError):  # forgotten meanwhile: long requests are read in another thread
+            self._turns.move_to_end(turn_id)
+        return turn
 
-    def owner(self, item_id: str) -> Turn | None:
-        """Return the turn whose answer has the item, or None."""
-        return self._owners.get(item_id)
+    def find_running(self, turn_id: str, key: str | None = None) -> RunningAnswer | None:
+        """Return the answer of that id which is being generated, or None; with a key, only one that belongs to it."""
+        return _own(self.running.get(turn_id), key)
+
+    def owner(self, item_id: str, key: str | None = None) -> Turn | None:
+        """Return the turn whose answer has the item, or None; with a key, only one that belongs to it."""
+        return _own(self._owners.get(item_id), key)
 
     def forget(self, turn_id: str) -> bool:
         """Forget a turn, and return whether it was known."""
@@ -111,3 +127,8 @@ class Conversations:
                 return
             self.size -= turn.size
             turn = turn.previous
+
+
+def _own(found: Kept | None, key: str | None) -> Kept | None:
+    """Return what belongs to a key; None where it is another's. Without a key, all can be had."""
+    return found if found is not None and key in (None, found.key) else None

@@ -1,11 +1,16 @@
 """Dynamic (static) batching, for `option.rolling_batch=disable`."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing, asynccontextmanager
+from typing import Self, TypeVar
 
 from lmi_core.configuration.configuration import DEFAULT, Configuration
 from lmi_core.configuration.properties import RequestProperties, ServerProperties
+from lmi_core.serving.limits.client_queue import ClientQueue
+from lmi_core.serving.running import RunningCall
+
+T = TypeVar("T")
 
 
 def choose_batching(
@@ -27,59 +32,80 @@ def choose_batching(
 class DynamicBatch:
     """A batch in which requests wait until there are `size`, or `max_delay` seconds have passed since the first came.
 
-    They then run together, and the next batch starts when the last of them is done.
+    They then run together, and the next batch starts when the last of them is done. Where more wait than fit into it,
+    clients take turns.
     """
 
     def __init__(self, size: int, max_delay: float) -> None:
-        self._size = size
-        self._max_delay = max_delay
-        self._running = asyncio.Lock()
-        self._gathering: _Batch | None = None
+        self.size = size
+        self.max_delay = max_delay
+        self.waiting = 0  # the sequences of the requests whose batch has not started
+        self._waiting: ClientQueue[_Member] = ClientQueue()
+        self._num_running = 0
+        self._start: asyncio.TimerHandle | None = None
+
+    @classmethod
+    def chosen(cls, server: ServerProperties, options: RequestProperties) -> Self | None:
+        """Return the batch of a model that has dynamic batching, None for another one."""
+        return cls(server.batch_size, server.max_batch_delay / 1000) if options.dynamic_batching else None
+
+    async def run(
+        self, call: RunningCall, begin: Callable[[], AsyncGenerator[T, None]], client: str = ""
+    ) -> AsyncGenerator[T, None]:
+        """Yield what `begin` yields, which is called when the batch starts."""
+        call.wait_for_turn()
+        async with self.member(client, call.num_sequences):
+            call.begin()
+            async with aclosing(begin()) as items:
+                async for item in items:
+                    yield item
+
+    def change(self, server: ServerProperties) -> None:
+        """Have batches of another size, or wait for another time."""
+        self.size, self.max_delay = server.batch_size, server.max_batch_delay / 1000
+        self._start_when_due()
 
     @asynccontextmanager
-    async def member(self) -> AsyncIterator[None]:
+    async def member(self, client: str = "", num_sequences: int = 1) -> AsyncIterator[None]:
         """Hold a place in a batch, waiting for the batch to start."""
-        batch = self._join()
+        member = _Member(num_sequences)
+        self._waiting.add(client, member)
+        self.waiting += num_sequences
+        self._start_when_due()
         try:
-            await batch.started.wait()
+            await member.started.wait()
             yield
         finally:
-            batch.leave()
+            if member.started.is_set():
+                self._num_running -= 1
+            else:
+                self._waiting.discard(client, member)
+                self.waiting -= num_sequences
+            self._start_when_due()
 
-    def _join(self) -> "_Batch":
-        batch = self._gathering
-        if batch is None or batch.done.is_set():  # done: every member left before it could start
-            batch = self._gathering = _Batch()
-            batch.task = asyncio.create_task(self._run(batch))
-        batch.members += 1
-        if batch.members == self._size:
-            batch.full.set()
-            self._gathering = None
-        return batch
+    def _start_when_due(self) -> None:
+        """Start the next batch, or set the time at which it starts, unless one runs."""
+        if self._start is not None:
+            self._start.cancel()
+            self._start = None
+        if self._num_running or not self._waiting:
+            return
+        if len(self._waiting) >= self.size:
+            self._start_now()
+            return
+        due = min(member.arrived for member in self._waiting.of_each_client()) + self.max_delay
+        self._start = asyncio.get_running_loop().call_at(due, self._start_now)  # in a moment, where that has passed
 
-    async def _run(self, batch: "_Batch") -> None:
-        try:
-            async with asyncio.timeout(self._max_delay):
-                await batch.full.wait()
-        except TimeoutError:
-            pass
-        async with self._running:
-            # those that came while the batch before this one ran were let in as well
-            if self._gathering is batch:
-                self._gathering = None
-            batch.started.set()
-            await batch.done.wait()
+    def _start_now(self) -> None:
+        while self._waiting and self._num_running < self.size:
+            self._num_running += 1
+            member = self._waiting.pop()
+            self.waiting -= member.num_sequences
+            member.started.set()
 
 
-class _Batch:
-    def __init__(self) -> None:
-        self.members = 0
-        self.full = asyncio.Event()
+class _Member:
+    def __init__(self, num_sequences: int) -> None:
+        self.num_sequences = num_sequences
+        self.arrived = asyncio.get_running_loop().time()
         self.started = asyncio.Event()
-        self.done = asyncio.Event()
-        self.task: asyncio.Task[None] | None = None
-
-    def leave(self) -> None:
-        self.members -= 1
-        if self.members == 0:
-            self.done.set()

@@ -2,9 +2,10 @@
 
 import asyncio
 import itertools
+import math
 import time
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
-from contextlib import aclosing, contextmanager
+from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,39 +14,52 @@ from lmi_core.backend import Backend
 from lmi_core.calls.generation import Generation
 from lmi_core.chats.chat_formatter import ChatAnswer
 from lmi_core.configuration.formatter_choice import FormatterNames
-from lmi_core.configuration.model_source import model_source
+from lmi_core.configuration.model_source import weights_folder
 from lmi_core.configuration.properties import RequestProperties, ServerProperties
-from lmi_core.embeddings.backend import EmbeddingBackend, Vector, require_embeddings
+from lmi_core.embeddings.backend import EmbeddingBackend, Vector
 from lmi_core.embeddings.request import EmbeddingRequest, ValidEmbedding
-from lmi_core.embeddings.validation import validate_embedding
-from lmi_core.engines.merge import generate_all
-from lmi_core.errors import ConfigurationError, ModelNotFound, ModelNotReady, Overloaded, RequestAborted
+from lmi_core.embeddings.validation import validate_embeddings
+from lmi_core.errors import ConfigurationError, LmiError, ModelNotFound, ModelNotReady
 from lmi_core.formatter import OutputFormatter
 from lmi_core.generation import GenerationStep
-from lmi_core.payloads.tolerance import IgnoredParameters, drop_unknown
+from lmi_core.host.substitution import Substitution
+from lmi_core.inspection.chat_template_check import check_template
+from lmi_core.metrics.model_metrics import ModelMetrics
+from lmi_core.metrics.request_record import RequestRecord
+from lmi_core.metrics.request_statistics import RequestStatistics
+from lmi_core.payloads.tolerance import IgnoredParameters
 from lmi_core.plugins.formatters import FormatterRegistry
+from lmi_core.progress.loading import LoadingProgress
+from lmi_core.registry.usage import Usage
 from lmi_core.remote.fetching import fetch_all
+from lmi_core.remote.held_copies import HeldCopies
+from lmi_core.remote.location import without_secrets
 from lmi_core.request import GenerationRequest, ValidRequest
 from lmi_core.script.formatters.customization import Customization, check_adapter, common_adapter
 from lmi_core.script.function.adapters import FunctionAdapters
 from lmi_core.script.function.runtime import ModelFunction
 from lmi_core.serving.backend_adapters import BackendAdapters
+from lmi_core.serving.backend_failures import (
+    ResponseChecks,
+    VectorChecks,
+    check_health,
+    start_runtime,
+)
+from lmi_core.serving.call_results import all_or_aborted, generated
 from lmi_core.serving.conversations import Conversations
 from lmi_core.serving.dynamic_batch import DynamicBatch
+from lmi_core.serving.limits.time_limits import TimeLimits
+from lmi_core.serving.limits.turns import AHEAD, Turns
 from lmi_core.serving.model_adapters import ModelAdapters
 from lmi_core.serving.model_plan import ModelPlan
-from lmi_core.serving.request_metrics import logged
-from lmi_core.serving.request_statistics import RequestStatistics
+from lmi_core.serving.places import Places
 from lmi_core.serving.running import RunningCall, RunningCalls
 from lmi_core.serving.sessions import Sessions
-from lmi_core.serving.validation import validate, with_images
+from lmi_core.serving.validation import validate_all, without_unknown
 from lmi_core.serving_runtime import RuntimeSetup, ServingRuntime
 from lmi_core.tensors import Tensor, TensorBackend
 
 T = TypeVar("T")
-
-LONG_PROMPT = 20_000  # characters; about 5 ms of tokenizing
-CHARACTERS_PER_TEXT = 100  # that take as long as what each text takes whatever its length
 
 
 class Model:
@@ -59,22 +73,29 @@ class Model:
         self.configs = plan.configs
         self.fingerprint = plan.fingerprint
         self.ready = False
+        self.idle = False  # unloaded: the next call loads it
+        self.idle_adapters: Mapping[str, Path | str] = {}  # the adapters that an idle model will have again
+        self.idle_pinned: Collection[str] = ()  # those of them that are pinned
+        self.usage = Usage()
         self.created = int(time.time())
-        self.running = RunningCalls()
+        self.progress = LoadingProgress()
+        self.running = RunningCalls(plan.options.max_num_queued_tokens, lambda: self.runtime.engine_began())
         self.conversations = Conversations(plan.options.response_store_size)
         self.statistics = RequestStatistics()
+        self.metrics = ModelMetrics()
         self.ignored = IgnoredParameters(self.name)
-        self.max_in_flight = plan.server.job_queue_size + plan.setup.properties.max_rolling_batch_size
-        options = plan.options
+        options, max_running = plan.options, plan.setup.properties.max_rolling_batch_size
+        self.max_in_flight = plan.server.job_queue_size + max_running
+        self.time_limits = TimeLimits.of(options)
+        self.places = Places(plan.name, self.max_in_flight, max_running, self.time_limits.queue)
+        self.turns = Turns()
         self.sessions = Sessions(options.sessions_expiration) if options.enable_stateful_sessions else None
-        self.dynamic_batch: DynamicBatch | None = None
-        if plan.options.dynamic_batching:
-            self.dynamic_batch = DynamicBatch(plan.server.batch_size, plan.server.max_batch_delay / 1000)
+        self.dynamic_batch = DynamicBatch.chosen(plan.server, options)
         self._formatters = formatters
-        self._in_flight = 0
         self._inference_ids = itertools.count(1)
-        self._tokenizing = asyncio.Lock()  # huge prompts occupy at most one core
+        self.copies = HeldCopies()
         self._create_runtime(plan.setup)
+        self.copies.keep("directory", plan.directory)
 
     def _create_runtime(self, setup: RuntimeSetup[Any]) -> None:
         """Create the runtime, without importing an engine. Raise ConfigurationError where its options are wrong."""
@@ -89,12 +110,27 @@ class Model:
         else:
             self.runtime = self._backend = plan.backend(setup)
             own = plan.directory / plan.setup.properties.adapters
-            self.adapters = BackendAdapters(self._backend, plan.code, plan.directory, own)
+            self.adapters = BackendAdapters(self._backend, plan.code, plan.directory, own, self.copies)
+        self._size_turns()
+
+    def _size_turns(self) -> None:
+        """Set how many sequences the engine is given at the same time: all, where others decide on their order."""
+        if self.dynamic_batch is not None or self._backend is None or self._backend.orders_requests:
+            self.turns.resize(math.inf)
+            return
+        size = self.runtime.setup.properties.max_rolling_batch_size
+        # None wait in the engine where the server is to know for how long they have.
+        self.turns.resize(size, ahead=0 if self.plan.options.queue_timeout else max(AHEAD, size // 4))
 
     @property
     def warnings(self) -> list[str]:
-        """The warnings of the plan and of the runtime."""
-        return [*self.plan.warnings, *self.runtime.warnings]
+        """The warnings of the plan, of what this host lacks, and of the runtime."""
+        return [*self.plan.warnings, *map(str, self.substitutions), *self.runtime.warnings]
+
+    @property
+    def substitutions(self) -> list[Substitution]:
+        """What is done instead of what the model directory asks for, where this host lacks it."""
+        return [*self.plan.substitutions, *self.runtime.substitutions]
 
     @property
     def backend(self) -> Backend[Any]:
@@ -130,19 +166,13 @@ class Model:
 
     @property
     def model_id(self) -> str | None:
-        """The value of `option.model_id`."""
-        model_id: str | None = self.plan.setup.properties.model_id
-        return model_id
+        """The value of `option.model_id`, without what is secret in a URL."""
+        return without_secrets(given) if (given := self.plan.setup.properties.model_id) is not None else None
 
     @property
     def files(self) -> Path | None:
         """The folder on this host that holds the model's weights, once it is loaded; None without one."""
-        setup = self.runtime.setup
-        try:
-            folder = Path(model_source(setup.directory, setup.properties))
-        except ConfigurationError:  # a backend without weights
-            return None
-        return folder if folder.is_dir() else None
+        return weights_folder(self.runtime.setup.directory, self.runtime.setup.properties)
 
     @property
     def chat_formatters(self) -> FormatterNames:
@@ -160,13 +190,17 @@ class Model:
         try:
             async with asyncio.timeout(limit) as deadline:
                 await self._download()
-                await self.runtime.start()
+                self.runtime.progress = self.progress
+                await start_runtime(self.runtime, self.name)
         except TimeoutError:
             if not deadline.expired():  # the runtime's own
                 raise
             raise ConfigurationError(
                 f"model {self.name} did not load within option.model_loading_timeout={limit} seconds"
             ) from None
+        tokenizer = getattr(self._backend, "tokenizer", None)
+        await asyncio.to_thread(check_template, self.name, self.chat_template, tokenizer)
+        self.progress.report("")
         self.ready = True
 
     async def _download(self) -> None:
@@ -174,7 +208,7 @@ class Model:
         downloads = self.plan.runtime.downloads(self.plan.setup)
         if not downloads:
             return
-        folders = await fetch_all(downloads)
+        folders = await fetch_all(downloads, self.copies, self.progress.report)
         try:
             self._create_runtime(self.plan.setup.with_folders(folders))
         except ConfigurationError as error:
@@ -187,31 +221,63 @@ class Model:
         self.ready = False
         await self.runtime.stop()
 
+    async def unload(self) -> None:
+        """Stop the runtime and drop all that it holds; `start` loads the model again."""
+        await self.stop()
+        self._create_runtime(self.plan.setup)
+
+    def change_server(self, server: ServerProperties, setup: RuntimeSetup[Any]) -> None:
+        """Have other options of the server, and the runtime's setup that follows from them when it is next loaded."""
+        self.plan = replace(self.plan, server=server, setup=setup)
+        self.max_in_flight = self.places.maximum = server.job_queue_size + setup.properties.max_rolling_batch_size
+        self._size_turns()
+        if self.dynamic_batch is not None:
+            self.dynamic_batch.change(server)
+
+    def fail_calls(self, error: LmiError) -> None:
+        """End every call with an error, also those that are yet to begin."""
+        self.running.fail_all(error)
+        if self.function is not None:
+            self.function.pool.fail_calls(error)
+
     async def health(self) -> None:
         """Raise ModelNotReady or BackendUnhealthy unless the model can take requests."""
-        if not self.ready:
-            raise ModelNotReady(f"model {self.name} is loading")
-        await self.runtime.health()
+        if not self.ready and not self.idle:
+            stage = f": {self.progress}" if self.progress.what else ""
+            raise ModelNotReady(f"model {self.name} is loading{stage}")
+        if self.ready:
+            await check_health(self.runtime)
+
+    def check_place(self) -> None:
+        """Raise Overloaded where the bounded queue is full, or ModelNotReady; take no place."""
+        if not self.ready and not self.idle:
+            raise ModelNotReady(f"model {self.name} is not ready")
+        self.places.check()
+        self.running.check_tokens()
 
     @contextmanager
     def admit(self) -> Iterator[None]:
-        """Enter the bounded queue, before the request is read. Raise Overloaded where the queue is full."""
-        if not self.ready:
-            raise ModelNotReady(f"model {self.name} is not ready")
-        if self._in_flight >= self.max_in_flight:
-            raise Overloaded(f"model {self.name} has {self._in_flight} requests in its queue, which is full")
-        self._in_flight += 1
-        try:
+        """Take a place in the bounded queue. Raise Overloaded where it is full, or ModelNotReady."""
+        self.check_place()
+        with self.usage.call(), self.places.one():
             yield
-        finally:
-            self._in_flight -= 1
+
+    @property
+    def adapter_folders(self) -> Mapping[str, Path | str]:
+        """The source of each adapter that a request can name now."""
+        return self.idle_adapters if self.idle else self.adapters.folders
+
+    @property
+    def pinned_adapters(self) -> Collection[str]:
+        """The adapters that stay loaded whatever else needs room."""
+        return self.idle_pinned if self.idle else self.adapters.pinned
 
     @property
     def adapter_names(self) -> tuple[str, ...]:
         """The adapters that requests may name in place of the model: those of a backend, but for its own names."""
         if not self.generates:
             return ()
-        return tuple(name for name in self.adapters.folders if name not in self.names)
+        return tuple(name for name in self.adapter_folders if name not in self.names)
 
     def name_asked(self, name: str | None) -> str:
         """Return the name of the model or adapter that a request gives or, if it gives none, the first served name."""
@@ -241,119 +307,59 @@ class Model:
             formatters, tokenizer, self.configs, self.plan.options, request_id, adapter, loras, model=self.name
         )
 
-    def drop_unknown(self, generation: Generation) -> Generation:
+    async def drop_unknown(self, generation: Generation) -> Generation:
         """Drop unknown parameters, adding their names to `ignored`. Raise InvalidParameter where one must not be."""
-        strict = generation.strict or self.plan.options.strict_parameters
-        dropped = [drop_unknown(request, self.backend, strict) for request in generation.requests]
-        ignored = dict.fromkeys(name for _, names in dropped for name in names)
-        requests = tuple(request for request, _ in dropped)
-        return replace(generation, requests=requests, ignored=(*generation.ignored, *ignored))
+        return await without_unknown(generation, self.backend, strict=self.plan.options.strict_parameters)
 
-    async def validate(self, requests: Sequence[GenerationRequest], request_id: str) -> list[ValidRequest]:
+    async def validate(
+        self, requests: Sequence[GenerationRequest], request_id: str, key: str | None = None
+    ) -> list[ValidRequest]:
         """Return the requests, checked against the backend; long prompts are tokenized beside the event loop.
 
-        Raise InvalidParameter, or InvalidPayload for images.
+        `key` is the holder of the client's API key. Raise InvalidParameter, or InvalidPayload for images.
         """
-        requests = [await self._shortened(request) for request in requests]
-        if any(request.images for request in requests):
-            requests = [await with_images(request, self.backend) for request in requests]
-        if sum(len(request.prompt) for request in requests) > LONG_PROMPT:
-            async with self._tokenizing:
-                return await asyncio.to_thread(self._validate, requests, request_id)
-        return self._validate(requests, request_id)
+        valid = await validate_all(requests, self.backend, request_id)
+        return valid if key is None else [replace(each, key=key) for each in valid]
 
-    async def _shortened(self, request: GenerationRequest) -> GenerationRequest:
-        if request.shorten is None:
-            return request
-        async with self._tokenizing:
-            prompt, images = await asyncio.to_thread(request.shorten)
-        return replace(request, prompt=prompt, images=images, shorten=None)
-
-    def _validate(self, requests: Sequence[GenerationRequest], request_id: str) -> list[ValidRequest]:
-        if len(requests) == 1:
-            return [validate(requests[0], self.backend, request_id)]
-        return [validate(request, self.backend, f"{request_id}-{i}") for i, request in enumerate(requests)]
-
-    def generate(self, requests: Sequence[ValidRequest], request_id: str = "") -> AsyncGenerator[GenerationStep, None]:
+    def generate(
+        self,
+        requests: Sequence[ValidRequest],
+        request_id: str = "",
+        record: RequestRecord | None = None,
+        client: str = "",
+    ) -> AsyncGenerator[GenerationStep, None]:
         """Yield the steps of a call's prompts as they come. Closing it aborts them all; so does `running.abort`.
 
-        After `running.abort` each unfinished sequence ends with a step of its own.
+        Calls of each `client` take turns with those of others. After `running.abort` each unfinished sequence ends with
+        a step of its own. `record` notes when what happens.
         """
-        steps = self._generate(requests, request_id)
-        return logged(request_id, requests, steps) if self.plan.server.log_request_metric else steps
+        return generated(self, requests, request_id, record or RequestRecord("", request_id), client)
 
-    async def _generate(
-        self, requests: Sequence[ValidRequest], request_id: str
-    ) -> AsyncGenerator[GenerationStep, None]:
-        unfinished = sequences(requests)
-        measured = self.statistics.measure(len(requests))
-        with measured as outcome, self.running.call(request_id, self.plan.options.predict_timeout) as call:
-            source = self._in_batch(call, lambda: generate_all(self.backend, requests))
-            async with aclosing(call.until_aborted(source)) as steps:
-                async for step in steps:
-                    if step.finish_reason is not None:
-                        unfinished.discard((step.prompt_index, step.sequence_index))
-                    yield step
-            outcome.succeeds = not call.aborted
-        if call.aborted:
-            for place, index in sorted(unfinished):
-                yield GenerationStep([], "abort", index, prompt_index=place)
-
-    def infer(self, inputs: Mapping[str, Tensor], request_id: str = "") -> AsyncGenerator[Mapping[str, Tensor], None]:
+    def infer(
+        self, inputs: Mapping[str, Tensor], request_id: str = "", client: str = ""
+    ) -> AsyncGenerator[Mapping[str, Tensor], None]:
         """Yield the responses of a backend that takes tensors. Closing it aborts the call; so does `running.abort`."""
         backend = self.backend
         assert isinstance(backend, TensorBackend), backend.name
-        return self._all_or_aborted(request_id, lambda: backend.infer(next(self._inference_ids), inputs))
+        return all_or_aborted(
+            self, request_id, client, lambda: backend.infer(next(self._inference_ids), inputs), ResponseChecks(backend)
+        )
 
     async def validate_embeddings(self, requests: Sequence[EmbeddingRequest]) -> list[ValidEmbedding]:
-        """Return the requests, checked against the model; much text is tokenized beside the event loop.
+        """Return the requests, checked. Raise InvalidParameter, or ModelNotFound where the model makes no vectors."""
+        return await validate_embeddings(requests, self.backend, self.name)
 
-        Raise InvalidParameter, or ModelNotFound for a model that makes no embeddings.
-        """
-        backend = self.backend
-        model = require_embeddings(backend, self.name)
-
-        def validated() -> list[ValidEmbedding]:
-            return [validate_embedding(request, model, backend.tokenizer) for request in requests]
-
-        if sum(len(request.text) + CHARACTERS_PER_TEXT for request in requests) > LONG_PROMPT:
-            async with self._tokenizing:
-                return await asyncio.to_thread(validated)
-        return validated()
-
-    def embed(self, requests: Sequence[ValidEmbedding], request_id: str = "") -> AsyncGenerator[Vector, None]:
+    def embed(
+        self, requests: Sequence[ValidEmbedding], request_id: str = "", client: str = ""
+    ) -> AsyncGenerator[Vector, None]:
         """Yield the vectors of the requests as they come. Closing it aborts the call; so does `running.abort`."""
         backend = self.backend
         assert isinstance(backend, EmbeddingBackend), backend.name
-        return self._all_or_aborted(request_id, lambda: backend.embed(requests))
+        checks = VectorChecks(backend, len(requests))
+        return all_or_aborted(self, request_id, client, lambda: backend.embed(requests), checks)
 
-    async def _all_or_aborted(
-        self, request_id: str, begin: Callable[[], AsyncGenerator[T, None]]
+    def in_batch(
+        self, call: RunningCall, begin: Callable[[], AsyncGenerator[T, None]], client: str
     ) -> AsyncGenerator[T, None]:
-        """Yield what an answer that is useless in parts is made of. Raise RequestAborted where others end the call."""
-        measured = self.statistics.measure(1)
-        with measured as outcome, self.running.call(request_id, self.plan.options.predict_timeout) as call:
-            async with aclosing(call.until_aborted(self._in_batch(call, begin))) as items:
-                async for item in items:
-                    yield item
-            outcome.succeeds = not call.aborted
-        if call.aborted:
-            raise RequestAborted("the request was aborted")
-
-    def _in_batch(self, call: RunningCall, begin: Callable[[], AsyncGenerator[T, None]]) -> AsyncGenerator[T, None]:
-        return begin() if self.dynamic_batch is None else self._in_dynamic_batch(self.dynamic_batch, call, begin)
-
-    async def _in_dynamic_batch(
-        self, batch: DynamicBatch, call: RunningCall, begin: Callable[[], AsyncGenerator[T, None]]
-    ) -> AsyncGenerator[T, None]:
-        call.wait_for_place()
-        async with batch.member():
-            call.wait_for_step()
-            async with aclosing(begin()) as items:
-                async for item in items:
-                    yield item
-
-
-def sequences(requests: Sequence[ValidRequest]) -> set[tuple[int, int]]:
-    """Return the sequences of the requests as pairs of prompt index and sequence index."""
-    return {(place, i) for place, request in enumerate(requests) for i in range(request.parameters.num_sequences)}
+        """Return what `begin` yields, which begins with its batch where `batch_size` asks for batches."""
+        return begin() if self.dynamic_batch is None else self.dynamic_batch.run(call, begin, client)

@@ -1,12 +1,15 @@
 """The adapters of a model that runs."""
 
 import asyncio
+import logging
 from abc import ABC, abstractmethod
-from collections.abc import Coroutine, Mapping
+from collections.abc import Collection, Coroutine, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-from lmi_core.errors import AdapterExists, AdapterNotFound
+from lmi_core.errors import AdapterExists, AdapterNotFound, LmiError
+
+logger = logging.getLogger(__name__)
 
 
 class ModelAdapters(ABC):
@@ -26,6 +29,11 @@ class ModelAdapters(ABC):
     def folders(self) -> Mapping[str, Path | str]:
         """The source of each adapter that a request can select now."""
 
+    @property
+    @abstractmethod
+    def pinned(self) -> Collection[str]:
+        """The adapters that stay loaded whatever else needs room."""
+
     def folder(self, name: str) -> Path | str:
         """Return an adapter's source. Raise AdapterNotFound for an unknown name."""
         folders = self.folders
@@ -33,30 +41,49 @@ class ModelAdapters(ABC):
             raise AdapterNotFound.of(name, folders)
         return folders[name]
 
-    async def add(self, name: str, source: str, fields: Mapping[str, str] | None = None) -> None:
-        """Load the adapter in a folder or below an `s3://` URL.
+    async def add(self, name: str, source: str, fields: Mapping[str, str] | None = None, *, pin: bool = False) -> None:
+        """Load the adapter in a folder or below an `s3://` URL, to stay loaded where it is pinned.
 
         The model function's `register_adapter` gets the source as it is, with the request's further `fields`.
         Raise AdapterExists, InvalidAdapter, or ConfigurationError for a wrong script.
         """
-        await self._to_its_end(self._add(name, source, fields or {}))
+        await self._to_its_end(self._add(name, source, fields or {}, pin=pin))
 
-    async def replace(self, name: str, source: str | None, fields: Mapping[str, str] | None = None) -> None:
+    async def replace(
+        self, name: str, source: str | None, fields: Mapping[str, str] | None = None, *, pin: bool | None = None
+    ) -> None:
         """Load an adapter, replacing the one of that name, which running requests keep.
 
-        Raise what `add` raises, and AdapterNotFound.
+        Without a source only `pin` changes or, without that either, its own source is read again. Raise what `add`
+        raises, and AdapterNotFound.
         """
-        await self._to_its_end(self._replace(name, source, fields or {}))
+        await self._to_its_end(self._replace(name, source, fields or {}, pin=pin))
 
     async def remove(self, name: str) -> None:
         """Unload an adapter, which running requests keep. Raise AdapterNotFound for an unknown name."""
         await self._to_its_end(self._remove(name))
 
-    @abstractmethod
-    async def _add(self, name: str, source: str, fields: Mapping[str, str]) -> None: ...
+    async def restore(self, before: Mapping[str, Path | str], pinned: Collection[str] = ()) -> None:
+        """Have the adapters, by their sources, that the model had before it was unloaded; log those that fail."""
+        for name in self.folders.keys() - before.keys():
+            await self.remove(name)
+        for name, source in before.items():
+            now, pin = self.folders.get(name), name in pinned
+            try:
+                if now is None:
+                    await self.add(name, str(source), pin=pin)
+                elif str(now) != str(source):
+                    await self.replace(name, str(source), pin=pin)
+                elif pin != (name in self.pinned):
+                    await self.replace(name, None, pin=pin)
+            except LmiError as error:
+                logger.error("the adapter %s could not be loaded again from %s: %s", name, source, error.message)
 
     @abstractmethod
-    async def _replace(self, name: str, source: str | None, fields: Mapping[str, str]) -> None: ...
+    async def _add(self, name: str, source: str, fields: Mapping[str, str], *, pin: bool) -> None: ...
+
+    @abstractmethod
+    async def _replace(self, name: str, source: str | None, fields: Mapping[str, str], *, pin: bool | None) -> None: ...
 
     @abstractmethod
     async def _remove(self, name: str) -> None: ...

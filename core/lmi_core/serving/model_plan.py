@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,17 +10,19 @@ from typing import Any
 
 from lmi_core.backend import Backend
 from lmi_core.chats.chat_template import read_chat_template
-from lmi_core.configuration.backend_choice import choose_backend, foreign_keys
+from lmi_core.configuration.backend_choice import choose_backend, foreign_keys, standing_in
 from lmi_core.configuration.configuration import Configuration, Given
-from lmi_core.configuration.devices import visible_gpus
+from lmi_core.configuration.device_choice import place_on_devices
 from lmi_core.configuration.formatter_choice import FormatterNames, resolve, resolve_chat
 from lmi_core.configuration.properties import OPTION_PREFIX, ModelProperties, RequestProperties, ServerProperties
 from lmi_core.embeddings.backend import EmbeddingBackend
 from lmi_core.errors import ConfigurationError
+from lmi_core.host.devices import visible_gpus
+from lmi_core.host.substitution import Substitution
 from lmi_core.plugins.formatters import FormatterRegistry
 from lmi_core.plugins.loading import Plugins
 from lmi_core.plugins.registry import Registry
-from lmi_core.script.formatters.model_code import ModelCode, load_code
+from lmi_core.script.formatters.model_code import ModelCode, load_code, unloaded_on_failure
 from lmi_core.script.formatters.model_script import SCRIPT
 from lmi_core.script.function.finding import find_model_function, how_called
 from lmi_core.script.function.runtime import ModelFunction
@@ -46,6 +48,7 @@ class ModelPlan:
     chat_formatters: FormatterNames
     chat_template: str | None  # in place of the tokenizer's own
     code: ModelCode = field(default_factory=ModelCode)
+    substitutions: tuple[Substitution, ...] = ()  # of the backend; those of its options are the runtime's
     version: str | None = None  # the only one that requests may ask for; None is any
 
     @property
@@ -61,8 +64,12 @@ class ModelPlan:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Every name that requests may give the model: those of `option.served_model_name`, then its own."""
-        return tuple(dict.fromkeys([*self.options.served_model_names, self.name]))
+        """Every name that requests may give the model: those of `option.served_model_name`, then its own.
+
+        One with a version has that of both as well, `name:version`.
+        """
+        versioned = [] if self.version is None else [f"{self.name}:{self.version}"]
+        return tuple(dict.fromkeys([*self.options.served_model_names, self.name, *versioned]))
 
     @property
     def configs(self) -> SimpleNamespace:
@@ -102,7 +109,8 @@ def read_plan(
         plan = _plan(name, directory, configuration, plugins, version)
     except ConfigurationError as error:
         raise type(error)(_all_that_is_wrong(configuration, error)) from error
-    configuration.raise_errors()
+    with unloaded_on_failure(plan.code):
+        configuration.raise_errors()
     return plan
 
 
@@ -117,38 +125,45 @@ def _plan(name: str, directory: Path, configuration: Configuration, plugins: Plu
     options = configuration.load(RequestProperties)
     script = find_model_function(directory, options)
     backend: type[Backend[Any]] | None = None
+    substitutions: tuple[Substitution, ...] = ()
     if script is None:
         options = choose_batching(server, options, configuration)
         configuration.warnings += one_copy_warnings(server)
-        backend, reason = choose_backend(options.rolling_batch, plugins.backends)
+        chosen, reason = choose_backend(options.rolling_batch, plugins.backends)
+        backend, substitutions = standing_in(chosen, options.rolling_batch)
     else:
         reason = how_called(script, configuration, options)
+    if backend is not None:
+        place_on_devices(server, backend, configuration)
     setup = _setup(directory, configuration, server, backend or ModelFunction, plugins.backends)
+    setup = replace(setup, loading_timeout=options.model_loading_timeout)
     check_task(backend, setup.properties)
     code = ModelCode()
     if script is None:
         own_formatters = plugins.custom_formatters(options.output_formatter)
         code = load_code(directory, options, own_formatters, directory / setup.properties.adapters)
-    formatters, chat_formatters = _formatter_names(code, options, plugins.formatters)
-    configuration.warnings += import_warnings(directory / (options.script or SCRIPT), options.enable_venv)
-    configuration.warnings += adapters_warnings(directory, setup.properties)
-    if script is not None:
-        setup = function_setup(setup, script, configuration, server, options)
-    return ModelPlan(
-        name=name,
-        directory=directory,
-        configuration=configuration,
-        server=server,
-        options=options,
-        backend=backend,
-        runtime_reason=reason,
-        setup=setup,
-        formatters=formatters,
-        chat_formatters=chat_formatters,
-        chat_template=read_chat_template(options.chat_template, directory),
-        code=code,
-        version=version,
-    )
+    with unloaded_on_failure(code):
+        formatters, chat_formatters = _formatter_names(code, options, plugins.formatters)
+        configuration.warnings += import_warnings(directory / (options.script or SCRIPT), options.enable_venv)
+        configuration.warnings += adapters_warnings(directory, setup.properties)
+        if script is not None:
+            setup = function_setup(setup, script, configuration, server, options)
+        return ModelPlan(
+            name=name,
+            directory=directory,
+            configuration=configuration,
+            server=server,
+            options=options,
+            backend=backend,
+            runtime_reason=reason,
+            setup=setup,
+            formatters=formatters,
+            chat_formatters=chat_formatters,
+            chat_template=read_chat_template(options.chat_template, directory),
+            code=code,
+            substitutions=substitutions,
+            version=version,
+        )
 
 
 def _setup(

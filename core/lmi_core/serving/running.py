@@ -1,12 +1,15 @@
 """The calls that a model works on, each of which somebody else may end."""
 
 import asyncio
-import math
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import aclosing, contextmanager
+from functools import partial
 from typing import TypeVar
 
-from lmi_core.errors import GenerationTimeout
+from lmi_core.errors import LmiError, Overloaded
+from lmi_core.request import ValidRequest
+from lmi_core.serving.limits.time_limits import NONE, TimeLimits
+from lmi_core.serving.limits.turns import Turn
 
 T = TypeVar("T")
 
@@ -14,20 +17,65 @@ T = TypeVar("T")
 class RunningCalls:
     """The running calls by request id, of which several may share one, as clients choose them."""
 
-    def __init__(self) -> None:
-        self._calls: dict[str, set[RunningCall]] = {}
+    def __init__(self, max_queued_tokens: int | None = None, engine_began: Callable[[], float] = float) -> None:
+        """`max_queued_tokens` bounds the prompts of all calls that have no first token; None is no bound.
 
-    def abort(self, request_id: str) -> bool:
-        """Abort every call of that id, and return whether there was one."""
-        calls = self._calls.get(request_id, set())
+        For `engine_began` see ServingRuntime.
+        """
+        self._max_queued_tokens = max_queued_tokens
+        self._engine_began = engine_began
+        self._calls: dict[str, set[RunningCall]] = {}
+        self._error: LmiError | None = None
+
+    def abort(self, request_id: str, client: str | None = None) -> bool:
+        """Abort every call of that id, or those of one client, and return whether there was one."""
+        calls = [call for call in self._calls.get(request_id, ()) if client in (None, call.client)]
         for call in calls:
             call.abort()
         return bool(calls)
 
+    def fail_all(self, error: LmiError) -> None:
+        """End every call with an error, also those that are yet to begin."""
+        self._error = error
+        for calls in self._calls.values():
+            for call in calls:
+                call.fail(error)
+
+    @property
+    def queued_tokens(self) -> int:
+        """The prompt tokens of the calls that have no first token."""
+        return sum([call.queued_tokens for calls in self._calls.values() for call in calls])
+
+    def check_tokens(self, num_tokens: int = 1) -> None:
+        """Raise Overloaded where so many prompt tokens are too many beside those of others; alone they never are."""
+        if self._max_queued_tokens is None:
+            return
+        queued = self.queued_tokens
+        if queued and queued + num_tokens > self._max_queued_tokens:
+            raise Overloaded(
+                f"the queue has {queued} prompt tokens of other requests, and with this one it would have more than "
+                f"option.max_num_queued_tokens={self._max_queued_tokens}"
+            )
+
     @contextmanager
-    def call(self, request_id: str, predict_timeout: float) -> "Iterator[RunningCall]":
-        """Begin a call that can be aborted from here on."""
-        call = RunningCall(predict_timeout)
+    def call(
+        self,
+        request_id: str,
+        limits: TimeLimits,
+        unit: str = "token",
+        requests: Sequence[ValidRequest] = (),
+        client: str = "",
+    ) -> "Iterator[RunningCall]":
+        """Begin a call of a client that can be aborted from here on; `unit` is what its steps bring, for messages.
+
+        Raise Overloaded where the prompts of its requests are too long beside those of others.
+        """
+        if self._error is not None:
+            raise self._error
+        num_tokens = sum([len(request.prompt_ids) for request in requests])
+        self.check_tokens(num_tokens)
+        num_sequences = sum([each.parameters.num_sequences for each in requests]) or 1
+        call = RunningCall(limits, unit, num_tokens, num_sequences, client, self._engine_began)
         self._calls.setdefault(request_id, set()).add(call)
         try:
             yield call
@@ -39,63 +87,125 @@ class RunningCalls:
 
 
 class RunningCall:
-    """One task's waits for steps, which an abort or a timeout interrupts, but never the sending of a step."""
+    """One task's waits for steps, which an abort or a time limit interrupts, but never the sending of a step."""
 
-    def __init__(self, predict_timeout: float) -> None:
+    def __init__(
+        self,
+        limits: TimeLimits,
+        unit: str = "token",
+        num_prompt_tokens: int = 0,
+        num_sequences: int = 1,
+        client: str = "",
+        engine_began: Callable[[], float] = float,
+    ) -> None:
+        self.client = client
+        self._engine_began = engine_began
         self.aborted = False
-        self._limit = predict_timeout
+        self.num_sequences = num_sequences
+        self._num_prompt_tokens = num_prompt_tokens
+        self._failure: LmiError | None = None
+        self._limits = limits
+        self._unit = unit
         self._cut = asyncio.timeout(None)
         self._is_cut = False
+        self._late: LmiError | None = None  # the limit that has cut the call
         self._waiting = False
-        self._since = math.inf  # when the counted wait began
+        self._arrived = asyncio.get_running_loop().time()
+        self._begun: float | None = None  # when its turn came
+        self._last: float | None = None  # when the wait for another step than the first began
+
+    @property
+    def queued_tokens(self) -> int:
+        """The prompt tokens until the first token comes, then 0."""
+        return self._num_prompt_tokens if self._last is None else 0
 
     def abort(self) -> None:
         self.aborted = True
         self._cut_short()
 
-    def wait_for_place(self) -> None:
-        """Exclude the wait for a place in a batch from the timeout."""
-        self._since = math.inf
+    def fail(self, error: LmiError) -> None:
+        """Raise the error in place of the next step."""
+        self._failure = error
+        self._cut_short()
 
-    def wait_for_step(self) -> None:
-        self._since = asyncio.get_running_loop().time()
+    def is_unread(self) -> bool:
+        """Return whether the client has yet to read the last step, so that nobody waits for another."""
+        return not self._waiting
 
-    async def until_aborted(self, steps: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
-        """Yield the steps until the end or an abort. Raise GenerationTimeout where one takes too long."""
-        loop = asyncio.get_running_loop()
-        now = loop.time
-        self._watch = loop.call_later(self._limit, self._look)
+    def wait_for_turn(self) -> None:
+        """Note that the call waits for its turn, which it has otherwise from the start."""
+        self._begun = None
+
+    def begin(self) -> None:
+        """Note that the call's turn has come."""
+        if self._begun is None:
+            self._begun = asyncio.get_running_loop().time()
+
+    async def until_aborted(self, steps: AsyncGenerator[T, None], turn: Turn | None = None) -> AsyncGenerator[T, None]:
+        """Yield the steps until the end or an abort, from when the call's turn has come.
+
+        Raise QueueTimeout or GenerationTimeout where one takes too long, or what `fail` was given.
+        """
+        now = asyncio.get_running_loop().time
+        if turn is None or not turn.waits or self._limits.queue >= NONE:  # then the time to the first token has both
+            self.begin()
+        self._watch = self._look_again() if self._limits.shortest < NONE else None
         try:
             async with aclosing(steps), self._cut:
-                self._since, self._waiting = now(), True
+                self._waiting = True
+                if turn is not None and turn.waits:
+                    await turn.come()
+                    self.begin()
                 async for step in steps:
                     self._waiting = False
                     if self._is_cut:  # too late: the step is here
                         self._cut.reschedule(None)
                         self._is_cut = False
                     yield step
+                    if self._failure is not None:
+                        raise self._failure
                     if self.aborted:
                         return
-                    self._since, self._waiting = now(), True
+                    self._last, self._waiting = now(), True
         except TimeoutError:
             if not self._cut.expired():  # the engine's own
                 raise
-            if not self.aborted:
-                raise GenerationTimeout(
-                    f"no generation step was received within option.predict_timeout={self._limit} seconds"
-                ) from None
+            if self._failure is not None:
+                raise self._failure from None
+            if not self.aborted and self._late is not None:
+                raise self._late from None
         finally:
             self._waiting = False
-            self._watch.cancel()
+            if self._watch is not None:
+                self._watch.cancel()
 
     def _look(self) -> None:
-        """Check the wait, and again when it would time out, which is cheaper than a timer per step."""
-        loop = asyncio.get_running_loop()
-        waited = loop.time() - self._since if self._waiting and self._since != math.inf else 0.0
-        if waited >= self._limit:
+        """Check the wait, and again when it may be too long, which is cheaper than a timer per step."""
+        since, seconds, error = self._phase()
+        if self._waiting and asyncio.get_running_loop().time() - since >= seconds and not self._is_cut:
+            self._late = error()
             self._cut_short()
-            waited = 0.0
-        self._watch = loop.call_later(self._limit - waited, self._look)
+        self._watch = self._look_again()
+
+    def _look_again(self) -> asyncio.TimerHandle:
+        """Look when the present phase will be too long, and before a later one that begins soon could be."""
+        loop = asyncio.get_running_loop()
+        since, seconds, _ = self._phase()
+        left = since + seconds - loop.time() if self._waiting and not self._is_cut else NONE
+        return loop.call_later(min(left, self._limits.shortest), self._look)
+
+    def _phase(self) -> tuple[float, float, Callable[[], LmiError]]:
+        """Return when the present phase began, how many seconds it may take, and the error where it takes longer.
+
+        The wait for a token begins anew with each engine, as a replaced one takes its requests along.
+        """
+        if self._begun is None:
+            return self._arrived, self._limits.queue, self._limits.too_long_in_queue
+        if self._last is None:
+            since = max(self._begun, self._engine_began())
+            return since, self._limits.first_token, partial(self._limits.no_first, self._unit)
+        since = max(self._last, self._engine_began())
+        return since, self._limits.inter_token, partial(self._limits.no_further, self._unit)
 
     def _cut_short(self) -> None:
         if self._waiting and not self._is_cut:  # once is enough: a timeout that is passing cannot be changed

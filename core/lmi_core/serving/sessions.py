@@ -1,7 +1,7 @@
 """The sessions of a model: ids by which clients come back to the instance that gave them."""
 
 import uuid
-from time import time
+from time import monotonic, time
 from typing import NamedTuple
 
 from lmi_core.errors import InvalidPayload, Overloaded
@@ -10,8 +10,12 @@ MAX_SESSIONS = 100_000  # of one model; each takes a few hundred bytes
 
 
 class Session(NamedTuple):
+    """An open session, which belongs to the holder of an API key, where there are keys."""
+
     session_id: str
-    expires: float  # seconds since 1970
+    key: str | None
+    expires: float  # seconds since 1970, as clients are told
+    deadline: float  # of the clock that nobody sets
 
 
 class Sessions:
@@ -24,29 +28,30 @@ class Sessions:
         self._seconds = seconds
         self._open: dict[str, Session] = {}  # in the order of their ends
 
-    def begin(self) -> Session:
-        """Open a session. Raise Overloaded where there are too many."""
+    def begin(self, key: str | None = None) -> Session:
+        """Open a session, of the holder of an API key if there is one. Raise Overloaded where there are too many."""
         self._remove_expired()
         if len(self._open) >= MAX_SESSIONS:
             raise Overloaded(f"there are {MAX_SESSIONS} open sessions, the most that a model has")
-        session = Session(str(uuid.uuid4()), time() + self._seconds)
+        session = Session(str(uuid.uuid4()), key, time() + self._seconds, monotonic() + self._seconds)
         self._open[session.session_id] = session
         return session
 
-    def check(self, session_id: str) -> None:
-        """Raise InvalidPayload where no such session is open."""
+    def check(self, session_id: str, key: str | None = None) -> None:
+        """Raise InvalidPayload where no such session is open, or it belongs to another key than the given one."""
         self._remove_expired()
-        if session_id not in self._open:
+        session = self._open.get(session_id)
+        if session is None or key not in (None, session.key):
             raise InvalidPayload(
                 f"there is no session {session_id!r}: it was closed, has expired, or is of another server"
             )
 
-    def end(self, session_id: str) -> None:
-        """Close a session. Raise InvalidPayload where no such session is open."""
-        self.check(session_id)
+    def end(self, session_id: str, key: str | None = None) -> None:
+        """Close a session. Raise InvalidPayload where no such session is open, or it belongs to another key."""
+        self.check(session_id, key)
         del self._open[session_id]
 
     def _remove_expired(self) -> None:
-        now = time()
-        while self._open and (oldest := next(iter(self._open.values()))).expires <= now:
+        now = monotonic()
+        while self._open and (oldest := next(iter(self._open.values()))).deadline <= now:
             del self._open[oldest.session_id]

@@ -1,21 +1,69 @@
 """GenerationRequest to ValidRequest: the one place where a request is checked against a backend."""
 
 import asyncio
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from pydantic import ValidationError
 
 from lmi_core.backend import Backend
+from lmi_core.calls.beside_loop import LONG_TEXT, READING
+from lmi_core.calls.generation import Generation
 from lmi_core.chats.images import Image
 from lmi_core.errors import ContextLengthExceeded, InvalidParameter
 from lmi_core.parameters import ALL_TOKENS, GenerationParameters
-from lmi_core.payloads.payload import explain
+from lmi_core.payloads.payload import explain, shown
+from lmi_core.payloads.tolerance import drop_unknown, is_neutral
 from lmi_core.request import PROMPT, GenerationRequest, ValidRequest
 from lmi_core.tokenizer import Tokenizer
 
 # What a request may ask for of a whole vocabulary: to write them, 20 MB of JSON, holds up all others for half a second.
 MAX_PROMPT_LOG_PROBS = 2**18
+LONG = (str, list, dict)  # what may be long of a parameter
+CHARACTERS_PER_PROMPT = 500  # that take as long as what each prompt takes, whatever its length
+
+
+async def validate_all(
+    requests: Sequence[GenerationRequest], backend: Backend[Any], request_id: str
+) -> list[ValidRequest]:
+    """Return the requests, checked against the backend; long prompts are tokenized beside the event loop.
+
+    Raise InvalidParameter, or InvalidPayload for images.
+    """
+    requests = [await _shortened(request) for request in requests]
+    if any(request.images for request in requests):
+        requests = [await with_images(request, backend) for request in requests]
+    ids = [request_id] if len(requests) == 1 else [f"{request_id}-{i}" for i in range(len(requests))]
+
+    def validated() -> list[ValidRequest]:
+        return [validate(request, backend, each_id) for request, each_id in zip(requests, ids, strict=True)]
+
+    return await READING.run_if(size_of(requests) > LONG_TEXT, validated)
+
+
+async def without_unknown(generation: Generation, backend: Backend[Any], *, strict: bool) -> Generation:
+    """Return the call without unknown parameters, and with their names in `ignored`.
+
+    Raise InvalidParameter for one that must not be dropped, where the model or the call is `strict` for all of them.
+    """
+
+    def dropped() -> list[tuple[GenerationRequest, tuple[str, ...]]]:
+        return [drop_unknown(request, backend, strict or generation.strict) for request in generation.requests]
+
+    found = await READING.run_if(size_of(generation.requests) > LONG_TEXT, dropped)
+    requests = tuple(request for request, _ in found)
+    if requests == generation.requests:
+        return generation
+    ignored = dict.fromkeys(name for _, names in found for name in names)
+    return replace(generation, requests=requests, ignored=(*generation.ignored, *ignored))
+
+
+async def _shortened(request: GenerationRequest) -> GenerationRequest:
+    if request.shorten is None:
+        return request
+    prompt, images = await READING.run(request.shorten)
+    return replace(request, prompt=prompt, images=images, shorten=None)
 
 
 async def with_images(request: GenerationRequest, backend: Backend[Any]) -> GenerationRequest:
@@ -36,8 +84,8 @@ def validate(request: GenerationRequest, backend: Backend[Any], request_id: str)
     """
     parameters = _parameters(request, backend)
     max_length = min(backend.max_length - 1, backend.max_input_length or backend.max_length)
-    if parameters.max_prompt_tokens is None and isinstance(request.prompt, str):
-        _check_text(request, request.prompt, backend.tokenizer, max_length)
+    if parameters.max_prompt_tokens is None:
+        _check_length(request, backend.tokenizer, max_length)
     prompt, prompt_ids = _tokenized(request, backend.tokenizer)
     if parameters.max_prompt_tokens is not None:
         prompt_ids = _truncated(request, prompt_ids, parameters.max_prompt_tokens)
@@ -65,12 +113,17 @@ def validate(request: GenerationRequest, backend: Backend[Any], request_id: str)
     )
 
 
-def _check_text(request: GenerationRequest, text: str, tokenizer: Tokenizer, max_length: int) -> None:
-    """Raise ContextLengthExceeded for a text that is surely too long, which takes long to tokenize."""
-    if len(text) <= max_length or (tokens := tokenizer.min_tokens(text)) <= max_length:
+def _check_length(request: GenerationRequest, tokenizer: Tokenizer, max_length: int) -> None:
+    """Raise ContextLengthExceeded for a prompt that is surely too long, which takes long to tokenize or to decode."""
+    prompt = request.prompt
+    if len(prompt) <= max_length:
         return
+    tokens = tokenizer.min_tokens(prompt) if isinstance(prompt, str) else len(prompt)
+    if tokens <= max_length:
+        return
+    at_least = "at least " if isinstance(prompt, str) else ""
     raise ContextLengthExceeded(
-        f"`{_name(request, PROMPT)}` must be at most {max_length} tokens long. Given: at least {tokens}",
+        f"`{_name(request, PROMPT)}` must be at most {max_length} tokens long. Given: {at_least}{tokens}",
         prompt_tokens=tokens,
         max_prompt_tokens=max_length,
     )
@@ -98,6 +151,12 @@ def _truncated(request: GenerationRequest, prompt_ids: list[int], max_tokens: in
 
 def _parameters(request: GenerationRequest, backend: Backend[Any]) -> GenerationParameters:
     given = {name: value for name, value in request.parameters.items() if value is not None}
+    for name, value in given.items():
+        if name in backend.parameters_type.model_fields and not (backend.obeys(name) or is_neutral(name, value)):
+            raise InvalidParameter(
+                f"`{_name(request, name)}` must be omitted: the {backend.name} backend cannot obey it. "
+                f"Given: {shown(value)}"
+            )
     try:
         return backend.parameters_type.model_validate(given)
     except ValidationError as error:
@@ -135,3 +194,22 @@ def _fit(
     raise ContextLengthExceeded(
         f"`{_name(request, 'max_new_tokens')}` must be at most {maximum}{why}. Given: {parameters.max_new_tokens}"
     )
+
+
+def size_of(requests: Sequence[GenerationRequest]) -> int:
+    """Return about how many characters would take as long to check and to tokenize as these requests."""
+    return sum(len(request.prompt) + CHARACTERS_PER_PROMPT + _values(request.parameters) for request in requests)
+
+
+def _values(parameters: Mapping[str, Any]) -> int:
+    """Return how many characters and items the parameters have, counted up to where they are many."""
+    found, left = 0, [value for value in parameters.values() if isinstance(value, LONG)]
+    while left:
+        value = left.pop()
+        found += len(value)
+        if found > LONG_TEXT:
+            break
+        if not isinstance(value, str):
+            inner = value.values() if isinstance(value, dict) else value
+            left += [each for each in inner if isinstance(each, LONG)]
+    return found

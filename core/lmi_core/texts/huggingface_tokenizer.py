@@ -2,23 +2,30 @@
 
 import threading
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from lmi_core.calls.haste import NeedsTimeError
 from lmi_core.chats.chat import Chat
 from lmi_core.chats.chat_template import REFUSED_BY_TEMPLATE
-from lmi_core.errors import ConfigurationError, InvalidPayload
-from lmi_core.texts.token_bytes import byte_level_bytes, is_byte_level, piece_bytes
+from lmi_core.chats.rendering.render import render
+from lmi_core.errors import ConfigurationError, InvalidParameter, InvalidPayload
+from lmi_core.inspection.decoder_expressions import costly_decoder
+from lmi_core.inspection.tokenizer_files import why_no_tokenizer
+from lmi_core.inspection.tokenizer_growth import absurd_growth
+from lmi_core.texts.costly_expressions import BoundedEncoding, may_be_costly
+from lmi_core.texts.detokenizers import ByteLevelDetokenizer, FastDetokenizer, SlowDetokenizer, WholeTexts
+from lmi_core.texts.token_bytes import byte_level_bytes, is_byte_level, joins_bytes, piece_bytes
+from lmi_core.texts.tokenizer_class import is_generic
 from lmi_core.texts.tokenizer_configuration import tokenizer_configuration
 from lmi_core.tokenizer import Detokenizer, Tokenizer
 
 if TYPE_CHECKING:
     import tokenizers
-    from tokenizers.decoders import DecodeStream
     from transformers import PreTrainedTokenizerBase
 
-INCOMPLETE = "\ufffd"  # what decoders write for an incomplete character
+PANIC = "PanicException"  # Rust's, for an expression that takes too many steps; no Exception, and not to be imported
 LONG_TEXT = 10_000  # characters, which take some milliseconds
-PRIMING_TOKENS = 16  # prompt tokens to decode, enough to tell whether a word begins with a blank
 
 # transformers replaces its own module while it is imported, and models load in concurrent threads.
 _importing = threading.Lock()
@@ -33,32 +40,59 @@ class HuggingFaceTokenizer(Tokenizer):
         self.truncation_side = pretrained.truncation_side
         self._backend: tokenizers.Tokenizer | None = getattr(pretrained, "backend_tokenizer", None)
         self._byte_level = is_byte_level(self._backend)
+        self._whole_texts: WholeTexts | None = None
+        if self._backend is not None and joins_bytes(self._backend):
+            self._whole_texts = WholeTexts(self._backend)
         self._encodes_by_backend = self._backend is not None and _encodes_by_backend(pretrained)
+        costly = self._backend is not None and may_be_costly(self._backend)
+        self._bounded = BoundedEncoding(self._encode_in_batch) if costly else None
 
     @classmethod
     def load(cls, model: str, revision: str | None = None, trust_remote_code: bool = False) -> "HuggingFaceTokenizer":
         """Load the tokenizer of a directory or a hub id. Raise ConfigurationError where that fails."""
-        with _importing:
-            from transformers import AutoTokenizer
+        loader = _loader(model)
         try:
-            pretrained = AutoTokenizer.from_pretrained(model, revision=revision, trust_remote_code=trust_remote_code)
+            pretrained = loader.from_pretrained(model, revision=revision, trust_remote_code=trust_remote_code)
         except Exception as error:  # OSError, ValueError, KeyError and others, depending on what is missing
-            reason = str(error).strip().split("\n")[0]
-            raise ConfigurationError(f"{model}: the tokenizer cannot be loaded: {reason}") from error
-        return cls(pretrained)
+            raise ConfigurationError(why_no_tokenizer(model, error)) from error
+        tokenizer = cls(pretrained)
+        backend = tokenizer._backend
+        if backend is not None and (absurd := [*absurd_growth(backend), *costly_decoder(backend)]):
+            raise ConfigurationError(f"{model}: the tokenizer is not taken: {'; '.join(absurd)}")
+        return tokenizer
 
     @property
     def vocabulary_size(self) -> int:
         return len(self.pretrained)
 
+    @property
+    def eos_token_id(self) -> int | None:
+        token_id = self.pretrained.eos_token_id
+        return token_id if isinstance(token_id, int) else None
+
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
+        """Return the text's token ids. Raise InvalidParameter where the tokenizer cannot read the text."""
+        try:
+            return self._encode(text, add_special_tokens)
+        except BaseException as error:
+            if type(error).__name__ != PANIC:
+                raise
+            raise InvalidParameter(f"the model's tokenizer cannot read the text: {error}") from None
+
+    def _encode(self, text: str, add_special_tokens: bool) -> list[int]:
         if self._backend is not None and self._encodes_by_backend and _is_plain(self._backend, self.pretrained):
+            if self._bounded is not None:
+                return self._bounded.encode(text, add_special_tokens)
             if len(text) < LONG_TEXT:
                 return list(self._backend.encode(text, add_special_tokens=add_special_tokens).ids)
-            # Takes a third of the time and lets other threads run meanwhile, but has to wake threads of its own.
-            return list(self._backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)[0].ids)
+            return self._encode_in_batch(text, add_special_tokens)
         # Not verbose: the prompt's length is checked elsewhere, against the model.
         return list(self.pretrained.encode(text, add_special_tokens=add_special_tokens, verbose=False))
+
+    def _encode_in_batch(self, text: str, add_special_tokens: bool) -> list[int]:
+        """Encode in a third of the time, letting other threads run; but it takes a while to begin."""
+        assert self._backend is not None
+        return list(self._backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)[0].ids)
 
     def min_tokens(self, text: str) -> int:
         if not self._byte_level or not self._encodes_by_backend:
@@ -82,6 +116,8 @@ class HuggingFaceTokenizer(Tokenizer):
     def detokenizer(self, prompt_ids: list[int]) -> Detokenizer:
         if self._backend is None:
             return SlowDetokenizer(self.pretrained, prompt_ids)
+        if self._whole_texts is not None:
+            return ByteLevelDetokenizer(self._backend, prompt_ids, self._whole_texts)
         return FastDetokenizer(self._backend, prompt_ids)
 
     def token_id(self, token: str) -> int | None:
@@ -129,21 +165,48 @@ class HuggingFaceTokenizer(Tokenizer):
 
     def render_chat(self, chat: Chat, template: str) -> str:
         try:
-            return str(
-                self.pretrained.apply_chat_template(
-                    chat.messages,
-                    tools=cast("Any", chat.tools),
-                    chat_template=template,
-                    tokenize=False,
-                    **{
-                        "add_generation_prompt": chat.add_generation_prompt,
-                        "continue_final_message": chat.continue_final_message,
-                        **chat.template_arguments,
-                    },
-                )
-            )
+            return self.write_chat(chat, template)
+        except NeedsTimeError:
+            raise
         except Exception as error:  # the template's own refusal, or any error from unexpected values
             raise InvalidPayload(f"{REFUSED_BY_TEMPLATE}{error or type(error).__name__}") from None
+
+    def write_chat(self, chat: Chat, template: str) -> str:
+        """Return the prompt for the next message, or raise whatever the template raises."""
+        if not self._has_own_chats:
+            return render(chat, template, self.pretrained.special_tokens_map)
+        return str(
+            self.pretrained.apply_chat_template(
+                chat.messages,
+                tools=cast("Any", chat.tools),
+                chat_template=template,
+                tokenize=False,
+                **{
+                    "add_generation_prompt": chat.add_generation_prompt,
+                    "continue_final_message": chat.continue_final_message,
+                    **chat.template_arguments,
+                },
+            )
+        )
+
+    @cached_property
+    def _has_own_chats(self) -> bool:
+        """Whether the tokenizer's class, which may be a model's own code, has a way of its own to write chats."""
+        from transformers import PreTrainedTokenizerBase
+
+        return type(self.pretrained).apply_chat_template is not PreTrainedTokenizerBase.apply_chat_template
+
+
+def _loader(model: str) -> Any:
+    """Return the class of transformers that loads the tokenizer of a directory or a hub id."""
+    with _importing:
+        if is_generic(Path(model)):
+            from transformers import PreTrainedTokenizerFast
+
+            return PreTrainedTokenizerFast
+        from transformers import AutoTokenizer
+
+        return AutoTokenizer
 
 
 def _encodes_by_backend(pretrained: "PreTrainedTokenizerBase") -> bool:
@@ -164,47 +227,3 @@ def _is_plain(backend: "tokenizers.Tokenizer", pretrained: "PreTrainedTokenizerB
     splits_special_tokens = getattr(pretrained, "split_special_tokens", False)
     whole = backend.truncation is None and backend.padding is None
     return whole and backend.encode_special_tokens == splits_special_tokens
-
-
-class FastDetokenizer(Detokenizer):
-    """The incremental decoder of tokenizers written in Rust."""
-
-    def __init__(self, tokenizer: "tokenizers.Tokenizer", prompt_ids: list[int]) -> None:
-        self._tokenizer = tokenizer
-        self._stream = self._new_stream(prompt_ids[-PRIMING_TOKENS:])
-
-    def step(self, token_id: int) -> str:
-        try:
-            return self._stream.step(self._tokenizer, token_id) or ""
-        except Exception as error:  # tokenizers raises nothing narrower
-            if "Invalid prefix" not in str(error):
-                raise
-            # This token changes how the text before it is written, but that was sent already: continue from here.
-            self._stream = self._new_stream([])
-            return self._stream.step(self._tokenizer, token_id) or ""
-
-    @staticmethod
-    def _new_stream(ids: list[int]) -> "DecodeStream":
-        from tokenizers.decoders import DecodeStream
-
-        return DecodeStream(ids=ids, skip_special_tokens=True)
-
-
-class SlowDetokenizer(Detokenizer):
-    """The incremental decoder of tokenizers in Python, which decodes the last tokens with and without the new ones."""
-
-    def __init__(self, tokenizer: "PreTrainedTokenizerBase", prompt_ids: list[int]) -> None:
-        self._tokenizer = tokenizer
-        self._ids = prompt_ids[-PRIMING_TOKENS:]
-        self._settled = len(self._ids)  # number of ids whose text was returned
-
-    def step(self, token_id: int) -> str:
-        self._ids.append(token_id)
-        before, text = self._decode(self._ids[: self._settled]), self._decode(self._ids)
-        if text.endswith(INCOMPLETE) or len(text) <= len(before):
-            return ""
-        self._ids, self._settled = self._ids[self._settled :], len(self._ids) - self._settled
-        return text[len(before) :]
-
-    def _decode(self, ids: list[int]) -> str:
-        return str(self._tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False))

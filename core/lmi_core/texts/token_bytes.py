@@ -2,21 +2,32 @@
 
 import json
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import tokenizers
 
 BYTE_PIECE = re.compile(r"<0x([0-9A-Fa-f]{2})>")  # the pieces for single bytes of rare characters
+BYTE_LEVEL = "ByteLevel"  # the type of a decoder
 WORD_START = "\u2581"  # means a blank in SentencePiece's vocabularies
 
 
 def is_byte_level(tokenizer: "tokenizers.Tokenizer | None") -> bool:
     """Return whether each character of a piece stands for a byte, as in GPT-2's vocabulary."""
+    decoder = _decoder(tokenizer)
+    return any(part.get("type") == BYTE_LEVEL for part in (decoder, *decoder.get("decoders", ())))
+
+
+def joins_bytes(tokenizer: "tokenizers.Tokenizer") -> bool:
+    """Return whether a text is its tokens' bytes one after the other, with nothing done to it afterwards."""
+    return _decoder(tokenizer).get("type") == BYTE_LEVEL
+
+
+def _decoder(tokenizer: "tokenizers.Tokenizer | None") -> dict[str, Any]:
+    """Return what describes the tokenizer's decoder; {} where there is none."""
     if tokenizer is None or tokenizer.decoder is None:
-        return False
-    decoder = json.loads(tokenizer.decoder.__getstate__())
-    return any(part["type"] == "ByteLevel" for part in (decoder, *decoder.get("decoders", ())))
+        return {}
+    return dict(json.loads(tokenizer.decoder.__getstate__()))
 
 
 def byte_level_bytes(piece: str) -> bytes:

@@ -116,6 +116,7 @@ class HuggingFaceService:
                 model_files(self.engine),
                 revision=properties.revision,
                 trust_remote_code=properties.trust_remote_code,
+                use_safetensors=None if properties.allow_pickle else True,
             )
         return self._model
 

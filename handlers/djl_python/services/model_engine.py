@@ -50,7 +50,9 @@ class ModelEngine:
         for warning in configuration.warnings:
             logger.warning("model function: %s", warning)
         self.directory = Path(str(properties.get("model_dir") or "."))
-        self.backend: Backend[Any] = backend(BackendSetup(self.directory, loaded, arguments, server.retry_threshold))
+        timeout = self.options.model_loading_timeout
+        setup = BackendSetup(self.directory, loaded, arguments, server.retry_threshold, timeout)
+        self.backend: Backend[Any] = backend(setup)
         self._ignored = IgnoredParameters(self.directory.resolve().name)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="model-engine", daemon=True)
@@ -60,6 +62,7 @@ class ModelEngine:
         self._thread.start()
         atexit.register(self.stop)
         self.run(self.backend.start())
+        self.run(self.backend.finish_start())
 
     def stop(self) -> None:
         """End the engine; safe to call twice."""
@@ -111,7 +114,7 @@ class ModelEngine:
         """Yield the formatter's bytes for each step, ending with any error, in the backend's event loop."""
         output = GenerationOutput([request])
         try:
-            async with aclosing(self.backend.generate(request)) as steps:
+            async with aclosing(self.backend.steps(request)) as steps:
                 async for step in steps:
                     output.add(step)
                     yield joined(formatter.format(output))

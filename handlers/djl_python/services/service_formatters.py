@@ -43,7 +43,7 @@ def new_formatter(engine: ModelEngine, writing: Writing) -> OutputFormatter:
         engine.backend.tokenizer,
         writing.request_input,
         writing.tgi_compat,
-        time_limit=engine.options.predict_timeout,
+        time_limit=engine.options.own_code_timeout,
     )
     return custom_formatter(formatter_function(chosen, directory), base, context)
 

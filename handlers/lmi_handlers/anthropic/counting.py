@@ -6,6 +6,7 @@ from functools import partial
 
 import orjson
 
+from lmi_core.calls.beside_loop import LONG_TEXT, READING
 from lmi_core.calls.served_model import ManagedModel, ServedModels
 from lmi_core.handler import Answer, Call
 from lmi_core.request import GenerationRequest
@@ -27,7 +28,8 @@ async def count_tokens(call: Call, dispatcher: ServedModels) -> Answer:
     """
     payload, model, ignored = await asked(call, dispatcher, CountTokensRequest, take_fields)
     form = ChatForm(partial(AnthropicFormatter, MessageAnswer(call.request_id, 1, model.backend.max_length)), True)
-    (request,) = message_generation(payload, call, model, form).requests
+    written = partial(message_generation, payload, call, model, form)  # runs the chat template
+    (request,) = (await READING.run_if(len(call.body) > LONG_TEXT, written)).requests
     with dispatcher.admit(model) if request.images else nullcontext():
         count = await _count(request, model)
     counts = {"input_tokens": count, "context_management": {"original_input_tokens": count}}

@@ -5,13 +5,15 @@ from dataclasses import replace
 from functools import partial
 from typing import ClassVar
 
+from lmi_core.calls.access import Access
 from lmi_core.calls.served_model import ServedModel
 from lmi_core.chats.chat_formatter import ChatAnswer
 from lmi_core.errors import LmiError
 from lmi_core.formatter import OutputFormatter
-from lmi_core.handler import Answer, Call, Generation, Handler, Route
+from lmi_core.handler import Answer, AnswerForm, Call, Generation, Handler, Route
 from lmi_core.hookspecs import hookimpl
 from lmi_handlers.anthropic import errors
+from lmi_handlers.anthropic.answers import ERRORS, MESSAGES, MessageTokens
 from lmi_handlers.anthropic.chat import message_generation
 from lmi_handlers.anthropic.counting import count_tokens
 from lmi_handlers.anthropic.formatters import AnthropicFormatter, MessageAnswer
@@ -19,6 +21,7 @@ from lmi_handlers.anthropic.payload import CountTokensRequest, MessagesRequest
 from lmi_handlers.anthropic.stream_formatter import AnthropicStreamFormatter
 from lmi_handlers.anthropic.tolerance import budget_without_effect, take_fields
 from lmi_handlers.chat.generation import ChatForm
+from lmi_handlers.fields.own_parameters import take_own, with_own
 from lmi_handlers.openai.handler import OpenAiHandler, check_model
 
 
@@ -26,8 +29,15 @@ class AnthropicHandler(OpenAiHandler):
     """The handler of Messages, which names models and adapters in `model`, as OpenAI's handlers do."""
 
     name: ClassVar[str] = "anthropic"
+    summary: ClassVar[str] = "Anthropic's messages"
+    errors: ClassVar[tuple[AnswerForm, ...]] = ERRORS
     routes: ClassVar[tuple[Route, ...]] = (
-        Route("/v1/messages", summary="Answer a conversation with Anthropic's messages", payloads=(MessagesRequest,)),
+        Route(
+            "/v1/messages",
+            summary="Answer a conversation with Anthropic's messages",
+            payloads=(MessagesRequest,),
+            answers=MESSAGES,
+        ),
         Route(
             "/v1/messages/count_tokens",
             "POST",
@@ -35,17 +45,20 @@ class AnthropicHandler(OpenAiHandler):
             "How many tokens the prompt of a message has",
             (CountTokensRequest,),
             guarded=False,
+            access=Access.CLIENTS,
+            answers=(AnswerForm(MessageTokens),),
         ),
     )
 
     def parse(self, call: Call, model: ServedModel) -> Generation:
-        payload, ignored = take_fields(call.json_object(), MessagesRequest, model.options.strict_parameters)
+        given, own = take_own(call.json_object(), model, MessagesRequest)
+        payload, ignored = take_fields(given, MessagesRequest, model.options.strict_parameters)
         check_model(payload.model, call, model)
         payload.refuse_unshown("prompt_logprobs", "return_token_ids", "return_tokens_as_token_ids")
         ignored += budget_without_effect(payload, model)
         call = payload.named(call)
         generation = message_generation(payload, call, model, _form(payload, call, model))
-        return replace(generation, ignored=ignored, request_id=call.request_id)
+        return with_own(replace(generation, ignored=ignored, request_id=call.request_id), own)
 
     def error(self, error: LmiError, model: ServedModel | None, formatter: OutputFormatter | None) -> Answer:
         return errors.error_answer(error, model)

@@ -1,6 +1,7 @@
 """Translation of messages into those of a chat, whose forms chat templates know."""
 
 from collections.abc import Iterable, Iterator
+from itertools import groupby
 
 from lmi_core.errors import InvalidPayload
 from lmi_handlers.anthropic.blocks import ContentBlock
@@ -26,13 +27,8 @@ def chat_messages(payload: CountTokensRequest, *, system_first: bool = False) ->
     messages = [*_system(payload.system or (), "system"), *_translated(payload)]
     if system_first:
         messages.sort(key=lambda message: message.role != "system")
-    joined: list[chat.Message] = []
-    for message in messages:
-        if joined and message.role == joined[-1].role != "tool":
-            joined[-1] = _joined(joined[-1], message)
-        else:
-            joined.append(message)
-    return _checked(joined)
+    groups = [list(group) for _, group in groupby(messages, lambda message: message.role)]
+    return _checked([each for group in groups for each in (group if group[0].role == "tool" else [_joined(group)])])
 
 
 def has_system_within(payload: CountTokensRequest) -> bool:
@@ -116,12 +112,14 @@ def _document(block: ContentBlock, path: str) -> Iterator[chat.ContentPart]:
     yield from _parts(block.source.content or (), f"{path}.content")
 
 
-def _joined(first: chat.Message, second: chat.Message) -> chat.Message:
-    reasoning = [getattr(each, "reasoning_content", None) for each in (first, second)]
+def _joined(messages: list[chat.Message]) -> chat.Message:
+    if len(messages) == 1:
+        return messages[0]
+    reasoning = [getattr(each, "reasoning_content", None) for each in messages]
     message = chat.Message(
-        role=first.role,
-        content=[*(first.content or ()), *(second.content or ())],
-        tool_calls=[*(first.tool_calls or ()), *(second.tool_calls or ())] or None,
+        role=messages[0].role,
+        content=[part for each in messages for part in each.content or ()],
+        tool_calls=[call for each in messages for call in each.tool_calls or ()] or None,
     )
     return _with_reasoning(message, "\n".join(filter(None, reasoning)))
 

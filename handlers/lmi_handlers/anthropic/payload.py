@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, field_validator, model_validator
 
 from lmi_handlers.anthropic.blocks import BLOCKS_OF_ROLES, ContentBlock, as_blocks, check_blocks
-from lmi_handlers.anthropic.tool_fields import Tool, ToolChoice
+from lmi_handlers.anthropic.tool_fields import AnthropicTool, AnthropicToolChoice
 from lmi_handlers.chat.request import TEMPLATE_CALL
 from lmi_handlers.fields.passed import PassedFields
 
@@ -20,14 +20,14 @@ LEAST_BUDGET = 1024
 Blocks = Annotated[list[ContentBlock], BeforeValidator(as_blocks, json_schema_input_type=str | list[ContentBlock])]
 
 
-class Message(BaseModel):
+class AnthropicMessage(BaseModel):
     model_config = ConfigDict(extra="ignore", strict=True)
 
     role: Literal["user", "assistant", "system"]
     content: Blocks = Field(description="A text, or a list of blocks.")
 
     @model_validator(mode="after")
-    def _blocks_of_its_role(self) -> "Message":
+    def _blocks_of_its_role(self) -> "AnthropicMessage":
         check_blocks(self.content, BLOCKS_OF_ROLES[self.role], f"a message of the role {self.role}")
         return self
 
@@ -75,12 +75,12 @@ class CountTokensRequest(PassedFields):
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"messages": EXAMPLE["messages"]}]})
 
-    messages: list[Message] = Field(min_length=1, description="The conversation so far.")
+    messages: list[AnthropicMessage] = Field(min_length=1, description="The conversation so far.")
     system: Blocks | None = Field(None, description="The system prompt: a text, or blocks of text.")
     max_tokens: int | None = Field(None, ge=1, description="The maximum number of tokens to generate.")
     stop_sequences: list[str] | None = Field(None, description="Texts that end the generation.")
-    tools: list[Tool] | None = Field(None, description="The tools that the model may use.")
-    tool_choice: ToolChoice | None = Field(None, description="auto, any, none, or the tool to use.")
+    tools: list[AnthropicTool] | None = Field(None, description="The tools that the model may use.")
+    tool_choice: AnthropicToolChoice | None = Field(None, description="auto, any, none, or the tool to use.")
     thinking: Thinking | None = Field(None, description="Whether the model thinks first, and how long.")
     output_config: OutputConfig | None = Field(None, description="The effort and the form of the answer.")
     output_format: OutputFormat | None = Field(None, description="The older name of `output_config.format`.")

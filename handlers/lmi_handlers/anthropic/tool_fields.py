@@ -10,7 +10,7 @@ from lmi_handlers.chat.tool_schemas import check_tool_schema
 CUSTOM = "custom"
 
 
-class Tool(BaseModel):
+class AnthropicTool(BaseModel):
     """A tool that the client runs."""
 
     model_config = ConfigDict(extra="ignore", strict=True)
@@ -35,7 +35,7 @@ class Tool(BaseModel):
         return schema
 
     @model_validator(mode="after")
-    def _has_a_schema(self) -> "Tool":
+    def _has_a_schema(self) -> "AnthropicTool":
         if self.input_schema is None:
             raise ValueError("must have an `input_schema`")
         return self
@@ -52,7 +52,7 @@ class Tool(BaseModel):
         return chat.Tool.model_construct(type="function", function=function)
 
 
-class ToolChoice(BaseModel):
+class AnthropicToolChoice(BaseModel):
     model_config = ConfigDict(extra="ignore", strict=True)
 
     type: Literal["auto", "any", "tool", "none"]
@@ -60,7 +60,7 @@ class ToolChoice(BaseModel):
     disable_parallel_tool_use: bool | None = Field(None, description="Whether to use one tool at most.")
 
     @model_validator(mode="after")
-    def _names_a_tool(self) -> "ToolChoice":
+    def _names_a_tool(self) -> "AnthropicToolChoice":
         if (self.type == "tool") != (self.name is not None):
             raise ValueError("must have the `name` of a tool where its `type` is tool, and only there")
         return self

@@ -13,6 +13,7 @@ from lmi_core.chats.reasoning.reader import Reasoning
 from lmi_core.errors import InvalidPayload
 from lmi_core.formatter import OutputFormatter
 from lmi_core.handler import Call, Generation
+from lmi_core.payloads.payload import shown
 from lmi_core.request import GenerationRequest
 from lmi_handlers.chat.call_ids import with_call_ids
 from lmi_handlers.chat.functions import in_older_words, with_tool_messages
@@ -45,7 +46,7 @@ class ChatForm(NamedTuple):
 def chat_generation(payload: ChatRequest, call: Call, model: ServedModel, form: ChatForm) -> Generation:
     """Render the chat template and return the generation. Raise InvalidPayload where the chat is not valid."""
     if payload.user is not None:
-        logger.info("request %s was sent by user %r", call.request_id, payload.user)
+        logger.info("request %s was sent by user %s", call.request_id, shown(payload.user))
     template = _template(payload, model)
     tools = _tools(payload, model, template, model.options.enable_auto_tool_choice)
     guide = payload.guide(tools.guide, "function_call" if payload.functions else "tool_choice")

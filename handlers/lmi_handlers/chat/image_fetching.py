@@ -1,9 +1,8 @@
-"""Downloads of linked images, restricted to hosts that the operator allows and to public addresses."""
+"""Downloads of linked images, restricted to hosts that the operator allows, and to public addresses of most."""
 
 import asyncio
 import socket
 from errno import EACCES
-from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 from typing import Any
 
 import aiohttp
@@ -11,10 +10,10 @@ from yarl import URL
 
 from lmi_core.configuration.properties import RequestProperties
 from lmi_core.errors import InvalidPayload
+from lmi_core.host.addresses import is_public
 
 ANY_HOST = "*"
 MOST_REDIRECTS = 3
-NAT64 = IPv6Network("64:ff9b::/96")  # RFC 6052: IPv4 addresses embedded in IPv6
 HEADERS = {"Accept": "image/*", "Accept-Encoding": "identity"}  # a compressed body could expand to any size
 NO_TIMEOUT = aiohttp.ClientTimeout(total=None)  # fetch_image has one for all redirects together
 AddressInfo = tuple[Any, Any, int, str, Any]  # an item of what `socket.getaddrinfo` returns
@@ -23,8 +22,8 @@ AddressInfo = tuple[Any, Any, int, str, Any]  # an item of what `socket.getaddri
 async def fetch_image(url: str, place: str, options: RequestProperties) -> bytes:
     """Download an image. Raise InvalidPayload, naming `place`, where it is not allowed, fails, or is too large."""
     try:
-        async with asyncio.timeout(options.image_fetch_timeout), _session() as session:
-            return await _fetch(session, URL(url), place, options)
+        async with asyncio.timeout(options.image_fetch_timeout):
+            return await _fetch(URL(url), place, options)
     except TimeoutError:
         seconds = options.image_fetch_timeout
         raise _unfetched(place, f"it took more than {seconds} seconds (option.image_fetch_timeout)") from None
@@ -32,29 +31,13 @@ async def fetch_image(url: str, place: str, options: RequestProperties) -> bytes
         raise _unfetched(place, str(error) or type(error).__name__) from None
 
 
-def is_public(address: str) -> bool:
-    """Return whether the address is a public one, no matter how it is embedded in IPv6."""
-    try:
-        parsed = ip_address(address)
-    except ValueError:  # a short form such as "127.1", which only the system's resolver understands
-        return False
-    return all(each.is_global and not each.is_multicast and not each.is_reserved for each in _targets(parsed))
+def _session(url: URL, private: frozenset[str]) -> aiohttp.ClientSession:
+    """Return a session for a URL, which refuses private addresses unless the host is one of `private`.
 
-
-def _targets(address: IPv4Address | IPv6Address) -> list[IPv4Address | IPv6Address]:
-    """Return the addresses that packets may reach: gateways can forward to an IPv4 address embedded in an IPv6 one."""
-    if isinstance(address, IPv4Address):
-        return [address]
-    if address in NAT64:
-        return [IPv4Address(int(address) & 0xFFFFFFFF)]
-    if address.ipv4_mapped is not None:
-        return [address.ipv4_mapped]
-    return [address] if address.sixtofour is None else [address, address.sixtofour]
-
-
-def _session() -> aiohttp.ClientSession:
-    """Return a session that checks each address as it connects, since a name can resolve differently each time."""
-    connector = aiohttp.TCPConnector(socket_factory=_public_socket, force_close=True)
+    It checks each address as it connects, since a name can resolve differently each time.
+    """
+    is_private = url.raw_host is not None and url.raw_host.lower() in private
+    connector = aiohttp.TCPConnector(socket_factory=None if is_private else _public_socket, force_close=True)
     return aiohttp.ClientSession(connector=connector, headers=HEADERS, auto_decompress=False, timeout=NO_TIMEOUT)
 
 
@@ -65,10 +48,13 @@ def _public_socket(info: AddressInfo) -> socket.socket:
     return socket.socket(family, kind, protocol)
 
 
-async def _fetch(session: aiohttp.ClientSession, url: URL, place: str, options: RequestProperties) -> bytes:
+async def _fetch(url: URL, place: str, options: RequestProperties) -> bytes:
     for _ in range(MOST_REDIRECTS + 1):
         _check_host(url, place, options.media_domains)
-        async with session.get(url, allow_redirects=False) as response:
+        async with (
+            _session(url, options.private_media_domains) as session,
+            session.get(url, allow_redirects=False) as response,
+        ):
             target = response.headers.get("Location")
             if response.status // 100 != 3 or target is None:
                 return await _body(response, place, options.max_image_size)

@@ -5,6 +5,7 @@ from base64 import b64decode
 from typing import Any
 
 from lmi_core.backend import Backend
+from lmi_core.calls.beside_loop import LONG_TEXT, READING
 from lmi_core.calls.served_model import ServedModel
 from lmi_core.chats.images import ImageSource
 from lmi_core.configuration.properties import RequestProperties
@@ -35,6 +36,9 @@ class GivenImage(ImageSource):
         self._most = options.max_image_size
 
     async def read(self) -> bytes:
+        return await READING.run_if(len(self._text) > LONG_TEXT, self._decoded)
+
+    def _decoded(self) -> bytes:
         try:
             data = b64decode(self._base64(), validate=True)
         except (binascii.Error, ValueError):  # ValueError: the text is not ASCII

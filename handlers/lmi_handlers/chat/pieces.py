@@ -9,7 +9,7 @@ from uuid import uuid4
 from lmi_core.chats.reasoning.parser import SplitText
 from lmi_core.chats.reasoning.reader import ReasoningReader
 from lmi_core.chats.tool_calls import CallBegun, Content, Piece, ToolCallParser
-from lmi_core.generation import NO_TOKEN, Token
+from lmi_core.generation import NO_TOKEN, GenerationStep, Token
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +47,13 @@ class AnswerReader:
         reasoning = part.reasoning + end.reasoning
         pieces: list[AnswerPiece] = [ReasoningText(reasoning)] if reasoning and self._include_reasoning else []
         return pieces + self._content(part.content + end.content, last)
+
+    def read_step(self, step: GenerationStep) -> list[AnswerPiece]:
+        """Return the pieces that a step of the sequence completes."""
+        ended = step.finish_reason is not None
+        tokens = step.tokens or ([NO_TOKEN] if ended else [])
+        last = len(tokens) if ended else -1
+        return [piece for place, token in enumerate(tokens, 1) for piece in self.read(token, place == last)]
 
     def read_all(self, tokens: Iterable[Token]) -> list[AnswerPiece]:
         """Return the pieces of a whole sequence: those of `read`, but longer ones, for less work."""

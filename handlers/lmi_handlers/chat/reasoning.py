@@ -42,6 +42,6 @@ def use_reasoning(
     if guide is None:
         return ReasoningUse(prompt, reasoning, limit=limit)
     before = reasoning_format.before_guide(context)
-    if before is not None and "guided_reasoning" in model.backend.parameters_type.model_fields:
+    if before is not None and model.backend.obeys("guided_reasoning"):
         return ReasoningUse(prompt, reasoning, before, limit)
     return ReasoningUse(prompt if continued else reasoning_format.close(prompt))

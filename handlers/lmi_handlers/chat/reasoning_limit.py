@@ -43,7 +43,7 @@ def takes_limit(model: ServedModel) -> bool:
     reasoning_format = model.options.reasoning_format
     if reasoning_format is None or reasoning_format.markers_of(AnswerContext("")) is None:
         return False
-    return "reasoning_budget" in model.backend.parameters_type.model_fields
+    return model.backend.obeys("reasoning_budget")
 
 
 def completion_context(prompt: str | list[int], tokenizer: Tokenizer) -> AnswerContext:

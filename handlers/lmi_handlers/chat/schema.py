@@ -2,7 +2,7 @@
 
 import time
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from lmi_core.chats.chat_formatter import ChatAnswer, ChatFormatter
@@ -65,10 +65,12 @@ class ChatSchemaFormatter(ChatFormatter):
         return self._readers[-1]
 
     def log_prob_content(self, tokens: Iterable[Token]) -> list[JsonObject]:
-        return [
-            self._token(token) | {"top_logprobs": [self._token(top) for top in token.top_tokens or ()]}
-            for token in tokens
-        ]
+        return list(self.log_prob_items(tokens))
+
+    def log_prob_items(self, tokens: Iterable[Token]) -> Iterator[JsonObject]:
+        """Yield what `log_prob_content` lists."""
+        for token in tokens:
+            yield self._token(token) | {"top_logprobs": [self._token(top) for top in token.top_tokens or ()]}
 
     def _token(self, token: Token) -> JsonObject:
         data = self.chat.tokenizer.token_bytes(token.id)
@@ -119,10 +121,10 @@ class ChatStream:
         self.called = False  # whether the sequence has a tool call so far
         self._older_calls = older_calls
         self._reader = reader
-        self._all_content = reader.all_content
+        self.all_content = reader.all_content  # whether the text of each token is content
 
     def deltas(self, token: Token, last: bool) -> list[JsonObject]:
-        if self._all_content:
+        if self.all_content:
             return [{"content": token.text}] if token.text else []
         return [self._delta(piece) for piece in self._reader.read(token, last)]
 
@@ -132,8 +134,6 @@ class ChatStream:
                 return reasoning_members(text)
             case Content(text):
                 return {"content": text}
-            case ReasoningText(text):
-                return reasoning_members(text)
             case CallBegun(index):
                 self.called = True
                 call = _call(piece, "")

@@ -11,6 +11,9 @@ import orjson
 DATA = b"data: "
 DONE = b"[DONE]"
 FAILED = 400
+UNAUTHORIZED = 401
+KEY_HINT = "LMI_API_KEY in the environment gives one, and --api-key-env names another variable"
+IGNORED_HEADER = "X-Lmi-Ignored-Parameters"
 
 JsonObject = dict[str, Any]
 
@@ -26,6 +29,7 @@ class Statistics:
     begun: float = field(default_factory=time.perf_counter)
     first: float | None = None  # seconds until the first text
     tokens: int | None = None  # None where the server does not tell
+    ignored: str = ""  # the fields that the server does not know
 
     @property
     def line(self) -> str:
@@ -46,7 +50,9 @@ async def ask(
     try:
         async with client.post(path, json=body) as response:
             if response.status >= FAILED:
-                raise AnswerFailed(_message(await response.read()) or f"status {response.status}")
+                message = _message(await response.read()) or f"status {response.status}"
+                raise AnswerFailed(f"{message}. {KEY_HINT}" if response.status == UNAUTHORIZED else message)
+            statistics.ignored = response.headers.get(IGNORED_HEADER, "")
             async for line in response.content:
                 if not line.startswith(DATA) or (data := line.removeprefix(DATA).strip()) == DONE:
                     continue

@@ -15,12 +15,13 @@ from rich.console import Console
 
 from lmi_core.errors import ConfigurationError
 from lmi_handlers.cli.answer_stream import AnswerFailed, Statistics, ask
-from lmi_handlers.cli.connection import connect
+from lmi_handlers.cli.connection import Connection, connect
 
 PATH = "v1/chat/completions"
 HELP = """\
 /system TEXT       what the model is told first; without TEXT, nothing
-/set NAME VALUE    a field of the requests, such as temperature 0.7 or model french; without VALUE, its default
+/set NAME VALUE    a field of the requests, such as temperature 0.7 or model french; without VALUE, its default;
+                   without NAME, those that are set
 /retry             answer the last message again
 /clear             forget the conversation
 /save FILE         write the conversation to a file, as JSON
@@ -49,6 +50,7 @@ class ChatSession:
         self._client = client
         self._runner = runner
         self._conversation = conversation
+        self._ignored = ""  # what the server said last that it ignores
         self._console = Console(highlight=False, markup=False, soft_wrap=True)
         self._commands: dict[str, Callable[[str], None]] = {
             "system": self._system,
@@ -98,6 +100,13 @@ class ChatSession:
         else:
             self._conversation.messages.pop()
 
+    def _tell_of_ignored(self, names: str) -> None:
+        """Print once which fields the server does not know."""
+        if names and names != self._ignored:
+            first = names.partition(",")[0]
+            self._console.print(f"the server ignores {names}: /set {first} removes it", style="yellow")
+        self._ignored = names
+
     async def _print_answer(self, said: list[str], statistics: Statistics) -> None:
         async for choice in ask(self._client, PATH, self._conversation.payload, statistics):
             delta = choice.get("delta", {})
@@ -107,18 +116,32 @@ class ChatSession:
                 said.append(content)
                 self._console.print(content, end="")
         self._console.print()
+        self._tell_of_ignored(statistics.ignored)
 
     def _system(self, text: str) -> None:
         self._conversation.system = text
 
     def _set(self, argument: str) -> None:
         name, _, value = argument.partition(" ")
+        if "=" in name:
+            name, _, value = argument.partition("=")
+        fields = self._conversation.fields
         if not value:
-            self._conversation.fields.pop(name, None)
+            self._console.print(self._reset(name), style="dim")
             return
-        self._conversation.fields[name] = value
+        fields[name] = value
         with contextlib.suppress(json.JSONDecodeError):  # a text needs no quotation marks
-            self._conversation.fields[name] = json.loads(value)
+            fields[name] = json.loads(value)
+
+    def _reset(self, name: str) -> str:
+        """Have a field be sent no more, and return what was done; without a name, return those that are sent."""
+        fields = self._conversation.fields
+        if name in fields:
+            del fields[name]
+            return f"{name} is not sent any more"
+        sent = ", ".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in fields.items())
+        unknown = f"{name} has no value: /set {name} VALUE gives it one. " if name else ""
+        return f"{unknown}Sent with each message: {sent or 'nothing else'}"
 
     def _retry(self, _: str) -> None:
         messages = self._conversation.messages
@@ -139,18 +162,16 @@ class ChatSession:
             self._console.print(f"{file or 'a file'} cannot be written: {error.strerror}", style="red")
 
 
-def run_chat(
-    target: str, conversation: Conversation, options: tuple[str, ...] = (), plugins_directory: Path | None = None
-) -> None:
+def run_chat(connection: Connection, conversation: Conversation) -> None:
     """Chat until the person ends it. Raise ConfigurationError where there is no model or server."""
     with contextlib.suppress(ImportError):  # Windows has none
         import readline  # noqa: F401  # lines can be edited, and come back with the arrow keys
     with asyncio.Runner() as runner:
         stack = AsyncExitStack()
         try:
-            client = runner.run(stack.enter_async_context(connect(target, options, plugins_directory)))
+            client = runner.run(stack.enter_async_context(connect(connection)))
             if sys.stdin.isatty():
-                print(f"{target}: /help lists the commands", file=sys.stderr)
+                print(f"{connection.target}: /help lists the commands", file=sys.stderr)
             ChatSession(client, runner, conversation).run()
         except KeyboardInterrupt:  # while the model was loaded
             raise ConfigurationError("interrupted") from None

@@ -1,7 +1,8 @@
 """`lmi check`: what `lmi serve` would do, and everything that is wrong, as far as files tell."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +11,17 @@ from rich.console import Console
 
 from lmi_core.errors import ConfigurationError
 from lmi_core.inspection.checkpoint import read_checkpoint
+from lmi_core.inspection.fault import unreadable
 from lmi_core.inspection.model_folder import CONFIG, inspect_folder
+from lmi_core.plugins.formatters import FormatterRegistry
 from lmi_core.plugins.loading import load_plugins
 from lmi_core.remote.fetching import cached_directory
 from lmi_core.remote.forecast import forecast
 from lmi_core.serving.model import Model
 from lmi_core.serving.model_plan import ModelPlan
+from lmi_core.serving.own_code import code_that_runs
 from lmi_handlers.cli.report import new_console, table
-from lmi_handlers.cli.serving import launch_plans, refuse_warnings
+from lmi_handlers.cli.serving import launch_plans, refuse_warnings, warnings_of
 from lmi_handlers.container.declarations import Fate
 from lmi_handlers.container.launch import Launch, read_launch
 from lmi_handlers.container.search import Arguments
@@ -26,27 +30,33 @@ JsonObject = dict[str, Any]
 
 
 def run_check(
-    arguments: Arguments,
-    plugins_directory: Path | None,
-    environment: Mapping[str, str],
-    *,
-    strict: bool = False,
-    as_json: bool = False,
+    arguments: Arguments, environment: Mapping[str, str], *, strict: bool = False, as_json: bool = False
 ) -> None:
     """Print what `lmi serve` would do. Raise ConfigurationError with every reason for which it would not start."""
-    plugins = load_plugins(plugins_directory)
+    plugins = load_plugins(arguments.plugins_directory)
     launch = read_launch(arguments, environment, fetch=cached_directory)
     plans, faults = launch_plans(launch, environment, plugins)
-    models = [Model(plan, plugins.formatters) for plan in plans]
-    faults += _faults(launch, plans)
+    models, wrong = _models(plans, plugins.formatters, named=len(launch.models) > 1)
+    faults = list(dict.fromkeys([*faults, *wrong, *_faults(launch, [model.plan for model in models])]))
     if as_json:
-        print(orjson.dumps(_report(launch, models, faults), option=orjson.OPT_INDENT_2).decode())
+        print(orjson.dumps(_report(launch, models, faults, plugins.others), option=orjson.OPT_INDENT_2).decode())
     else:
-        _print(launch, models)
+        _print(launch, models, plugins.others)
     if faults:
         raise ConfigurationError("\n".join(faults))
     if strict:
-        refuse_warnings([*launch.warnings, *(warning for model in models for warning in model.warnings)])
+        refuse_warnings(warnings_of(models, launch))
+
+
+def _models(plans: Sequence[ModelPlan], formatters: FormatterRegistry, *, named: bool) -> tuple[list[Model], list[str]]:
+    """Return the models that can be made of the plans, and why the others cannot."""
+    models, faults = [], []
+    for plan in plans:
+        try:
+            models.append(Model(plan, formatters))
+        except ConfigurationError as error:
+            faults.append(f"model {plan.name}: {error.message}" if named else error.message)
+    return models, faults
 
 
 def _faults(launch: Launch, plans: list[ModelPlan]) -> list[str]:
@@ -58,7 +68,10 @@ def _faults(launch: Launch, plans: list[ModelPlan]) -> list[str]:
         prefix = f"model {placed.name}: " if named else ""
         plan = planned.get(placed.name)
         faults = _faults_of_folder(placed.directory) if plan is None else plan.runtime.inspect(plan.setup)
-        found += [prefix + fault for fault in faults]
+        try:
+            found.extend(prefix + fault for fault in faults)
+        except OSError as error:
+            found.append(prefix + unreadable(error))
     return found
 
 
@@ -67,7 +80,7 @@ def _faults_of_folder(directory: Path) -> Iterator[str]:
         yield from inspect_folder(directory, read_checkpoint(directory))
 
 
-def _report(launch: Launch, models: list[Model], faults: list[str]) -> JsonObject:
+def _report(launch: Launch, models: list[Model], faults: list[str], plugins: Sequence[str]) -> JsonObject:
     settings = [*((Fate.HONOURED.value, given) for given in launch.listening), *launch.settings.shown]
     return {
         "server": {
@@ -76,6 +89,7 @@ def _report(launch: Launch, models: list[Model], faults: list[str]) -> JsonObjec
                 for effect, given in settings
             ],
             "warnings": list(launch.warnings),
+            "plugins": list(plugins),
         },
         "models": [_model_report(model) for model in models],
         "faults": faults,
@@ -91,12 +105,14 @@ def _model_report(model: Model) -> JsonObject:
         "reason": plan.runtime_reason,
         "output_formatters": {"whole": plan.formatters.whole, "stream": plan.formatters.stream},
         "code": list(plan.code.descriptions()),
+        "code_that_runs": code_that_runs(plan),
         "downloads": {f"option.{option}": text for option, text in _downloads(plan).items()},
         "options": {
             effective.key: {"value": effective.value, "source": effective.source}
             for effective in plan.configuration.effective()
         },
         "warnings": list(model.warnings),
+        "substitutions": [asdict(each) for each in model.substitutions],
     }
 
 
@@ -104,15 +120,17 @@ def _downloads(plan: ModelPlan) -> dict[str, str]:
     return {option: forecast(remote, os.environ) for option, remote in plan.runtime.downloads(plan.setup).items()}
 
 
-def _print(launch: Launch, models: list[Model]) -> None:
+def _print(launch: Launch, models: list[Model], plugins: Sequence[str]) -> None:
     console = new_console()
-    _print_launch(console, launch)
+    _print_launch(console, launch, plugins)
     for model in models:
         _print_model(console, model)
 
 
-def _print_launch(console: Console, launch: Launch) -> None:
+def _print_launch(console: Console, launch: Launch, plugins: Sequence[str]) -> None:
     console.print("server:")
+    if plugins:
+        console.print(f"  plugins, whose code runs in the server: {', '.join(plugins)}")
     for warning in launch.warnings:
         console.print(f"  warning: {warning}")
     rows = table("setting", "value", "from", "what becomes of it")
@@ -138,6 +156,7 @@ def _print_model(console: Console, model: Model) -> None:
     else:
         console.print(f"  backend: {plan.backend.name} ({plan.runtime_reason})")
     console.print(f"  output formatter: {plan.formatters.whole}; {plan.formatters.stream} for streams")
+    console.print(f"  code that runs: {code_that_runs(plan)}")
     for line in plan.code.descriptions():
         console.print(f"  {line}")
     for option, text in _downloads(plan).items():

@@ -3,47 +3,47 @@
 import asyncio
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from lmi_handlers.cli.answer_stream import AnswerFailed, Statistics, ask
-from lmi_handlers.cli.connection import connect
+from lmi_handlers.cli.connection import Connection, connect
 
 
 @dataclass(frozen=True)
 class Prompt:
-    """The arguments of `lmi generate`."""
+    """What `lmi generate` asks for."""
 
-    target: str
     text: str  # `-` is read from standard input
     parameters: dict[str, Any]
-    options: tuple[str, ...] = ()
-    plugins_directory: Path | None = None
     as_chat: bool = False  # whether the chat template is applied
 
 
-def run_generate(prompt: Prompt) -> bool:
+def run_generate(connection: Connection, prompt: Prompt) -> bool:
     """Print the text as it is generated, and return whether it came to its end.
 
     Raise ConfigurationError where there is no model or server.
     """
-    return asyncio.run(_generate(prompt))
+    return asyncio.run(_generate(connection, prompt))
 
 
-async def _generate(prompt: Prompt) -> bool:
+async def _generate(connection: Connection, prompt: Prompt) -> bool:
     text = sys.stdin.read() if prompt.text == "-" else prompt.text
-    async with connect(prompt.target, prompt.options, prompt.plugins_directory) as client:
+    async with connect(connection) as client:
         statistics = Statistics()
         given: dict[str, Any] = (
             {"messages": [{"role": "user", "content": text}]} if prompt.as_chat else {"prompt": text}
         )
+        reason = None
         path = "v1/chat/completions" if prompt.as_chat else "v1/completions"
         try:
             async for choice in ask(client, path, {**given, **prompt.parameters}, statistics):
+                reason = choice.get("finish_reason") or reason
                 print(choice.get("text") or choice.get("delta", {}).get("content") or "", end="", flush=True)
         except AnswerFailed as error:
             print(f"lmi: {error}", file=sys.stderr)
             return False
         print()
         print(statistics.line, file=sys.stderr)
+        if reason == "length":
+            print("the limit of tokens was reached before the end: --max-tokens sets another", file=sys.stderr)
         return True

@@ -4,14 +4,44 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from enum import StrEnum
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from lmi_core.errors import BackendGivenUp, ConfigurationError
+from lmi_core.engines.logs import flush_log
+from lmi_core.errors import BackendGivenUp, ConfigurationError, LmiError
+from lmi_core.inspection.fault import unreadable
+from lmi_handlers.cli.arguments import (
+    AccessLog,
+    ApiKeyVariable,
+    ConfigFile,
+    Directory,
+    DrainSeconds,
+    GrpcPort,
+    Host,
+    Install,
+    Items,
+    LogFormat,
+    LogFormatOption,
+    LogLevel,
+    MaxTokens,
+    ModelName,
+    Models,
+    ModelStore,
+    NewKind,
+    Options,
+    Pages,
+    PluginsDirectory,
+    Port,
+    Strict,
+    Target,
+    Temperature,
+    TgiEnvironment,
+    Workflows,
+)
+from lmi_handlers.process.lifetime import prepare_process
 
 EXIT_GIVEN_UP = 1
 EXIT_CONFIGURATION = 2
@@ -40,99 +70,9 @@ def lmi(
     """Serve DJLServing/LMI model directories: `lmi serve DIR`."""
 
 
-class LogLevel(StrEnum):
-    DEBUG = "debug"
-    INFO = "info"
-    WARNING = "warning"
-    ERROR = "error"
-
-
-class NewKind(StrEnum):
-    FORMATTER = "formatter"
-    HANDLER = "handler"
-    BACKEND = "backend"
-
-
-Directory = Annotated[
-    str,
-    typer.Argument(
-        metavar="DIR",
-        help="A model directory (serving.properties, the model's own files, or both), a folder of several, or the "
-        "s3:// URL of either.",
-        show_default=False,
-    ),
-]
-Models = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="[NAME=]DIR",
-        help="Model directories, each with or without a name, or a folder of several; or their s3:// URLs, or ids of"
-        " models of the Hugging Face hub. Without any, those that the environment or config.properties name, or"
-        " /opt/ml/model.",
-        show_default=False,
-    ),
-]
-Items = Annotated[
-    list[str] | None,
-    typer.Option(
-        "-m",
-        "--models",
-        metavar="ITEM",
-        help="Models in DJLServing's notation: [NAME[:VERSION[:ENGINE[:DEVICES]]]=]URL, separated by commas.",
-        show_default=False,
-    ),
-]
-ModelStore = Annotated[
-    str | None,
-    typer.Option("-s", "--model-store", metavar="DIR", help="A folder of model directories.", show_default=False),
-]
-ConfigFile = Annotated[
-    Path | None,
-    typer.Option(
-        "-f",
-        "--config-file",
-        metavar="FILE",
-        help="A config.properties of DJLServing. Default: the one in MODEL_SERVER_HOME.",
-        show_default=False,
-    ),
-]
-
-
-Options = Annotated[
-    list[str] | None,
-    typer.Option(
-        "-o",
-        "--option",
-        metavar="KEY=VALUE",
-        help="A key of serving.properties for every model, over file and environment. May be given several times.",
-        show_default=False,
-    ),
-]
-
-
-def _refuse_workflows(given: list[str] | None) -> None:
-    if given:
-        raise typer.BadParameter("workflows are not supported: name their models with -m")
-
-
-def _refuse_install(given: list[str] | None) -> None:
-    if given:
-        raise typer.BadParameter("it installs engines for Java; install this server's dependencies with pip")
-
-
-Workflows = Annotated[list[str] | None, typer.Option("-w", "--workflows", hidden=True, callback=_refuse_workflows)]
-Install = Annotated[list[str] | None, typer.Option("-i", "--install", hidden=True, callback=_refuse_install)]
-PluginsDirectory = Annotated[
-    Path | None,
-    typer.Option(
-        "--plugins-dir",
-        metavar="DIR",
-        help="A folder of plugins: Python files that add backends, formatters or handlers.",
-    ),
-]
-
-
-Strict = Annotated[bool, typer.Option("--strict", help="Treat every warning about the model directory as an error.")]
+def _print_error(error: LmiError) -> None:
+    flush_log()
+    print(f"lmi: {error.message}", file=sys.stderr)
 
 
 @contextmanager
@@ -141,10 +81,15 @@ def _one_line_errors() -> Iterator[None]:
     try:
         yield
     except ConfigurationError as error:
-        print(f"lmi: {error.message}", file=sys.stderr)
+        _print_error(error)
+        raise typer.Exit(EXIT_CONFIGURATION) from None
+    except OSError as error:
+        if error.filename is None:
+            raise
+        _print_error(ConfigurationError(unreadable(error)))
         raise typer.Exit(EXIT_CONFIGURATION) from None
     except BackendGivenUp as error:
-        print(f"lmi: {error.message}", file=sys.stderr)
+        _print_error(error)
         raise typer.Exit(EXIT_GIVEN_UP) from None
 
 
@@ -155,42 +100,17 @@ def serve(
     model_store: ModelStore = None,
     config_file: ConfigFile = None,
     options: Options = None,
-    host: Annotated[
-        str | None,
-        typer.Option(
-            help="The address to listen on; 0.0.0.0 means all interfaces. Default: SERVING_INFERENCE_ADDRESS, "
-            "0.0.0.0 in a SageMaker container, otherwise 127.0.0.1.",
-            show_default=False,
-        ),
-    ] = None,
-    port: Annotated[
-        int | None,
-        typer.Option(
-            min=0,
-            max=65535,
-            help="The port to listen on; 0 selects a free one. Default: SAGEMAKER_BIND_TO_PORT, the port in "
-            "SERVING_INFERENCE_ADDRESS, otherwise 8080.",
-            show_default=False,
-        ),
-    ] = None,
-    grpc_port: Annotated[
-        int | None,
-        typer.Option(
-            "--grpc-port",
-            min=0,
-            max=65535,
-            help="Serve KServe's protocol over gRPC too, on this port of the same host; 0 takes a free one. Default:"
-            " SERVING_GRPC_PORT, otherwise there is no gRPC. Needs pip install 'lmi-handlers[grpc]'.",
-            show_default=False,
-        ),
-    ] = None,
+    host: Host = None,
+    port: Port = None,
+    grpc_port: GrpcPort = None,
+    pages: Pages = None,
     plugins_directory: PluginsDirectory = None,
-    drain_seconds: Annotated[
-        float,
-        typer.Option("--drain-seconds", min=0, help="Time for requests to finish after SIGTERM or Ctrl-C, in seconds."),
-    ] = 30,
+    drain_seconds: DrainSeconds = 30,
     log_level: Annotated[LogLevel, typer.Option(help="The lowest level of messages to log.")] = LogLevel.INFO,
+    log_format: LogFormatOption = LogFormat.TEXT,
+    access_log: AccessLog = True,
     strict: Strict = False,
+    tgi_environment: TgiEnvironment = False,
     workflows: Workflows = None,
     install: Install = None,
 ) -> None:
@@ -204,18 +124,32 @@ def serve(
     lmi serve                       as in its container: HF_MODEL_ID,
                                     SERVING_LOAD_MODELS, /opt/ml/model, ...
 
+    Who may use the server is set by keys of a config.properties (-f), each also an environment variable:
+    api_keys_file (SERVING_API_KEYS_FILE), certificate_file and private_key_file, management_address and
+    management_token_file, cors_allowed_origin.
+
     GET /ping answers 200 once the models are loaded. Exit status 2: the arguments or a model directory are wrong, as a
     line on stderr says. Exit status 1: an engine crashed more often than retry_threshold allows.
     """
-    from lmi_handlers.cli.serving import run
-    from lmi_handlers.container.search import Arguments
+    from lmi_handlers.cli.starting import start_event_loop, starting
 
-    given = tuple(options or ())
-    arguments = Arguments(
-        tuple(models or ()), tuple(items or ()), model_store, config_file, host, port, given, grpc_port
-    )
-    with _one_line_errors():
-        run(arguments, plugins_directory, drain_seconds, log_level.value, strict=strict)
+    given, directories, in_notation = tuple(options or ()), tuple(models or ()), tuple(items or ())
+    with starting(log_level.value, log_format.value, access_log=access_log), _one_line_errors():
+        runner = start_event_loop(directories, given)  # before imports, beside which an engine can start
+        from lmi_handlers.cli.serving import run
+        from lmi_handlers.container.search import Arguments
+
+        address = (host, port, given, grpc_port, pages)
+        arguments = Arguments(
+            directories,
+            in_notation,
+            model_store,
+            config_file,
+            *address,
+            tgi_environment=tgi_environment,
+            plugins_directory=plugins_directory,
+        )
+        run(runner, arguments, drain_seconds, strict=strict)
 
 
 @app.command()
@@ -228,6 +162,7 @@ def check(
     plugins_directory: PluginsDirectory = None,
     strict: Strict = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
+    tgi_environment: TgiEnvironment = False,
     workflows: Workflows = None,
     install: Install = None,
 ) -> None:
@@ -243,9 +178,17 @@ def check(
     from lmi_handlers.container.search import Arguments
 
     given = tuple(options or ())
-    arguments = Arguments(tuple(models or ()), tuple(items or ()), model_store, config_file, options=given)
+    arguments = Arguments(
+        tuple(models or ()),
+        tuple(items or ()),
+        model_store,
+        config_file,
+        options=given,
+        tgi_environment=tgi_environment,
+        plugins_directory=plugins_directory,
+    )
     with _one_line_errors():
-        run_check(arguments, plugins_directory, os.environ, strict=strict, as_json=as_json)
+        run_check(arguments, os.environ, strict=strict, as_json=as_json)
 
 
 @app.command("try")
@@ -254,43 +197,37 @@ def try_(
     prompt: Annotated[str | None, typer.Option(help="The prompt to send.", show_default=False)] = None,
     body: Annotated[Path | None, typer.Option(help="A file with the request body to send instead of a prompt.")] = None,
     stream: Annotated[bool, typer.Option("--stream", help="Ask for a stream.")] = False,
-    route: Annotated[str, typer.Option(help="The path to POST to.")] = "/invocations",
+    route: Annotated[str, typer.Option(help="The path of the request, with its query.")] = "/invocations",
+    method: Annotated[
+        str, typer.Option("-X", "--request", metavar="METHOD", help="The method, such as GET, which has no body.")
+    ] = "POST",
     say: Annotated[str | None, typer.Option(help="The answer of the scripted backend.", show_default=False)] = None,
     real: Annotated[bool, typer.Option("--real", help="Use the model itself, not the scripted backend.")] = False,
     watch: Annotated[bool, typer.Option("--watch", help="Repeat the request each time a file is saved.")] = False,
+    options: Options = None,
     plugins_directory: PluginsDirectory = None,
 ) -> None:
     """Send one request through the model directory DIR and print each chunk of the answer with its time.
 
-    Runs DIR's own formatters and its handle function. In place of the model, the scripted backend answers.
+    Runs DIR's own formatters and its handle function. In place of the model, the scripted backend answers. The warnings
+    of lmi check are on stderr.
+
+    \b
+    lmi try DIR --stream                        a prompt, whose answer is streamed
+    lmi try DIR -X GET --route /v1/models       another method and route
+    lmi try DIR --real --prompt "Who are you?"  the model itself
     """
     from lmi_core.remote.fetching import local_directory
     from lmi_handlers.cli.try_command import Trial, run_trial
     from lmi_handlers.cli.try_command import watch as watch_trial
 
     with _one_line_errors():
-        trial = Trial(local_directory(directory), plugins_directory, prompt, body, stream, route, say, real)
+        given = (prompt, body, stream, route, say, real, method.upper(), tuple(options or ()))
+        trial = Trial(local_directory(directory), plugins_directory, *given)
         if watch:
             watch_trial(trial)
         if not run_trial(trial):
             raise typer.Exit(1)
-
-
-Target = Annotated[
-    str,
-    typer.Argument(
-        metavar="DIR|ORG/NAME|URL",
-        help="A model directory, a model of the Hugging Face hub, or the address of a server of OpenAI's API.",
-        show_default=False,
-    ),
-]
-MaxTokens = Annotated[
-    int | None, typer.Option(min=1, help="The maximum number of tokens of an answer.", show_default=False)
-]
-Temperature = Annotated[float | None, typer.Option(min=0, help="0 takes the most likely token.", show_default=False)]
-ModelName = Annotated[
-    str | None, typer.Option("--model", help="The model or adapter, where there are several.", show_default=False)
-]
 
 
 @app.command()
@@ -303,13 +240,17 @@ def generate(
     model: ModelName = None,
     options: Options = None,
     plugins_directory: PluginsDirectory = None,
+    strict: Strict = False,
+    api_key_variable: ApiKeyVariable = None,
 ) -> None:
     """Print the text that a model generates from a prompt, as it comes; tokens per second go to stderr."""
+    from lmi_handlers.cli.connection import Connection
     from lmi_handlers.cli.generate_command import Prompt, run_generate
 
     parameters = _given(max_tokens=max_tokens, temperature=temperature, model=model)
     with _one_line_errors():
-        if not run_generate(Prompt(target, prompt, parameters, tuple(options or ()), plugins_directory, as_chat)):
+        connection = Connection(target, tuple(options or ()), plugins_directory, strict, api_key_variable)
+        if not run_generate(connection, Prompt(prompt, parameters, as_chat)):
             raise typer.Exit(1)
 
 
@@ -322,13 +263,17 @@ def chat(
     model: ModelName = None,
     options: Options = None,
     plugins_directory: PluginsDirectory = None,
+    strict: Strict = False,
+    api_key_variable: ApiKeyVariable = None,
 ) -> None:
     """Chat with a model in the terminal. /help there lists what one can do."""
     from lmi_handlers.cli.chat_command import Conversation, run_chat
+    from lmi_handlers.cli.connection import Connection
 
     fields = _given(max_tokens=max_tokens, temperature=temperature, model=model)
     with _one_line_errors():
-        run_chat(target, Conversation(system, fields=fields), tuple(options or ()), plugins_directory)
+        connection = Connection(target, tuple(options or ()), plugins_directory, strict, api_key_variable)
+        run_chat(connection, Conversation(system, fields=fields))
 
 
 def _given(**values: object) -> dict[str, object]:
@@ -339,12 +284,16 @@ def _given(**values: object) -> dict[str, object]:
 def new(
     kind: Annotated[NewKind, typer.Argument(help="The kind of plugin to write.")],
     name: Annotated[str, typer.Argument(help="The name of the plugin and of its folder.")],
+    package: Annotated[
+        bool,
+        typer.Option("--package", help="Write a Python package to build and install, not files for --plugins-dir."),
+    ] = False,
 ) -> None:
     """Write a formatter, a handler (an API dialect) or a backend that works, and its test, into the folder NAME."""
     from lmi_handlers.cli.new_command import write_new
 
     with _one_line_errors():
-        print(write_new(kind.value, name, Path()))
+        print(write_new(kind.value, name, Path(), package=package))
 
 
 @app.command()
@@ -358,8 +307,8 @@ def plugins(plugins_directory: PluginsDirectory = None) -> None:
 
 @app.command()
 def options(
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print the Markdown of docs/options.md.")] = False,
-    djl: Annotated[bool, typer.Option("--djl", help="Print the Markdown of docs/coming_from_djl.md.")] = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print the page docs/reference/options.md.")] = False,
+    djl: Annotated[bool, typer.Option("--djl", help="Print the page docs/how_to/coming_from_djl.md.")] = False,
     plugins_directory: PluginsDirectory = None,
 ) -> None:
     """Print every option that serving.properties can hold, with its default and its meaning."""
@@ -373,6 +322,7 @@ def options(
 
 
 def main() -> None:
+    prepare_process()
     app()
 
 

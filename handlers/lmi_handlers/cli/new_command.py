@@ -1,41 +1,119 @@
-"""`lmi new`: templates of a formatter, a backend and a handler, each with its test."""
+"""`lmi new`: templates of a formatter, a backend and a handler, each with its test, as files or as a package."""
 
+import importlib.util
+import keyword
+from collections.abc import Mapping
+from datetime import date
+from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
 from string import Template
+from typing import Any
 
 from lmi_core.errors import ConfigurationError
+from lmi_core.plugins.loading import load_plugins
+from lmi_core.plugins.registry import Registry
 
 FORMATTER = "formatter"
 HANDLER = "handler"
 BACKEND = "backend"
 
+TYPED_IMPORTS = """\
+from collections.abc import Callable
+from typing import Any
 
-def write_new(kind: str, name: str, parent: Path) -> str:
+from lmi import GenerationOutput, hookimpl, output_formatter
+"""
+USES = {
+    FORMATTER: "`option.output_formatter=$name` in its serving.properties",
+    HANDLER: "nothing more: clients send requests to `/$name/MODEL`",
+    BACKEND: "`option.rolling_batch=$name` in its serving.properties",
+}
+
+
+def write_new(kind: str, name: str, parent: Path, *, package: bool = False) -> str:
     """Write the folder `name` and return the next steps. Raise ConfigurationError where it cannot be written."""
     if not name.isidentifier() or not name.islower():
         raise ConfigurationError(
             f"{name} is not a valid name for a {kind}: use lower-case letters, digits and underscores"
         )
+    _check_free(kind, name, package)
     folder = parent / name
     if folder.exists():
         raise ConfigurationError(f"{folder} already exists")
-    code = Path("model.py") if kind == FORMATTER else Path("plugins", f"{name}.py")
-    written = {code: kind, Path(f"test_{name}.py"): f"{kind}_test"}
-    for path, template in (written | {Path("serving.properties"): f"{kind}_properties"}).items():
+    for path, text in (_package(kind, name) if package else _folder(kind, name)).items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        (folder / path).write_text(_filled(template, name))
-    return _next_steps(kind, folder)
+        (folder / path).write_text(text)
+    return _steps_of_package(kind, folder) if package else _next_steps(kind, folder)
 
 
-def _filled(template: str, name: str) -> str:
+def _check_free(kind: str, name: str, package: bool) -> None:
+    """Raise ConfigurationError for a name that something else has already, which would not work beside it."""
+    if keyword.iskeyword(name):
+        raise ConfigurationError(f"{name} is not a valid name for a {kind}: it is a word of Python's own")
+    plugins = load_plugins()
+    registries: Mapping[str, Registry[Any]] = {
+        FORMATTER: plugins.formatters,
+        HANDLER: plugins.handlers,
+        BACKEND: plugins.backends,
+    }
+    if name in registries[kind] or (kind == FORMATTER and name in plugins.formatter_functions):
+        raise ConfigurationError(f"there is a {kind} `{name}` already, see lmi plugins: choose another name")
+    if package and importlib.util.find_spec(name) is not None:
+        raise ConfigurationError(f"there is a Python package or module `{name}` already: choose another name")
+
+
+def _folder(kind: str, name: str) -> dict[str, str]:
+    """Return the files of a model directory with the plugin in it, by their paths."""
+    plugin = "" if kind == FORMATTER else f', plugins=[HERE / "plugins" / "{name}.py"]'
+    return {
+        "model.py" if kind == FORMATTER else f"plugins/{name}.py": _filled(kind, name),
+        f"test_{name}.py": _filled(f"{kind}_test", name, served=f"HERE{plugin}"),
+        "serving.properties": _filled(f"{kind}_properties", name),
+    }
+
+
+def _package(kind: str, name: str) -> dict[str, str]:
+    """Return the files of a Python package with the plugin in it, by their paths."""
+    further = {
+        "project": name.replace("_", "-"),
+        "kind": kind,
+        "version": version("lmi-handlers"),
+        "year": str(date.today().year),
+        "route": _route(kind, name),
+        "real": " --real" if kind == BACKEND else "",
+        "use": Template(USES[kind]).substitute(name=name),
+    }
+    code, properties = _filled(kind, name), _filled(f"{kind}_properties", name)
+    if kind == FORMATTER:
+        code = code.replace("from lmi import GenerationOutput, output_formatter\n", TYPED_IMPORTS)
+        code = code.replace(": `lmi try .` shows them", "") + _filled("formatter_hook", name)
+        properties += f"option.output_formatter={name}\n"
+    return {
+        f"src/{name}/__init__.py": code,
+        f"src/{name}/py.typed": "",
+        f"tests/test_{name}.py": _filled(f"{kind}_test", name, served='HERE / "model"'),
+        "tests/model/serving.properties": properties,
+        "pyproject.toml": _filled("pyproject", name, **further),
+        "README.md": _filled("readme", name, **further),
+        "LICENSE": _filled("license", name, **further),
+        ".gitignore": "__pycache__/\ndist/\n",
+    }
+
+
+def _filled(template: str, name: str, **further: str) -> str:
     text = files("lmi_handlers.cli").joinpath("templates", f"{template}.txt").read_text()
-    return Template(text).substitute(name=name, class_name="".join(part.title() for part in name.split("_")))
+    names: Mapping[str, str] = {"name": name, "class_name": "".join(part.title() for part in name.split("_"))}
+    return Template(text).substitute(names, **further)
+
+
+def _route(kind: str, name: str, model: str = "model") -> str:
+    return f" --route /{name}/{model}" if kind == HANDLER else ""
 
 
 def _next_steps(kind: str, folder: Path) -> str:
     plugins = "" if kind == FORMATTER else f" --plugins-dir {folder / 'plugins'}"
-    route = f" --route /{folder.name}/{folder.name}" if kind == HANDLER else ""
+    route = _route(kind, folder.name, folder.name)
     real = " --real" if kind == BACKEND else ""
     return "\n".join(
         [
@@ -43,5 +121,19 @@ def _next_steps(kind: str, folder: Path) -> str:
             f"  pytest {folder}          # its test; needs pip install lmi-handlers[testing]",
             f"  lmi try {folder}{route}{plugins}{real} --watch",
             f"  lmi serve {folder}{plugins}",
+        ]
+    )
+
+
+def _steps_of_package(kind: str, folder: Path) -> str:
+    model = folder / "tests" / "model"
+    real = " --real" if kind == BACKEND else ""
+    return "\n".join(
+        [
+            f"Created the package {folder}, under the MIT licence. Next:",
+            f"  pip install --editable '{folder}[testing]'",
+            f"  pytest {folder}",
+            f"  lmi try {model}{_route(kind, folder.name)}{real}",
+            f"  lmi serve {model}",
         ]
     )

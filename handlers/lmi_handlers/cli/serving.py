@@ -6,51 +6,84 @@ import logging
 import os
 import shlex
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import quote
-
-import uvloop
 
 from lmi_core.configuration.configuration import Given
 from lmi_core.configuration.model_directory import find_model_directories
-from lmi_core.engines.logs import LOG_LEVEL_VARIABLE, configure_logging
 from lmi_core.errors import ConfigurationError
+from lmi_core.inspection.fault import unreadable
+from lmi_core.plugins.early_workers import end_unwanted
 from lmi_core.plugins.loading import Plugins, load_plugins
+from lmi_core.remote.fetching import local_directory
+from lmi_core.remote.held_copies import let_go
+from lmi_core.remote.location import must_be_copied
 from lmi_core.serving.dispatcher import Dispatcher, check_names
 from lmi_core.serving.model import Model
 from lmi_core.serving.model_plan import ModelPlan, read_plan
+from lmi_core.serving.own_code import code_that_runs
+from lmi_handlers.access.control import AccessControl
+from lmi_handlers.container.exposure import exposures
 from lmi_handlers.container.launch import Launch, read_launch
 from lmi_handlers.container.search import Arguments, PlacedModel
+from lmi_handlers.container.server_keys import OTLP_TRACES_ENDPOINT
 from lmi_handlers.container.settings import for_models
+from lmi_handlers.http.connections.limits import raise_descriptor_limit
 from lmi_handlers.http.server import Listener, Server, serve
+from lmi_handlers.management.reader import DirectoryReader
+from lmi_handlers.process.lifetime import heeded_signals
+from lmi_handlers.process.signals import Signals
+
+if TYPE_CHECKING:
+    from lmi_handlers.telemetry.tracing import RequestTracer
 
 logger = logging.getLogger(__name__)
 
 MOST_NEW_OBJECTS = 50_000  # new objects before a collection: reference counts free nearly all of a token's
 EXAMPLE_BODY = '{"inputs": "What is Deep Learning?", "parameters": {"max_new_tokens": 64}}'
+PAGES = "pages"  # the handler of the pages for people
+METRICS = "metrics"  # and of the routes for Prometheus
+CLOSE_SECONDS = 5.0  # for the last spans, which a collector may not take
 EMBEDDING_BODY = '{"inputs": "What is Deep Learning?"}'
 
 
-def run(
-    arguments: Arguments, plugins_directory: Path | None, drain_seconds: float, log_level: str, *, strict: bool = False
-) -> None:
-    """Serve until a signal. Raise ConfigurationError where a model cannot be served or, if `strict`, on a warning."""
-    configure_logging(log_level)
-    os.environ[LOG_LEVEL_VARIABLE] = log_level  # read by the workers
-    plugins = load_plugins(plugins_directory)
-    launch = read_launch(arguments, os.environ)
-    for warning in launch.warnings:
+def run(runner: asyncio.Runner, arguments: Arguments, drain_seconds: float, *, strict: bool = False) -> None:
+    """Serve until a signal. Raise ConfigurationError where a model cannot be served or, if `strict`, on a warning.
+
+    Threads that still import libraries are left running: the process is to end next.
+    """
+    plugins = load_plugins(arguments.plugins_directory)
+    fetched: list[Path] = []
+    launch = read_launch(arguments, os.environ, fetch=partial(_fetch, fetched))
+    for warning in () if strict else launch.warnings:  # then they are errors, told with those of the models
         logger.warning("%s", warning)
     plans, errors = launch_plans(launch, os.environ, plugins)
     if errors:
         raise ConfigurationError("\n".join(errors))
+    runner.run(end_unwanted([plan.runtime.name for plan in plans]))
     host, port = launch.address
     logger.info("the address: %s (%s), port %s (%s)", host.value, host.source, port.value, port.source)
     if launch.grpc_port is not None:
         check_grpc()
         logger.info("gRPC: port %s (%s)", launch.grpc_port.value, launch.grpc_port.source)
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(plans, plugins, launch, drain_seconds, strict=strict))
+    if plugins.others:
+        logger.info("plugins, whose code runs in the server: %s", ", ".join(plugins.others))
+    for line in exposures(launch):
+        logger.warning("%s", line)
+    if (too_few := raise_descriptor_limit(launch.limits.max_connections)) is not None:
+        logger.warning("%s", too_few)
+    runner.run(_serve(plans, plugins, launch, drain_seconds, fetched, strict=strict))
+
+
+def _fetch(fetched: list[Path], source: str) -> Path:
+    """Return the folder of a path or a URL, and note it where it is a copy, which is held then."""
+    folder = local_directory(source)
+    if must_be_copied(source):
+        fetched.append(folder)
+    return folder
 
 
 def launch_plans(launch: Launch, environment: Mapping[str, str], plugins: Plugins) -> tuple[list[ModelPlan], list[str]]:
@@ -79,44 +112,89 @@ def _read_plans(
         try:
             plan = read_plan(model.name, model.directory, variables, plugins, common, model.version, model.overrides)
             plans.append(plan)
-        except ConfigurationError as error:
-            errors.append(f"model {model.name}: {error.message}" if len(models) > 1 else error.message)
+        except (ConfigurationError, OSError) as error:
+            reason = error.message if isinstance(error, ConfigurationError) else unreadable(error)
+            errors.append(f"model {model.name}: {reason}" if len(models) > 1 else reason)
     if not errors:
         check_names(plans)
     return plans, errors
 
 
 async def _serve(
-    plans: list[ModelPlan], plugins: Plugins, launch: Launch, drain_seconds: float, *, strict: bool
+    plans: list[ModelPlan],
+    plugins: Plugins,
+    launch: Launch,
+    drain_seconds: float,
+    fetched: Sequence[Path] = (),
+    *,
+    strict: bool,
 ) -> None:
+    signals = Signals(heeded_signals())
     models = [Model(plan, plugins.formatters) for plan in plans]
+    for folder in fetched:
+        let_go(folder)  # each model keeps what it uses
+    if strict:
+        refuse_warnings(warnings_of(models, launch))
     for model in models:
         _log(model)
-    if strict:
-        refuse_warnings([*launch.warnings, *(warning for model in models for warning in model.warnings)])
-    server = create_server(Dispatcher({model.name: model for model in models}), plugins, launch)
+    reader = DirectoryReader(plugins, for_models(os.environ), launch.settings.for_models)
+    dispatcher = Dispatcher({model.names[-1]: model for model in models}, reader)
+    dispatcher.registry.drain_seconds = drain_seconds
+    dispatcher.registry.room.evicts = launch.evicts_models
+    server = create_server(dispatcher, plugins, launch)
+    tracer = _tracer(launch)
+    if tracer is not None:
+        dispatcher.metrics.observers.append(tracer.write)
 
     def on_ready() -> None:
+        gc.enable()
         gc.collect()
         gc.freeze()  # spares the collector the hundreds of thousands of objects that engines load
         gc.set_threshold(MOST_NEW_OBJECTS)
         logger.info("%s", ready_message(server))
 
     try:
-        await serve(server, drain_seconds, on_ready)
+        await serve(server, drain_seconds, on_ready, signals)
     finally:
+        if tracer is not None:
+            with suppress(TimeoutError):  # a collector that does not answer
+                await asyncio.wait_for(asyncio.to_thread(tracer.close), CLOSE_SECONDS)
         gc.unfreeze()  # frozen objects outlive the interpreter, which some libraries report as leaks
 
 
 def create_server(dispatcher: Dispatcher, plugins: Plugins, launch: Launch) -> Server:
     """Return the server of the models, with gRPC where a port is given for it."""
     host, port = launch.address
+    access = AccessControl(dispatcher, launch.access)
     others: list[Listener] = []
     if launch.grpc_port is not None:
         from lmi_handlers.kserve_grpc.server import GrpcServer
 
-        others.append(GrpcServer(dispatcher, host.value, int(launch.grpc_port.value)))
-    return Server(dispatcher, plugins.handlers, host.value, int(port.value), others)
+        others.append(
+            GrpcServer(dispatcher, host.value, int(launch.grpc_port.value), access, launch.limits.write_timeout)
+        )
+    off = [name for name, is_on in ((PAGES, launch.pages), (METRICS, launch.metrics)) if not is_on]
+    handlers = plugins.handlers.without(*off)
+    return Server(dispatcher, handlers, host.value, int(port.value), others, launch.limits, access)
+
+
+def _tracer(launch: Launch) -> "RequestTracer | None":
+    """Return the writer of spans, None where they are not asked for. Raise ConfigurationError without its libraries."""
+    endpoint = launch.settings.get(OTLP_TRACES_ENDPOINT)
+    if endpoint is None:
+        return None
+    if not endpoint.value.startswith(("http://", "https://")):
+        raise ConfigurationError(
+            f"{endpoint.source} must be the http(s):// URL of a collector. Given: {endpoint.value}"
+        )
+    try:
+        from lmi_handlers.telemetry.tracing import RequestTracer
+
+        return RequestTracer.to(endpoint.value)
+    except ImportError as error:
+        raise ConfigurationError(
+            f"{endpoint.source} needs other libraries: pip install 'lmi-handlers[tracing]'. Importing said: {error}"
+        ) from None
 
 
 def check_grpc() -> None:
@@ -132,25 +210,33 @@ def check_grpc() -> None:
 def ready_message(server: Server) -> str:
     """Return a line with the models, the URL, and a curl command to paste."""
     dispatcher = server.dispatcher
+    if not dispatcher.models:
+        return f"Ready: no model yet on {server.url} -- POST /models loads one"
     first = sorted(dispatcher.models)[0]
     path = "/invocations" if dispatcher.only_model else f"/predictions/{quote(first)}"
     model = dispatcher.models[first]
     embeds = model.generates and not model.backend.generates
-    command = f"curl {server.url}{path} -d {shlex.quote(EMBEDDING_BODY if embeds else EXAMPLE_BODY)}"
+    key = "" if server.access.options.api_keys is None else ' -H "Authorization: Bearer $LMI_API_KEY"'
+    command = f"curl {server.url}{path}{key} -d {shlex.quote(EMBEDDING_BODY if embeds else EXAMPLE_BODY)}"
     also = "".join(f" and gRPC on {other.address}" for other in server.others)
+    if server.management is not None:
+        also += f", management on {server.management.address}"
     return f"Ready: {', '.join(sorted(dispatcher.models))} on {server.url}{also} -- try: {command}"
 
 
+def warnings_of(models: Sequence[Model], launch: Launch) -> list[str]:
+    """Return all warnings, of the models with their names."""
+    return [*launch.warnings, *(f"model {model.name}: {warning}" for model in models for warning in model.warnings)]
+
+
 def refuse_warnings(warnings: Sequence[str]) -> None:
-    """Raise ConfigurationError where there are warnings, for `--strict`."""
+    """Raise ConfigurationError with all warnings, if there are any, for `--strict`."""
     if warnings:
-        some = (
-            f"the {len(warnings)} warnings above are errors" if len(warnings) > 1 else "the warning above is an error"
-        )
-        raise ConfigurationError(f"--strict: {some}")
+        raise ConfigurationError("\n".join(["--strict makes errors of all warnings:", *warnings]))
 
 
 def _log(model: Model) -> None:
     for warning in model.warnings:
         logger.warning("model %s: %s", model.name, warning)
     logger.info("model %s: %s", model.name, model.plan.served_by)
+    logger.info("model %s: code that runs: %s", model.name, code_that_runs(model.plan))

@@ -5,26 +5,24 @@ import os
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import aiohttp
 import orjson
 
-from lmi_core.backend import BackendSetup
 from lmi_core.engines.logs import LOG_LEVEL_VARIABLE, configure_logging
 from lmi_core.errors import ConfigurationError
-from lmi_core.plugins.loading import Plugins, load_plugins
+from lmi_core.plugins.loading import Plugins
 from lmi_core.serving.model_plan import ModelPlan
-from lmi_handlers.cli.connection import own_server
-from lmi_handlers.cli.serving import read_plans
+from lmi_handlers.cli.connection import one_plan, own_server
+from lmi_handlers.cli.scripted_plan import prompt_body, scripted_plan
 
-SCRIPTED = "scripted"
 DEFAULT_PROMPT = "What is Deep Learning?"
 DEFAULT_ROUTE = "/invocations"
 FAILED = 400
 WATCH_SECONDS = 0.2
-SCRIPTED_DELAY = 0.01  # seconds between tokens, which makes each a chunk of its own
+WITHOUT_BODY = ("GET", "HEAD", "DELETE", "OPTIONS")  # methods that send one only where `--body` gives it
 
 
 @dataclass(frozen=True)
@@ -39,6 +37,8 @@ class Trial:
     route: str = DEFAULT_ROUTE
     say: str | None = None  # text of the scripted backend; None: its default
     real: bool = False  # ask the model's own backend, not the scripted one
+    method: str = "POST"
+    options: tuple[str, ...] = ()
 
 
 def run_trial(trial: Trial) -> bool:
@@ -48,12 +48,19 @@ def run_trial(trial: Trial) -> bool:
     """
     configure_logging("warning")
     os.environ.setdefault(LOG_LEVEL_VARIABLE, "warning")  # read by the workers
-    plugins = load_plugins(trial.plugins_directory)
-    plans = read_plans(trial.directory, os.environ, plugins)
-    if len(plans) > 1:
-        raise ConfigurationError(f"{trial.directory} contains several models: give the directory of one")
-    plan = plans[0] if trial.real else _scripted(plans[0], plugins, trial.say)
-    return asyncio.run(_ask(plan, plugins, trial))
+    _check(trial)
+    only = one_plan(str(trial.directory), trial.options, trial.plugins_directory)
+    for warning in only.warnings:
+        print(f"lmi: warning: {warning}", file=sys.stderr)
+    plan = only.plan if trial.real else scripted_plan(only.plan, only.plugins, trial.say)
+    return asyncio.run(_ask(plan, only.plugins, trial))
+
+
+def _check(trial: Trial) -> None:
+    """Raise ConfigurationError where arguments have no effect on a request of this method."""
+    if trial.method in WITHOUT_BODY and (trial.prompt is not None or trial.stream):
+        given = "--stream" if trial.stream else "--prompt"
+        raise ConfigurationError(f"{given} is part of a request's body, which {trial.method} does not have")
 
 
 def watch(trial: Trial) -> None:
@@ -84,17 +91,6 @@ def _state(directory: Path) -> dict[Path, tuple[int, int]]:
     return {path: (status.st_mtime_ns, status.st_size) for path, status in found.items()}
 
 
-def _scripted(plan: ModelPlan, plugins: Plugins, say: str | None) -> ModelPlan:
-    """Return the plan with the scripted backend in place of its own; a plan with a model function stays as it is."""
-    if plan.backend is None or (plan.backend.name == SCRIPTED and say is None):
-        return plan
-    backend = plugins.backends.get(SCRIPTED)
-    properties = backend.properties_type.model_validate(
-        {"scripted_delay": SCRIPTED_DELAY} | ({} if say is None else {"scripted_text": say})
-    )
-    return replace(plan, backend=backend, setup=BackendSetup(plan.directory, properties, {}, 0))
-
-
 async def _ask(plan: ModelPlan, plugins: Plugins, trial: Trial) -> bool:
     async with own_server(plan, plugins) as client:
         return await _print_answer(client, trial)
@@ -102,8 +98,9 @@ async def _ask(plan: ModelPlan, plugins: Plugins, trial: Trial) -> bool:
 
 async def _print_answer(client: aiohttp.ClientSession, trial: Trial) -> bool:
     begun = time.perf_counter()
-    headers = {"Content-Type": "application/json"}
-    async with client.post(trial.route, data=_body(trial), headers=headers) as response:
+    body = _body(trial)
+    headers = {} if body is None else {"Content-Type": "application/json"}
+    async with client.request(trial.method, trial.route, data=body, headers=headers) as response:
         print(f"{response.status} {response.headers.get('Content-Type', '')}")
         async for chunk in response.content.iter_any():
             milliseconds = (time.perf_counter() - begun) * 1000
@@ -111,24 +108,18 @@ async def _print_answer(client: aiohttp.ClientSession, trial: Trial) -> bool:
         return response.status < FAILED
 
 
-def _body(trial: Trial) -> bytes:
+def _body(trial: Trial) -> bytes | None:
     if trial.body is None:
-        return orjson.dumps(_payload(trial) | ({"stream": True} if trial.stream else {}))
+        if trial.method in WITHOUT_BODY:
+            return None
+        return orjson.dumps(
+            prompt_body(trial.route, trial.prompt or DEFAULT_PROMPT) | ({"stream": True} if trial.stream else {})
+        )
     try:
         body = trial.body.read_bytes()
     except OSError as error:
         raise ConfigurationError(f"{trial.body} cannot be read: {error.strerror}") from None
     return orjson.dumps(orjson.loads(body) | {"stream": True}) if trial.stream else body
-
-
-def _payload(trial: Trial) -> dict[str, object]:
-    """Return the request body for the prompt in the schema of the route."""
-    prompt = trial.prompt or DEFAULT_PROMPT
-    if "chat" in trial.route:
-        return {"messages": [{"role": "user", "content": prompt}]}
-    if trial.route.startswith("/v1/"):
-        return {"prompt": prompt}
-    return {"text_input" if trial.route.startswith("/v2/") else "inputs": prompt}
 
 
 def _on_one_line(chunk: bytes) -> str:

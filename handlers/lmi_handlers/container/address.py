@@ -1,20 +1,25 @@
 """Choice of the address that the server listens on."""
 
+import os
 import re
+from pathlib import Path
 from typing import NamedTuple
 
 from lmi_core.configuration.configuration import DEFAULT, Given
 from lmi_core.errors import ConfigurationError
+from lmi_handlers.access.address import UNIX, ListenAddress
 from lmi_handlers.container.declarations import COMMAND_LINE
-from lmi_handlers.container.server_keys import GRPC_PORT, INFERENCE_ADDRESS, PORT
+from lmi_handlers.container.server_keys import GRPC_PORT, INFERENCE_ADDRESS, MANAGEMENT_ADDRESS, PORT
 from lmi_handlers.container.settings import Settings
 from lmi_handlers.container.variables import BIND_TO_PORT
 
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 8080
 EVERY_HOST = "0.0.0.0"
-HTTP_PORT = 80  # the port of a URL without one
+PORTS = {"http": "80", "https": "443"}  # the port of a URL without one
 MOST_PORT = 65535
+FREE_PORT = "0"
+MAX_SOCKET_PATH = 107  # bytes, of a Unix socket on Linux
 
 _ADDRESS = re.compile(r"(?P<scheme>[a-z]+):(?://)?(?P<host>\[[^]]+\]|[^:/]+)?(?::(?P<port>\d+))?(?P<path>/.*)?", re.I)
 
@@ -32,6 +37,8 @@ def choose_address(host: str | None, port: int | None, settings: Settings, in_co
     `in_container` is set in a SageMaker container, where the default host is 0.0.0.0. Raise ConfigurationError where an
     address is not valid.
     """
+    if host == "":
+        raise ConfigurationError("--host must be an address, such as 127.0.0.1, or 0.0.0.0 for all. Given: nothing")
     address = settings.get(INFERENCE_ADDRESS)
     given_host, given_port = _parse(address) if address else (None, None)
     bind_to_port = settings.get(BIND_TO_PORT)
@@ -44,8 +51,8 @@ def choose_address(host: str | None, port: int | None, settings: Settings, in_co
     ]
     ports = [
         Given("port", str(port), COMMAND_LINE) if port is not None else None,
-        _checked_port(bind_to_port),
-        _checked_port(settings.get(PORT)),
+        checked_port(bind_to_port),
+        checked_port(settings.get(PORT)),
         given_port,
         Given("port", str(DEFAULT_PORT), DEFAULT),
     ]
@@ -56,26 +63,52 @@ def choose_grpc_port(port: int | None, settings: Settings) -> Given | None:
     """Return the port of gRPC, None where it is not to be served. Raise ConfigurationError where it is not valid."""
     if port is not None:
         return Given(GRPC_PORT, str(port), COMMAND_LINE)
-    return _checked_port(settings.get(GRPC_PORT))
+    return checked_port(settings.get(GRPC_PORT))
+
+
+def choose_management(settings: Settings, inference: Address) -> ListenAddress | None:
+    """Return management's own address; None where it has none. Raise ConfigurationError where it is not valid."""
+    given = settings.get(MANAGEMENT_ADDRESS)
+    if given is None:
+        return None
+    if given.value.lower().startswith(UNIX):
+        path = given.value[len(UNIX) :]
+        if len(os.fsencode(path)) > MAX_SOCKET_PATH or not Path(path).is_absolute():
+            raise ConfigurationError(
+                f"{given.source}: {given.name} must have an absolute path of at most {MAX_SOCKET_PATH} bytes after "
+                f"{UNIX}. Given: {given.value}"
+            )
+        return ListenAddress(path=path)
+    host, port = _parse(given)
+    if (host.value, port.value) == (inference.host.value, inference.port.value) and port.value != FREE_PORT:
+        return None  # as DJLServing has it: one address for both
+    return ListenAddress(host.value, int(port.value), is_secure=is_https(given))
+
+
+def is_https(given: Given) -> bool:
+    """Return whether an address asks for TLS."""
+    return given.value.lower().startswith("https:")
 
 
 def _parse(given: Given) -> tuple[Given, Given]:
     match = _ADDRESS.fullmatch(given.value)
     scheme = match["scheme"].lower() if match else ""
-    if scheme in ("https", "unix"):
-        kind = "HTTPS" if scheme == "https" else "a Unix socket"
+    if scheme == "unix":
         raise ConfigurationError(
-            f"{given.source}: {given.name} asks for {kind}, which is not supported: give http://HOST:PORT, and put a "
-            f"proxy in front. Given: {given.value}"
+            f"{given.source}: {given.name} asks for a Unix socket, which is not supported: give http://HOST:PORT. "
+            f"Given: {given.value}"
         )
-    if match is None or scheme != "http" or not match["host"] or match["path"] not in (None, "/"):
-        raise ConfigurationError(f"{given.source}: {given.name} must be http://HOST:PORT. Given: {given.value}")
-    port = _checked_port(given._replace(name="port", value=match["port"] or str(HTTP_PORT)))
+    if match is None or scheme not in PORTS or not match["host"] or match["path"] not in (None, "/"):
+        raise ConfigurationError(
+            f"{given.source}: {given.name} must be http://HOST:PORT or https://HOST:PORT. Given: {given.value}"
+        )
+    port = checked_port(given._replace(name="port", value=match["port"] or PORTS[scheme]))
     assert port is not None
     return given._replace(name="host", value=match["host"].strip("[]")), port
 
 
-def _checked_port(given: Given | None) -> Given | None:
+def checked_port(given: Given | None) -> Given | None:
+    """Return the port. Raise ConfigurationError where it is not valid."""
     if given is not None and not (given.value.isdecimal() and int(given.value) <= MOST_PORT):
         raise ConfigurationError(
             f"{given.source}: the port must be an integer from 0 to {MOST_PORT}. Given: {given.value}"

@@ -40,8 +40,8 @@ class Declared:
         return "***" if self.secret else value
 
 
-def honoured(name: str, meaning: str, *options: str, factor: int = 1) -> Declared:
-    return Declared(name, Fate.HONOURED, meaning, options=options, factor=factor)
+def honoured(name: str, meaning: str, *options: str, factor: int = 1, secret: bool = False) -> Declared:
+    return Declared(name, Fate.HONOURED, meaning, options=options, factor=factor, secret=secret)
 
 
 def ignored(name: str, reason: str, *neutral: str, secret: bool = False) -> Declared:

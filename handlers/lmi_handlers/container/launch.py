@@ -1,18 +1,25 @@
 """Combination of command line, environment, config.properties and /opt/ml/model into what `lmi serve` does."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from lmi_core.configuration.configuration import Given
+from lmi_core.configuration.configuration import DEFAULT, Given
 from lmi_core.errors import ConfigurationError
+from lmi_core.plugins.unloaded import unloaded_plugins
 from lmi_core.remote.fetching import local_directory
-from lmi_handlers.container.address import Address, choose_address, choose_grpc_port
+from lmi_handlers.access.options import DEFAULT_ACCESS, AccessOptions
+from lmi_handlers.container.access_settings import choose_access
+from lmi_handlers.container.address import Address, checked_port, choose_address, choose_grpc_port
+from lmi_handlers.container.connection_limits import choose_limits
 from lmi_handlers.container.declarations import COMMAND_LINE
 from lmi_handlers.container.locations import Fetch
 from lmi_handlers.container.search import Arguments, PlacedModel, Search, by_one_name
-from lmi_handlers.container.settings import FILE_NAME, Settings, read_file
+from lmi_handlers.container.server_keys import EVICT_MODELS, PAGES, PROMETHEUS
+from lmi_handlers.container.settings import FILE_NAME, Settings, is_true, read_file
+from lmi_handlers.container.tgi_environment import DEFAULT_HOST, FLAG, read_tgi_environment
 from lmi_handlers.container.variables import BASE_DIRECTORY, MODEL_SERVER_HOME
+from lmi_handlers.http.connections.limits import DEFAULT_LIMITS, ConnectionLimits
 
 BASE = Path("/opt/ml")  # in SageMaker's containers
 HOME = Path("/opt/djl")  # in DJLServing's containers
@@ -28,10 +35,15 @@ class Launch:
     warnings: tuple[str, ...]
     config_file: Path | None = None
     grpc_port: Given | None = None  # None: gRPC is not served
+    pages: bool = True  # whether browsers get pages for people
+    limits: ConnectionLimits = DEFAULT_LIMITS
+    metrics: bool = True  # whether there are routes for Prometheus
+    access: AccessOptions = DEFAULT_ACCESS
+    evicts_models: bool = False  # whether the least recently used make room for others
 
     @property
     def listening(self) -> tuple[Given, ...]:
-        """The host and the ports, each with its source."""
+        """The host and the ports of inference, each with its source."""
         return (*self.address, *([self.grpc_port] if self.grpc_port else []))
 
 
@@ -46,28 +58,71 @@ def read_launch(
 
     `fetch` returns the folder of an `s3://` URL; by default it downloads.
     """
+    tgi = read_tgi_environment(environment) if arguments.tgi_environment else None
+    if tgi is not None:
+        environment, arguments = tgi.rest, _with_model(arguments, tgi.model)
     home = Path(environment.get(MODEL_SERVER_HOME) or default_home)
     file = arguments.config_file or _config_file(home)
     settings = Settings(environment, read_file(file) if file else ())
     if MODEL_SERVER_HOME in environment and not home.is_dir():
         settings.warnings.append(f"environment {MODEL_SERVER_HOME} has no effect: {home} does not exist")
+    if tgi is not None:
+        settings.add_for_models(tgi.common)
+        settings.warnings += tgi.warnings
     base_directory = settings.get(BASE_DIRECTORY)
     default = Path(base_directory.value if base_directory else base) / "model"
     search = Search(arguments, environment, settings, home, default, fetch)
     models = search.models()
     sign = str(default) if default.is_dir() and not search.by_command_line else None
     address = choose_address(arguments.host, arguments.port, settings, sign)
-    models = [replace(model, overrides=(*model.overrides, *_overrides(arguments.options))) for model in models]
+    if tgi is not None:
+        address = _as_tgi(address, tgi.port)
+    models = [replace(model, overrides=(*model.overrides, *_overrides(arguments))) for model in models]
     grpc_port = choose_grpc_port(arguments.grpc_port, settings)
-    return Launch(by_one_name(models), address, settings, (*settings.warnings, *search.warnings), file, grpc_port)
+    access = choose_access(settings, environment, address)
+    unloaded = unloaded_plugins([model.directory for model in models], arguments.plugins_directory)
+    warnings = (*settings.warnings, *search.warnings, *unloaded)
+    pages, metrics = _is_on(PAGES, settings, arguments.pages), _is_on(PROMETHEUS, settings)
+    limits = choose_limits(settings)
+    evicts = (given := settings.get(EVICT_MODELS)) is not None and is_true(given)
+    placed = by_one_name(models)
+    return Launch(placed, address, settings, warnings, file, grpc_port, pages, limits, metrics, access, evicts)
 
 
-def _overrides(options: Sequence[str]) -> Iterator[Given]:
-    for option in options:
+def _with_model(arguments: Arguments, model: str | None) -> Arguments:
+    """Return the arguments with the model of the environment, unless they name one."""
+    if model is None or arguments.models or arguments.items or arguments.model_store is not None:
+        return arguments
+    return replace(arguments, models=(model,))
+
+
+def _as_tgi(address: Address, port: Given) -> Address:
+    """Return the address with TGI's host and port in place of defaults, and its variable in place of other ones."""
+    if address.port.source == DEFAULT or (address.port.source != COMMAND_LINE and port.source != FLAG):
+        checked_port(port)
+        address = address._replace(port=port)
+    if address.host.source == DEFAULT:
+        address = address._replace(host=Given("host", DEFAULT_HOST, FLAG))
+    return address
+
+
+def _is_on(key: str, settings: Settings, asked: bool | None = None) -> bool:
+    """Return whether the command line or the key asks for something that is on by default.
+
+    Raise ConfigurationError where the setting is neither true nor false.
+    """
+    given = settings.get(key)
+    if asked is not None or given is None:
+        return asked is not False
+    return is_true(given)
+
+
+def _overrides(arguments: Arguments) -> Iterator[Given]:
+    for option in arguments.options:
         key, equals, value = option.partition("=")
         if not equals or not key.strip() or not value.strip():
             raise ConfigurationError(f"-o needs a key and its value, such as option.dtype=bf16. Given: {option}")
-        yield Given(key.strip(), value.strip(), COMMAND_LINE)
+        yield Given(key.strip(), value.strip(), arguments.options_source)
 
 
 def _config_file(home: Path) -> Path | None:

@@ -1,61 +1,92 @@
 """Resolution of a model's URL to a local directory."""
 
+import errno
 import re
 from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from lmi_core.errors import ConfigurationError
-from lmi_core.remote.location import S3Location, is_s3
+from lmi_core.remote.location import (
+    OTHER_ARCHIVES,
+    S3Location,
+    archive_name,
+    is_archive,
+    is_archive_name,
+    is_s3,
+    is_web,
+)
 from lmi_handlers.container.declarations import begins
 
 WAYS = (
-    "give the path of a model directory, an s3:// URL, or the id of a model of the Hugging Face hub (org/name) on the"
-    " command line or in HF_MODEL_ID"
+    "give the path of a model directory or of an archive, an s3:// URL, the URL of an archive, or the id of a model of "
+    "the Hugging Face hub (org/name) on the command line or in HF_MODEL_ID"
 )
-ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]+:", re.I)  # two letters at least: one is a Windows drive
 
 
-Fetch = Callable[[str], Path]  # returns the local folder of an `s3://` URL; raises ConfigurationError
+Fetch = Callable[[str], Path]  # returns the local folder of a URL or an archive; raises ConfigurationError
 
 
 def local_directory(url: str, source: str, fetch: Fetch) -> Path:
-    """Return the directory that a path, a `file:` or an `s3:` URL names.
+    """Return the directory that a path or a URL names, where an archive is unpacked to it.
 
     Raise ConfigurationError where it does not exist or the URL is of another kind.
     """
-    if is_s3(url):
+    if is_s3(url) or is_web(url):
         return fetch(url)
-    path = _path(url, source)
+    path = local_path(url, source)
+    if not exists(path):
+        raise ConfigurationError(f"{begins(source)}{url} does not exist: {WAYS}")
     if path.is_dir():
         return path
-    if url.endswith(ARCHIVES):
-        raise ConfigurationError(f"{begins(source)}{url} is an archive: unpack it and give the folder")
-    if path.exists():
+    if is_archive(path):
+        return fetch(str(path))
+    if path.is_file() and path.name.lower().endswith(OTHER_ARCHIVES):
         raise ConfigurationError(
-            f"{begins(source)}{url} is a file: give the path of the model directory that contains it"
+            f"{begins(source)}{url} is an archive of a kind that is not supported: pack it as .zip, .tar.gz or .tar"
         )
-    raise ConfigurationError(f"{begins(source)}{url} does not exist: {WAYS}")
+    raise ConfigurationError(f"{begins(source)}{url} is a file: give the path of the model directory that contains it")
+
+
+def exists(path: Path) -> bool:
+    """Return whether there is a file or a folder; none has a name that is too long for the system."""
+    try:
+        return path.exists()
+    except OSError as error:
+        if error.errno != errno.ENAMETOOLONG:
+            raise
+        return False
 
 
 def inferred_name(url: str, directory: Path) -> str:
     """Return the name for a model without one: the last part of its URL, or the folder's name."""
+    if is_web(url) or is_archive_name(url):
+        return archive_name(url)
     if is_s3(url):
         return S3Location.parse(url).name
     parts = [part for part in unquote(urlsplit(url).path).split("/") if part]
-    return parts[-1] if _SCHEME.match(url) and not Path(url).exists() and parts else directory.resolve().name
+    return parts[-1] if _SCHEME.match(url) and not exists(Path(url)) and parts else directory.resolve().name
 
 
-def _path(url: str, source: str) -> Path:
-    if not _SCHEME.match(url) or Path(url).exists():
+def name_of_url(url: str) -> str:
+    """Return the name of a model that is registered without one: the URL's last part, without an archive's ending."""
+    if is_web(url) or is_archive_name(url):
+        return archive_name(url)
+    path = urlsplit(url).path if _SCHEME.match(url) and not exists(Path(url)) else url
+    return unquote(path).rstrip("/").rpartition("/")[2]
+
+
+def local_path(url: str, source: str) -> Path:
+    """Return the path of a path or a `file:` URL. Raise ConfigurationError for a URL of another kind."""
+    if not _SCHEME.match(url) or exists(Path(url)):
         return Path(url)
     parts = urlsplit(url)
     if parts.scheme != "file" or parts.netloc not in ("", "localhost"):
         raise ConfigurationError(
-            f"{begins(source)}{url}: models cannot be fetched from {parts.scheme}://: give a directory on this host, "
-            "as a path or as file:///path, or one in S3, as s3://bucket/folder/"
+            f"{begins(source)}{url}: models cannot be fetched from {parts.scheme}://: give a directory or an archive "
+            "on this host, as a path or as file:///path, the https:// URL of an archive, or s3://bucket/folder/"
         )
     if parts.query:
         raise ConfigurationError(

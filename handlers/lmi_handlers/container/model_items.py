@@ -1,17 +1,21 @@
 """Parser of DJLServing's notation for models: `[NAME[:VERSION[:ENGINE[:DEVICES]]]=]URL`."""
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from lmi_core.configuration.properties import ALL_DEVICES
+from lmi_core.configuration.configuration import Given
+from lmi_core.configuration.properties import check_engine
 from lmi_core.errors import ConfigurationError
+from lmi_core.host.device_names import parse_devices
 from lmi_handlers.container.declarations import begins
 
 ALL = "ALL"
 NONE = "NONE"
-ENGINES = ("Python", "MPI")  # the engines of LMI's containers; both are served the same way here
 PARTS = 4
+DEFAULT_ENGINE = "Python"
 
 _SEPARATORS = re.compile(r"[,\s]+")
 
@@ -27,11 +31,9 @@ class ModelItem:
     devices: str | None = None
 
     @property
-    def warning(self) -> str | None:
-        if self.devices in (None, "", "*"):
-            return None
-        model = self.name or self.url
-        return f"{begins(self.source)}the devices of {model} have no effect: {ALL_DEVICES}. Given: {self.devices}"
+    def overrides(self) -> tuple[Given, ...]:
+        """The keys that the notation gives, which count before those of the model."""
+        return () if self.devices is None else (Given("load_on_devices", self.devices, self.source),)
 
 
 def parse_item(text: str, source: str) -> ModelItem:
@@ -51,7 +53,10 @@ def parse_item(text: str, source: str) -> ModelItem:
             f"devices. Given: {text}"
         )
     name, version, engine, devices = (part or None for part in parts + [""] * (PARTS - len(parts)))
-    _check_engine(engine, text, source)
+    with _told("the engine", engine, text, source):
+        check_engine(engine or DEFAULT_ENGINE)
+    with _told("the devices", devices, text, source):
+        parse_devices(devices or "")
     return ModelItem(url, source, name, version, devices)
 
 
@@ -63,9 +68,10 @@ def parse_items(text: str, source: str) -> list[ModelItem]:
     return [parse_item(item, source) for item in _SEPARATORS.split(text) if item]
 
 
-def _check_engine(engine: str | None, text: str, source: str) -> None:
-    if engine is not None and engine.lower() not in (known.lower() for known in ENGINES):
-        raise ConfigurationError(
-            f"{begins(source)}the engine must be {' or '.join(ENGINES)}, or be omitted: this server runs language "
-            f"models and Python model functions. Given: {engine} in {text}"
-        )
+@contextmanager
+def _told(what: str, given: str | None, text: str, source: str) -> Iterator[None]:
+    """Turn a ValueError at a part of an item into a ConfigurationError."""
+    try:
+        yield
+    except ValueError as error:
+        raise ConfigurationError(f"{begins(source)}{what} {error}. Given: {given} in {text}") from None

@@ -1,5 +1,6 @@
 """Search for the models to serve."""
 
+import os
 import re
 from collections.abc import Mapping
 from contextlib import suppress
@@ -8,10 +9,12 @@ from pathlib import Path
 
 from lmi_core.configuration.configuration import Given
 from lmi_core.configuration.model_directory import find_model_directories, is_model_directory, model_variable
+from lmi_core.did_you_mean import did_you_mean
 from lmi_core.errors import ConfigurationError
-from lmi_core.remote.location import is_hub_id
+from lmi_core.remote.hub_cache import cached_snapshot
+from lmi_core.remote.location import RemoteModel, archive_name, is_archive_name, is_hub_id
 from lmi_handlers.container.declarations import COMMAND_LINE, begins
-from lmi_handlers.container.locations import ARCHIVES, Fetch, inferred_name, local_directory
+from lmi_handlers.container.locations import Fetch, inferred_name, local_directory
 from lmi_handlers.container.model_items import ALL, NONE, ModelItem, parse_item, parse_items
 from lmi_handlers.container.server_keys import LOAD_MODELS, MODEL_STORE
 from lmi_handlers.container.settings import Settings
@@ -35,6 +38,10 @@ class Arguments:
     port: int | None = None
     options: tuple[str, ...] = ()  # `KEY=VALUE`, for every model
     grpc_port: int | None = None
+    pages: bool | None = None  # None: as the settings say
+    options_source: str = COMMAND_LINE  # for messages about the options
+    tgi_environment: bool = False  # whether the variables of text-generation-launcher are read
+    plugins_directory: Path | None = None  # beyond the plugins that are installed
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +77,7 @@ class Search:
         self._fetch = fetch
 
     def models(self) -> list[PlacedModel]:
+        """Return the models to serve from the start; none where a setting says that requests load them later."""
         store = self._arguments.model_store
         items = self._items_of_command_line()
         if items or store is not None:
@@ -79,6 +87,8 @@ class Search:
             return self._place(items)
         if store is not None:
             return self._in_store(store, "-s")
+        if self._begins_empty():
+            return []
         if items := self._items_of_settings():
             return self._place(items)
         if given := self._settings.get(MODEL_STORE):
@@ -99,33 +109,34 @@ class Search:
         given = self._settings.get(LOAD_MODELS)
         if given is None or given.value.upper() == ALL or self._asks_for_all():
             return []
-        if given.value.upper() == NONE:
-            raise ConfigurationError(f"{given.source}: {LOAD_MODELS}={given.value} leaves no model to serve: {NOTHING}")
         return parse_items(given.value, given.source)
+
+    def _begins_empty(self) -> bool:
+        given = self._settings.get(LOAD_MODELS)
+        return given is not None and given.value.upper() == NONE and not self._asks_for_all()
 
     def _asks_for_all(self) -> bool:
         return any(text.upper() == ALL for text in self._arguments.items)
 
     def _place(self, items: list[ModelItem]) -> list[PlacedModel]:
-        self.warnings += [item.warning for item in items if item.warning]
         return [model for item in items for model in self._find(item)]
 
     def _find(self, item: ModelItem) -> list[PlacedModel]:
         if item.source == COMMAND_LINE and "/" in item.url and is_hub_id(item.url) and not Path(item.url).exists():
+            check_no_path(item.url)
             return [_on_hub(item)]
         directory = local_directory(item.url, item.source, self._fetch)
-        found = find_model_directories(directory, self._environment)
-        self._warn_of_skipped(directory, found)
+        found = self._models_in(directory)
         alone = list(found.values()) == [directory]
         if item.name is None and not alone:
-            return [PlacedModel(name, path, item.source, item.version) for name, path in found.items()]
+            return [PlacedModel(name, path, item.source, item.version, item.overrides) for name, path in found.items()]
         if not alone:
             raise ConfigurationError(
                 f"{begins(item.source)}{item.name}={item.url} is a folder of several models ({', '.join(found)}): "
                 "give each model a name, or remove the folder's name"
             )
         name = item.name or inferred_name(item.url, directory)
-        return [PlacedModel(name, directory, item.source, item.version)]
+        return [PlacedModel(name, directory, item.source, item.version, item.overrides)]
 
     def _in_given_store(self, given: Given) -> list[PlacedModel]:
         store = self._home / given.value if self._home.is_dir() else Path(given.value)
@@ -142,20 +153,16 @@ class Search:
                 return self._in_store(str(self._default), str(self._default))
         elif model_variable(self._environment):
             return [self._named_by_environment(self._default)]
+        if self._environment.get(MULTI_MODEL, "").strip().lower() == "true":
+            return []
         state = "contains none" if self._default.is_dir() else "does not exist"
-        message = f"{NOTHING}. {self._default}, where SageMaker puts models, {state}"
-        if self._environment.get(MULTI_MODEL, "").lower() == "true":
-            message += (
-                f". {MULTI_MODEL}=true asks for a server without models that loads them later, which is not supported"
-            )
-        raise ConfigurationError(message)
+        raise ConfigurationError(f"{NOTHING}. {self._default}, where SageMaker puts models, {state}")
 
     def _in_store(self, url: str, source: str) -> list[PlacedModel]:
         store = local_directory(url, source, self._fetch)
-        found = find_model_directories(store, self._environment)
+        found = self._models_in(store)
         if list(found.values()) == [store] and not is_model_directory(store):
             return [self._named_by_environment(store)]
-        self._warn_of_skipped(store, found)
         if store not in found.values() and (variable := model_variable(self._environment)):
             given = self._environment[variable]
             self.warnings.append(
@@ -172,22 +179,69 @@ class Search:
         name = _served_name(self._environment[variable]) if variable == "HF_MODEL_ID" else directory.resolve().name
         return PlacedModel(name, directory, f"environment {variable}")
 
+    def _models_in(self, directory: Path) -> dict[str, Path]:
+        """Return the model directories of a folder by name, or the folder itself, with a warning for what is skipped.
+
+        The archives of a model store are unpacked. Raise ConfigurationError where there is no model.
+        """
+        archives = [] if is_model_directory(directory) else _archives(directory)
+        try:
+            found = find_model_directories(directory, self._environment)
+        except ConfigurationError:
+            if not archives:
+                raise
+            found = {}
+        alone = found if directory in found.values() else {}  # a model, or what the environment makes one
+        if alone and not archives:
+            return alone
+        found = {} if alone else found
+        self._warn_of_skipped(directory, found)
+        for archive in archives:
+            name = archive_name(archive.name)
+            if name in found:  # unpacked by hand
+                self.warnings.append(f"{archive} is not served: {found[name]} is the model of that name")
+            elif is_model_directory(unpacked := self._fetch(str(archive))):
+                found[name] = unpacked
+            else:
+                self.warnings.append(f"{archive} is not served: it contains no model")
+        if not found and not alone:
+            raise ConfigurationError(f"{directory} contains no model: its archives have none at their top")
+        return found or alone
+
     def _warn_of_skipped(self, store: Path, found: Mapping[str, Path]) -> None:
-        if not found or store in found.values():
-            return
         for child in sorted(store.iterdir()):
-            if child.name.startswith((".", "_")) or child in found.values():
-                continue
-            if child.is_dir() or child.name.endswith(ARCHIVES):
-                reason = "it contains no model" if child.is_dir() else "archives must be unpacked"
-                self.warnings.append(f"{child} is not served: {reason}")
+            if child.is_dir() and not child.name.startswith((".", "_")) and child not in found.values():
+                self.warnings.append(f"{child} is not served: it contains no model")
+
+
+def _archives(store: Path) -> list[Path]:
+    """Return the archives in a folder, in order."""
+    if not os.access(store, os.R_OK | os.X_OK):
+        return []
+    children = (child for child in store.iterdir() if is_archive_name(child.name) and not child.name.startswith("."))
+    return sorted(child for child in children if child.is_file())
 
 
 def _on_hub(item: ModelItem) -> PlacedModel:
     """Return a model of the hub, which also answers to its id."""
-    keys = (("option.model_id", item.url), ("option.served_model_name", item.url))
-    overrides = tuple(Given(key, value, item.source) for key, value in keys)
+    overrides = (*hub_overrides(item.url, item.source), *item.overrides)
     return PlacedModel(item.name or _served_name(item.url), Path(item.url), item.source, item.version, overrides)
+
+
+def hub_overrides(model_id: str, source: str) -> tuple[Given, ...]:
+    """Return the keys of a model of the hub, which also answers to its id."""
+    return tuple(Given(key, model_id, source) for key in ("option.model_id", "option.served_model_name"))
+
+
+def check_no_path(name: str) -> None:
+    """Raise ConfigurationError for what may be a hub id, but looks like the misspelt path of a folder on this host."""
+    folder = Path(name).parent
+    if folder.is_dir() and cached_snapshot(RemoteModel(name)) is None:
+        children = [str(path) for path in folder.iterdir() if path.is_dir()]
+        raise ConfigurationError(
+            f"{name} does not exist in the folder {folder}.{did_you_mean(name, children)} For the model of the "
+            f"Hugging Face hub with this id set HF_MODEL_ID={name}, and give no directory"
+        )
 
 
 def _served_name(model_id: str) -> str:
@@ -197,23 +251,14 @@ def _served_name(model_id: str) -> str:
 
 
 def by_one_name(models: list[PlacedModel]) -> tuple[PlacedModel, ...]:
-    """Return the models. Raise ConfigurationError where two share a name."""
-    by_name: dict[str, PlacedModel] = {}
+    """Return the models. Raise ConfigurationError where two share a name, and their version too."""
+    by_name: dict[tuple[str, str | None], PlacedModel] = {}
     for model in models:
-        other = by_name.setdefault(model.name, model)
-        if other is model:
-            continue
-        if other.version != model.version:
+        other = by_name.setdefault((model.name, model.version), model)
+        if other is not model:
+            version = "" if model.version is None else f" in version {model.version}"
             raise ConfigurationError(
-                f"{begins(model.source)}model {model.name} can be served in one version only. Given: {_shown(other)} "
-                f"and {_shown(model)}. Give the second another name"
+                f"{begins(model.source)}two models are named {model.name}{version}: {other.directory} and "
+                f"{model.directory}. Name them: NAME=DIR"
             )
-        raise ConfigurationError(
-            f"{begins(model.source)}two models are named {model.name}: {other.directory} and {model.directory}. Name"
-            " them: NAME=DIR"
-        )
     return tuple(models)
-
-
-def _shown(model: PlacedModel) -> str:
-    return f"{model.version or 'no version'} ({model.directory})"

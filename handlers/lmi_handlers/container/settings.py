@@ -28,6 +28,7 @@ class Settings:
         self.warnings: list[str] = []
         self._of_variables: list[Given] = []
         self._of_file: list[Given] = []
+        self._of_tgi: list[Given] = []
         self.shown: list[tuple[str, Given]] = []  # each with its effect, for `lmi check`
         self._values: dict[str, Given] = {}
         for given in _variables(environment):
@@ -39,10 +40,14 @@ class Settings:
         """Return the effective value of an honoured key or variable; None if it is not set."""
         return self._values.get(name)
 
+    def add_for_models(self, given: Iterable[Given]) -> None:
+        """Add keys for all models, which count after those that are there."""
+        self._of_tgi += given
+
     @property
     def for_models(self) -> list[Given]:
         """Defaults for keys that a model's own file and environment do not set; the last of equal keys counts."""
-        return [*self._of_file, *self._of_variables]
+        return [*self._of_tgi, *self._of_file, *self._of_variables]
 
     def _take(self, known: Declared | None, given: Given) -> None:
         """Apply a setting or warn that it has no effect. Raise ConfigurationError where it is refused."""
@@ -81,6 +86,13 @@ class Settings:
 
     def _warn_of_unknown(self, given: Given, known: Iterable[str]) -> None:
         self.warnings.append(f"{_where(given)} is not known.{did_you_mean(given.name, known)}")
+
+
+def is_true(given: Given) -> bool:
+    """Return whether a setting is true. Raise ConfigurationError where it is neither true nor false."""
+    if (value := given.value.lower()) not in ("true", "false"):
+        raise ConfigurationError(f"{given.source}: {given.name} must be true or false. Given: {given.value}")
+    return value == "true"
 
 
 def read_file(path: Path) -> list[Given]:

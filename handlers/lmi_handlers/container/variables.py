@@ -36,7 +36,7 @@ VARIABLES: tuple[Declared, ...] = (
     ),
     honoured(
         "SAGEMAKER_MODEL_SERVER_TIMEOUT_SECONDS",
-        "Maximum time to wait for the next token, in seconds.",
+        "Maximum time for a whole answer, in seconds.",
         "option.predict_timeout",
     ),
     honoured("SAGEMAKER_MAX_REQUEST_SIZE", "Maximum size of a request body, in bytes.", "max_request_size"),
@@ -46,7 +46,9 @@ VARIABLES: tuple[Declared, ...] = (
         "max_request_size",
         factor=1024 * 1024,
     ),
-    ignored(MULTI_MODEL, "models are found when the server starts: requests cannot load or unload them", "false"),
+    honoured(
+        MULTI_MODEL, "`true` starts the server without models where there are none: SageMaker's requests load them."
+    ),
     noted("SAGEMAKER_SAFE_PORT_RANGE", "the server opens one port; VLLM_PORT is the first of vLLM's own ports"),
     refused("SAGEMAKER_SECURE_MODE", "the checks that it asks for are not supported", "false"),
     noted("SAGEMAKER_TRUSTED_CHANNELS", "it belongs to SAGEMAKER_SECURE_MODE"),
@@ -76,13 +78,17 @@ VARIABLES: tuple[Declared, ...] = (
     noted("JAVA_OPTS", JVM),
     noted("JAVA_HOME", JVM),
     honoured("SERVING_DOWNLOAD_DIR", "The folder of downloads from S3; `default` means the default."),
+    honoured("SERVING_LOG_FORMAT", "The form of log lines, `text` or `json`; `--log-format` sets it."),
+    honoured("SERVING_ACCESS_LOG", "`false` logs no line for each request; `--no-access-log` sets it."),
+    honoured(
+        "SERVING_DRAIN_TIMEOUT", "Time for requests to finish after SIGTERM, in seconds; `--drain-seconds` sets it."
+    ),
     ignored("DJL_CACHE_DIR", CACHES),
     ignored("ENGINE_CACHE_DIR", CACHES),
     ignored("DJL_VENV_DIR", CACHES),
     ignored("DJL_OFFLINE", "set HF_HUB_OFFLINE=1 to disable access to the Hugging Face hub", "false"),
     ignored("DJL_DEFAULT_ENGINE", "option.rolling_batch chooses the engine", "python"),
     ignored("PYTHON_EXECUTABLE", "a model's code runs in the server's Python; see option.enable_venv"),
-    ignored("SERVING_PROMETHEUS", "there is no Prometheus route", "false"),
     ignored("SERVING_ROLLING_BATCH_BUFFER", "option.max_stream_delay bounds the delay of the stream"),
     ignored("SERVING_CACHE_BATCH", CACHED_ANSWERS),
     ignored("SERVING_DDB_CACHE", CACHED_ANSWERS, "false"),

@@ -1,4 +1,4 @@
-"""Generation of docs/coming_from_djl.md from the declarations of keys, variables and routes."""
+"""Generation of docs/how_to/coming_from_djl.md from the declarations of keys, variables and routes."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -29,14 +29,14 @@ class Reader(NamedTuple):
 
 
 def document(plugins: Plugins) -> str:
-    """Return the text of docs/coming_from_djl.md."""
+    """Return the text of docs/how_to/coming_from_djl.md."""
     return "\n".join([_HEADING, *_keys(plugins), *_variables(), *_routes(plugins), *_imports()])
 
 
 def _keys(plugins: Plugins) -> Iterator[str]:
     readers = _readers(plugins)
     yield "## Keys of `serving.properties`\n"
-    yield "[options.md](options.md) has types and defaults. Backends are named where they differ.\n"
+    yield "[options.md](../reference/options.md) has types and defaults. Backends are named where they differ.\n"
     yield "| key | effect |\n|---|---|"
     for key in DJL_KEYS:
         yield _row(f"`{key}`", what_becomes_of(key, readers))
@@ -46,10 +46,10 @@ def _keys(plugins: Plugins) -> Iterator[str]:
 def _variables() -> Iterator[str]:
     found = tables()
     yield "## Variables of containers\n"
-    yield "`OPTION_<KEY>` is `option.<key>`, and `SERVING_<KEY>` is `<key>`; [options.md](options.md) lists the short"
     yield (
-        "names of some keys too, such as `HF_MODEL_ID`. [container.md](container.md) describes how a container "
-        "starts.\n"
+        "`OPTION_<KEY>` is `option.<key>`, and `SERVING_<KEY>` is `<key>`; [options.md](../reference/options.md)\n"
+        "lists the short names of some keys too, such as `HF_MODEL_ID`. [container.md](container.md) describes how a\n"
+        "container starts.\n"
     )
     yield found["variables"]
     yield "## Keys of `config.properties`\n"
@@ -59,7 +59,7 @@ def _variables() -> Iterator[str]:
 def _routes(plugins: Plugins) -> Iterator[str]:
     summaries = {f"{route.method} {route.path}": route.summary for each in plugins.handlers for route in each.routes}
     yield "## Routes\n"
-    yield "[api.md](api.md) describes requests and answers, and every other route.\n"
+    yield "[api.md](../reference/api.md) describes requests and answers, and every other route.\n"
     yield "| route | effect |\n|---|---|"
     yield _row("`GET /ping`", "200 when every model is ready, 503 while one is loading or unhealthy.")
     for route in ANSWERED_ROUTES[1:]:
@@ -73,7 +73,7 @@ def _imports() -> Iterator[str]:
     yield "## Imports of `model.py`\n"
     yield (
         "The server does not start if `model.py` imports a module that is missing; the error has the line and the "
-        "reason: [djl_python.md](djl_python.md).\n"
+        "reason: [djl_python.md](../reference/djl_python.md).\n"
     )
     yield "| module | effect |\n|---|---|"
     for module, meaning in PRESENT_MODULES.items():
@@ -130,7 +130,7 @@ def _of_backend(backend: type[Backend[Any]]) -> Iterator[tuple[str, Reader]]:
 
 
 def _engine_argument(key: str) -> DeclaredKey:
-    help_text = "Passed to vLLM as an engine argument, or as the argument that replaced it ([vllm.md](vllm.md))."
+    help_text = "Passed to vLLM as an engine argument, or as its replacement ([vllm.md](../reference/vllm.md))."
     return DeclaredKey("", key, (), (), "", "", help_text)
 
 

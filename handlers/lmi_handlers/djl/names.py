@@ -34,10 +34,7 @@ option.enable_mixed_precision_accumulation option.model_loader option.save_mp_ch
 
 DJL_KEYS = _KEYS.split()
 
-_LATER = "not yet"
-_AT_START = "models are set when the server starts: by the command line, the environment or a model store"
 _WORKFLOWS = "workflows of several models are not supported"
-_NO_FIGURES = "log_request_metric=true logs each request's token counts and times"
 
 # Routes that are answered here, in the form in which the handlers declare them.
 ANSWERED_ROUTES = (
@@ -48,11 +45,28 @@ ANSWERED_ROUTES = (
     "POST /v1/chat/completions",
     "POST /v1/completions",
     "GET /v1/models",
+    "GET /metrics",
+    "GET /server/metrics",
+    "POST /models/{model}/invoke",
+    "GET /models",
+    "POST /models",
+    "GET /models/{model}",
+    "PUT /models/{model}",
+    "DELETE /models/{model}",
+    "GET /workflows",
+    "DELETE /workflows/{model}",
+    "POST /server/logging",
+    "GET /console",
     "GET /models/{model}/adapters",
     "POST /models/{model}/adapters",
     "GET /models/{model}/adapters/{name}",
     "DELETE /models/{model}/adapters/{name}",
     "POST /models/{model}/adapters/{name}/update",
+    "GET /adapters",
+    "POST /adapters",
+    "GET /adapters/{name}",
+    "DELETE /adapters/{name}",
+    "POST /adapters/{name}/update",
     "GET /v2/health/live",
     "GET /v2/health/ready",
     "GET /v2/models/{model}",
@@ -62,17 +76,5 @@ ANSWERED_ROUTES = (
 
 # Routes that answer 404 here, with the reason.
 OTHER_ROUTES = {
-    "GET /models": f"{_LATER}; GET /v1/models lists the served models by name",
-    "POST /models": f"{_LATER}: {_AT_START}",
-    "GET /models/{model}": f"{_LATER}; `lmi check` shows a model's options",
-    "PUT /models/{model}": f"{_LATER}: minWorkers and maxWorkers are read when the model starts",
-    "DELETE /models/{model}": f"{_LATER}: {_AT_START}",
-    "POST /models/{model}/invoke": f"{_LATER}; POST /predictions/{{model}} is the same",
-    "GET /server/metrics": f"{_LATER}; {_NO_FIGURES}",
-    "GET /metrics": f"{_LATER}; {_NO_FIGURES}",
-    "POST /server/logging": f"{_LATER}; --log-level sets the log level when the server starts",
-    "GET /console": f"{_LATER}; GET /docs is a page to try requests on",
-    "GET /workflows": _WORKFLOWS,
     "POST /workflows": _WORKFLOWS,
-    "DELETE /workflows/{workflow}": _WORKFLOWS,
 }

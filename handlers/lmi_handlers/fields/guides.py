@@ -23,6 +23,14 @@ def _as_schema(given: object) -> object:
 GivenSchema = Annotated[dict[str, Any], BeforeValidator(_as_schema, json_schema_input_type=dict[str, Any] | str)]
 
 
+class Guide(NamedTuple):
+    """A constraint on the answer: LMI's parameter, its value, and the field of the request that it came in."""
+
+    parameter: str
+    value: Any
+    field: str
+
+
 class JsonSchema(BaseModel):
     model_config = ConfigDict(extra="ignore", strict=True)
 
@@ -109,6 +117,13 @@ class ResponseFormat(BaseModel):
             return self._given_schema or ANY_OBJECT
         return (self.json_schema and self.json_schema.schema_) or ANY_OBJECT
 
+    def guides(self) -> list[Guide]:
+        return [
+            Guide("guided_json", self.json_guide, "response_format"),
+            Guide("guided_structural_tag", self.structural_tag, "response_format"),
+            Guide("guided_regex", self.value if self.type == "regex" else None, "response_format"),
+        ]
+
 
 class StructuredOutputs(BaseModel):
     """The `structured_outputs` object of newer vLLM; at most one member may be set."""
@@ -124,13 +139,15 @@ class StructuredOutputs(BaseModel):
     json_object: bool | None = Field(None, description="Constrain the output to a JSON object.")
     structural_tag: StructuralTag | None = Field(None, description="Constrain the output after each tag that begins.")
 
-
-class Guide(NamedTuple):
-    """A constraint on the answer: LMI's parameter, its value, and the field of the request that it came in."""
-
-    parameter: str
-    value: Any
-    field: str
+    def guides(self) -> list[Guide]:
+        return [
+            Guide("guided_json", self.json_, "structured_outputs.json"),
+            Guide("guided_json", ANY_OBJECT if self.json_object else None, "structured_outputs.json_object"),
+            Guide("guided_choice", self.choice, "structured_outputs.choice"),
+            Guide("guided_regex", self.regex, "structured_outputs.regex"),
+            Guide("guided_grammar", self.grammar, "structured_outputs.grammar"),
+            Guide("guided_structural_tag", self.structural_tag, "structured_outputs.structural_tag"),
+        ]
 
 
 class GuideFields(TolerantPayload):
@@ -162,18 +179,9 @@ class GuideFields(TolerantPayload):
         return given[0] if given else None
 
     def _guides(self) -> list[Guide]:
-        structured = self.structured_outputs or StructuredOutputs()
-        response = self.response_format or ResponseFormat(type="text")
         return [
-            Guide("guided_json", response.json_guide, "response_format"),
-            Guide("guided_structural_tag", response.structural_tag, "response_format"),
-            Guide("guided_regex", response.value if response.type == "regex" else None, "response_format"),
-            Guide("guided_json", structured.json_, "structured_outputs.json"),
-            Guide("guided_json", ANY_OBJECT if structured.json_object else None, "structured_outputs.json_object"),
-            Guide("guided_choice", structured.choice, "structured_outputs.choice"),
-            Guide("guided_regex", structured.regex, "structured_outputs.regex"),
-            Guide("guided_grammar", structured.grammar, "structured_outputs.grammar"),
-            Guide("guided_structural_tag", structured.structural_tag, "structured_outputs.structural_tag"),
+            *(self.response_format.guides() if self.response_format else ()),
+            *(self.structured_outputs.guides() if self.structured_outputs else ()),
             Guide("guided_json", self.guided_json, "guided_json"),
             Guide("guided_choice", self.guided_choice, "guided_choice"),
             Guide("guided_regex", self.guided_regex, "guided_regex"),

@@ -112,9 +112,7 @@ class SamplingFields(GuideFields):
 
         `further` holds the dialect's fields beside these.
         """
-        other = {*GuideFields.model_fields, "use_beam_search"}
-        names = [name for name in SamplingFields.model_fields if name not in other]
-        given = {name: getattr(self, name) for name in names} | dict(further)
+        given = {name: getattr(self, name) for name in PARAMETERS} | dict(further)
         if isinstance(self.stop, str):
             given["stop"] = [self.stop]
         if self.seed is not None:
@@ -134,6 +132,10 @@ class SamplingFields(GuideFields):
         parameters |= {"do_sample": False, "n": self.n or 1}
         parameters["num_beams"] = parameters.pop("best_of", None) or self.n or 1
         spellings["num_beams"] = "best_of" if self.best_of else "n"
+
+
+_NO_PARAMETERS = {*GuideFields.model_fields, "use_beam_search"}
+PARAMETERS = tuple(name for name in SamplingFields.model_fields if name not in _NO_PARAMETERS)
 
 
 class StreamOptions(BaseModel):

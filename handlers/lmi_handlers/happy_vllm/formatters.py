@@ -6,9 +6,12 @@ import orjson
 
 from lmi_core.errors import LmiError
 from lmi_core.formatter import OutputFormatter
-from lmi_core.generation import GeneratedSequence, GenerationOutput
+from lmi_core.generation import GeneratedSequence, GenerationOutput, Token
 from lmi_core.parameters import GenerationParameters
+from lmi_core.payloads.json_list import joined_items, json_list
 from lmi_handlers.fields import vllm_schema
+
+BYTES_PER_TOKEN = 16_384  # of a stream whose every line repeats the lines before: otherwise it grows with their square
 
 
 class HappyVllmFormatter(OutputFormatter):
@@ -44,22 +47,43 @@ class HappyVllmFormatter(OutputFormatter):
         if self._prompt:
             answer["prompt"] = output.request.prompt
         if self._logprobs:
-            answer["logprobs"] = [vllm_schema.logprobs(sequence.tokens) for sequence in sequences]
+            answer["logprobs"] = [self._log_probs(sequence.tokens) for sequence in sequences]
         if self._prompt_logprobs:
-            answer["prompt_logprobs"] = vllm_schema.logprobs(output.prefill[0] or [])
+            answer["prompt_logprobs"] = self._log_probs(output.prefill[0] or [])
         return answer
+
+    def _log_probs(self, tokens: list[Token]) -> orjson.Fragment:
+        return json_list(place for token in tokens for place in vllm_schema.logprobs([token]))
 
 
 class HappyVllmStreamFormatter(HappyVllmFormatter):
-    """JSON lines, one for each step, each with the whole text so far."""
+    """JSON lines, each with the whole text so far: one for each step, and for several steps once the lines are long."""
 
     name: ClassVar[str] = "happy_vllm_stream"
     content_type = "application/jsonlines"
 
+    def __init__(self, count: int, prompt: bool, logprobs: bool, prompt_logprobs: bool) -> None:
+        super().__init__(count, prompt, logprobs, prompt_logprobs)
+        self._line_length = 0  # of the last line
+        self._num_tokens = 0  # generated since the last line
+        self._encoded: dict[int, list[bytes]] = {}  # the log probs written so far, by the id of the list of tokens
+
     def format(self, output: GenerationOutput) -> bytes:
         if not output.step.tokens and output.step.finish_reason is None:
             return b""
-        return orjson.dumps(self.answer(output), option=orjson.OPT_APPEND_NEWLINE)
+        self._num_tokens += len(output.step.tokens)
+        if self._num_tokens * BYTES_PER_TOKEN < self._line_length and not output.finished:
+            return b""
+        line = orjson.dumps(self.answer(output), option=orjson.OPT_APPEND_NEWLINE)
+        self._line_length, self._num_tokens = len(line), 0
+        return line
+
+    def _log_probs(self, tokens: list[Token]) -> orjson.Fragment:
+        """Return the tokens' log probs as JSON, of which only the new ones are encoded."""
+        encoded = self._encoded.setdefault(id(tokens), [])
+        for token in tokens[len(encoded) :]:
+            encoded += map(orjson.dumps, vllm_schema.logprobs([token]))
+        return joined_items(encoded)
 
     def error(self, error: LmiError) -> bytes:
         return super().error(error) + b"\n"

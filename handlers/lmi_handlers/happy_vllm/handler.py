@@ -6,15 +6,19 @@ from typing import Annotated, ClassVar
 import orjson
 from pydantic import ConfigDict, Field
 
+from lmi_core.calls.access import Access
 from lmi_core.calls.served_model import ServedModel, ServedModels
 from lmi_core.errors import LmiError
 from lmi_core.formatter import OutputFormatter
-from lmi_core.handler import Answer, Call, Generation, Handler, Route
+from lmi_core.handler import Answer, AnswerForm, Call, Generation, Handler, Route
 from lmi_core.hookspecs import hookimpl
+from lmi_core.payloads.payload import MAX_VALUE_LENGTH
 from lmi_core.payloads.tolerance import names_of
 from lmi_core.payloads.tolerant_payload import TolerantPayload, take_known
 from lmi_core.request import GenerationRequest
+from lmi_handlers.fields.own_parameters import take_own, with_own
 from lmi_handlers.fields.vocabulary import refuse_hidden_sequences
+from lmi_handlers.happy_vllm.answers import ANSWER, ERRORS, STREAM, AbortedRequest
 from lmi_handlers.happy_vllm.formatters import HappyVllmFormatter, HappyVllmStreamFormatter
 from lmi_handlers.happy_vllm.payload import HappyVllmPayload
 from lmi_handlers.happy_vllm.tools import ROUTES as TOOL_ROUTES
@@ -34,18 +38,21 @@ class AbortPayload(TolerantPayload):
 
 
 async def abort_request(call: Call, dispatcher: ServedModels) -> Answer:
-    """Abort a request of any dialect, whose answer then ends with what was generated and the finish reason `abort`."""
+    """Abort a request of any dialect, whose answer then ends with what was generated and the finish reason `abort`.
+
+    With API keys it must be one of the same key, as an id that a client gives may be guessed.
+    """
     models = list(dispatcher.models.values())
     strict = any(model.options.strict_parameters for model in models)
     payload, ignored = take_known(call.json_object(), AbortPayload, strict)
     for model in models:
         model.ignored.report(ignored, lambda: names_of([AbortPayload]))
     for request_id in _meant(payload.request_id):
-        aborted = [model.running.abort(request_id) for model in models]
+        aborted = [model.running.abort(request_id, call.key) for model in models]
         if any(aborted):
             body = orjson.dumps({"request_id": payload.request_id, "aborted": True})
             return Answer(200, "application/json", body, ignored)
-    return _detail(404, f"no request with the id `{payload.request_id}` is running")
+    return _detail(404, f"no request with the id `{payload.request_id[:MAX_VALUE_LENGTH]}` is running")
 
 
 def _meant(request_id: str) -> Iterator[str]:
@@ -62,10 +69,25 @@ def _detail(status: int, message: str) -> Answer:
 
 class HappyVllmHandler(Handler):
     name: ClassVar[str] = "happy_vllm"
+    summary: ClassVar[str] = "happy_vllm's API"
+    errors: ClassVar[tuple[AnswerForm, ...]] = ERRORS
     routes: ClassVar[tuple[Route, ...]] = (
-        Route("/v1/generate", summary="Generate text", payloads=(HappyVllmPayload,)),
-        Route("/v1/generate_stream", summary="Generate text, step by step", payloads=(HappyVllmPayload,)),
-        Route("/v1/abort_request", "POST", abort_request, "Abort a running request", (AbortPayload,)),
+        Route("/v1/generate", summary="Generate text", payloads=(HappyVllmPayload,), answers=ANSWER),
+        Route(
+            "/v1/generate_stream",
+            summary="Generate text, step by step",
+            payloads=(HappyVllmPayload,),
+            answers=STREAM,
+        ),
+        Route(
+            "/v1/abort_request",
+            "POST",
+            abort_request,
+            "Abort a running request",
+            (AbortPayload,),
+            access=Access.CLIENTS,
+            answers=(AnswerForm(AbortedRequest),),
+        ),
         *TOOL_ROUTES,
     )
 
@@ -77,7 +99,8 @@ class HappyVllmHandler(Handler):
         return name if isinstance(name, str) else None
 
     def parse(self, call: Call, model: ServedModel) -> Generation:
-        payload, ignored = take_known(call.json_object(), HappyVllmPayload, model.options.strict_parameters)
+        given, own = take_own(call.json_object(), model, HappyVllmPayload)
+        payload, ignored = take_known(given, HappyVllmPayload, model.options.strict_parameters)
         parameters, names = payload.translated()
         streams = call.path.endswith("_stream")
         if streams:
@@ -89,7 +112,7 @@ class HappyVllmHandler(Handler):
             logprobs=payload.logprobs is not None,
             prompt_logprobs=payload.prompt_logprobs is not None,
         )
-        return Generation((request,), formatter, ignored=ignored)
+        return with_own(Generation((request,), formatter, ignored=ignored), own)
 
     def error(self, error: LmiError, model: ServedModel | None, formatter: OutputFormatter | None) -> Answer:
         return _detail(STATUSES.get(error.kind, INVALID_STATUS), error.message)

@@ -1,19 +1,21 @@
 """Routes of happy_vllm beside generation: information, health and tokenizer."""
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from importlib.metadata import PackageNotFoundError, version
 from typing import TypeVar
 
 import orjson
 
+from lmi_core.calls.access import Access
 from lmi_core.calls.served_model import ManagedModel, ServedModels
 from lmi_core.errors import LmiError
-from lmi_core.handler import Answer, Call, Route
+from lmi_core.handler import Answer, AnswerForm, Call, Route
 from lmi_core.payloads.payload import check_payload
 from lmi_core.payloads.tolerance import names_of
 from lmi_core.payloads.tolerant_payload import take_known
+from lmi_handlers.happy_vllm.answers import HappyInfo, Liveness, Readiness, SplitChunks, TextMetadata
 from lmi_handlers.happy_vllm.texts import (
     MetadataPayload,
     SplitPayload,
@@ -21,24 +23,25 @@ from lmi_handlers.happy_vllm.texts import (
     metadata,
     split,
 )
-from lmi_handlers.http.admission import generating_model
+from lmi_handlers.http.admission import described_model, generating_model
+from lmi_handlers.openai.answers import DetokenizedText, TokenizedText
 from lmi_handlers.openai.tokenizing import TOKENIZE_PAYLOADS, DetokenizeRequest, decoded, tokenize
 
 P = TypeVar("P", bound=ToolPayload)
 
 
 async def info(call: Call, dispatcher: ServedModels) -> Answer:
-    with generating_model(call, dispatcher) as model:
-        return _json(
-            {
-                "application": "lmi-handlers",
-                "version": version("lmi-handlers"),
-                "vllm_version": _version("vllm"),
-                "model_name": model.name,
-                "truncation_side": model.backend.tokenizer.truncation_side,
-                "max_length": model.backend.max_length,
-            }
-        )
+    model = described_model(call, dispatcher)
+    return _json(
+        {
+            "application": "lmi-handlers",
+            "version": version("lmi-handlers"),
+            "vllm_version": _version("vllm"),
+            "model_name": model.name,
+            "truncation_side": model.backend.tokenizer.truncation_side,
+            "max_length": model.backend.max_length,
+        }
+    )
 
 
 async def liveness(call: Call, dispatcher: ServedModels) -> Answer:
@@ -58,25 +61,25 @@ async def decode(call: Call, dispatcher: ServedModels) -> Answer:
 
 
 async def split_text(call: Call, dispatcher: ServedModels) -> Answer:
-    with _asked(call, dispatcher, SplitPayload) as (payload, model, ignored):
+    async with _asked(call, dispatcher, SplitPayload) as (payload, model, ignored):
         return _json({"split_text": await asyncio.to_thread(split, payload, model.backend.tokenizer)}, ignored=ignored)
 
 
 async def metadata_text(call: Call, dispatcher: ServedModels) -> Answer:
-    with _asked(call, dispatcher, MetadataPayload) as (payload, model, ignored):
+    async with _asked(call, dispatcher, MetadataPayload) as (payload, model, ignored):
         return _json(await asyncio.to_thread(metadata, payload, model), ignored=ignored)
 
 
-@contextmanager
-def _asked(
+@asynccontextmanager
+async def _asked(
     call: Call, dispatcher: ServedModels, payload_type: type[P]
-) -> Iterator[tuple[P, ManagedModel, tuple[str, ...]]]:
+) -> AsyncIterator[tuple[P, ManagedModel, tuple[str, ...]]]:
     """Admit a call and yield its payload, its model, and the names of ignored fields.
 
     Raise InvalidPayload where a field is not valid.
     """
     payload, ignored = take_known(call.json_object(), payload_type, strict=False)
-    with generating_model(call, dispatcher, payload.model) as model:
+    async with generating_model(call, dispatcher, payload.model) as model:
         if ignored and model.options.strict_parameters:
             check_payload(call.json_object(), payload_type)
         model.ignored.report(ignored, lambda: names_of([payload_type]))
@@ -95,11 +98,61 @@ def _json(content: object, status: int = 200, ignored: tuple[str, ...] = ()) -> 
 
 
 ROUTES = (
-    Route("/v1/info", "GET", info, "Information about the served model"),
-    Route("/liveness", "GET", liveness, "Whether the server is running"),
-    Route("/readiness", "GET", readiness, "Whether every model is ready"),
-    Route("/v2/tokenizer", "POST", tokenize, "Tokenize a text", TOKENIZE_PAYLOADS, guarded=False),
-    Route("/v2/decode", "POST", decode, "Detokenize token ids", (DetokenizeRequest,), guarded=False),
-    Route("/v1/split_text", "POST", split_text, "Split a text at separators", (SplitPayload,), guarded=False),
-    Route("/v1/metadata_text", "POST", metadata_text, "Count a text's tokens", (MetadataPayload,), guarded=False),
+    Route("/v1/info", "GET", info, "Information about the served model", answers=(AnswerForm(HappyInfo),)),
+    Route(
+        "/liveness",
+        "GET",
+        liveness,
+        "Whether the server is running",
+        access=Access.EVERYBODY,
+        answers=(AnswerForm(Liveness),),
+    ),
+    Route(
+        "/readiness",
+        "GET",
+        readiness,
+        "Whether every model is ready",
+        access=Access.EVERYBODY,
+        answers=(AnswerForm(Readiness, statuses=(200, 503)),),
+    ),
+    Route(
+        "/v2/tokenizer",
+        "POST",
+        tokenize,
+        "Tokenize a text",
+        TOKENIZE_PAYLOADS,
+        guarded=False,
+        access=Access.CLIENTS,
+        answers=(AnswerForm(TokenizedText),),
+    ),
+    Route(
+        "/v2/decode",
+        "POST",
+        decode,
+        "Detokenize token ids",
+        (DetokenizeRequest,),
+        guarded=False,
+        access=Access.CLIENTS,
+        answers=(AnswerForm(DetokenizedText),),
+    ),
+    Route(
+        "/v1/split_text",
+        "POST",
+        split_text,
+        "Split a text at separators",
+        (SplitPayload,),
+        guarded=False,
+        access=Access.CLIENTS,
+        answers=(AnswerForm(SplitChunks),),
+    ),
+    Route(
+        "/v1/metadata_text",
+        "POST",
+        metadata_text,
+        "Count a text's tokens",
+        (MetadataPayload,),
+        guarded=False,
+        access=Access.CLIENTS,
+        answers=(AnswerForm(TextMetadata),),
+    ),
 )

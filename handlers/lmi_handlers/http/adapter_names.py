@@ -49,6 +49,8 @@ def _named_outside(call: Call) -> list[Named]:
 
 def _in_header(headers: Mapping[str, str]) -> list[Named]:
     """Return the adapters in the header of that purpose, which may be repeated."""
+    if ADAPTER_HEADER not in headers:
+        return []
     values = (value for name, value in headers.items() if name.lower() == ADAPTER_HEADER.lower() and value)
     return [(f"the header {ADAPTER_HEADER}", value) for value in values]
 

@@ -3,85 +3,135 @@
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator
-from contextlib import aclosing, asynccontextmanager
-from typing import TypeVar
+from collections.abc import Callable
+from contextlib import aclosing
+from functools import partial
+from typing import Protocol, TypeVar
 
 from aiohttp import web
 
+from lmi_core.calls.beside_loop import LONG_TEXT, READING
 from lmi_core.embeddings.backend import require_generation
 from lmi_core.embeddings.call import EmbeddingCall
-from lmi_core.errors import GenerationFailed, GenerationTimeout, InvalidParameter, LmiError
-from lmi_core.formatter import check_sequences, drop_unused_log_probs
+from lmi_core.engines.backend_checks import given
+from lmi_core.errors import GenerationFailed, InvalidParameter, InvalidPayload, LmiError
+from lmi_core.formatter import OutputFormatter, check_sequences, drop_unused_log_probs
 from lmi_core.generation import GenerationOutput
 from lmi_core.handler import Answer, Call, Generation, Handler, Route
 from lmi_core.inference import Inference
+from lmi_core.payloads.payload import shown
 from lmi_core.request import ValidRequest
 from lmi_core.script.formatters.customization import Customization
 from lmi_core.script.function.runtime import ModelFunction
+from lmi_core.script.tracebacks import place_in
 from lmi_core.serving.dispatcher import Dispatcher
+from lmi_core.serving.limits.time_limits import within
 from lmi_core.serving.model import Model
 from lmi_handlers.http.adapter_names import take_adapters, with_adapter_attribute
 from lmi_handlers.http.exchange import Exchange
 from lmi_handlers.http.model_exchange import ModelExchange
 from lmi_handlers.http.named_content import named_content
-from lmi_handlers.http.same_origin import refuse_foreign_pages
+from lmi_handlers.http.permission import check_access, counted, reach_of
 from lmi_handlers.lmi.request_input import request_payload
+from lmi_handlers.telemetry.ending import Ending
 
 logger = logging.getLogger(__name__)
 
 R = TypeVar("R")
+T = TypeVar("T")
+
+PREDICT_TIMEOUT, REQUEST_TIMEOUT = "option.predict_timeout=", "the request's `timeout` of "
+INTERNAL = "internal error: see the server's log for this request's id"
+OWN = "lmi_handlers."  # modules of built-in dialects
+PARSED = "a Generation, an Inference, an EmbeddingCall or an Answer"
 
 
 async def answer(dispatcher: Dispatcher, handler: Handler, route: Route, request: web.Request) -> web.StreamResponse:
     """Answer a request and return the response, already sent. Failures are answered in the dialect's error format."""
-    begun = time.perf_counter()
     path = request.rel_url.raw_path  # still encoded, so that the log has no line breaks of a client
     exchange = Exchange(handler, route, request)
+    ending = Ending(dispatcher, exchange, path, counts=route.answer is None, is_polled=route.is_polled)
     try:
-        if route.refuses_foreign_pages:
-            refuse_foreign_pages(request, dispatcher.allowed_hosts)
-        if route.answer is None:
-            response = await model_response(dispatcher, exchange)
-        else:
-            call = await exchange.call(dispatcher.max_request_size)
-            response = await exchange.send(await route.answer(call, dispatcher))
-    except LmiError as error:
-        response = await exchange.fail(error)
+        try:
+            response = await _response(dispatcher, exchange, route)
+        except LmiError as error:
+            ending.failed(error)
+            response = await exchange.fail(error)
+        except (ConnectionError, asyncio.CancelledError):
+            raise
+        except Exception as error:
+            logger.exception("request %s failed", exchange.request_id)
+            unexpected = LmiError(_raised(handler, error) or INTERNAL)
+            ending.failed(unexpected)
+            response = await exchange.fail(unexpected)
     except (ConnectionError, asyncio.CancelledError):
-        logger.info(
-            "request %s: %s ended: the client disconnected, or the server is stopping", exchange.request_id, path
-        )
+        ending.left()
         raise asyncio.CancelledError from None  # aiohttp logs a ConnectionError with its traceback
-    except Exception:
-        logger.exception("request %s failed", exchange.request_id)
-        response = await exchange.fail(LmiError("internal error: see the server's log for this request's id"))
-    milliseconds = (time.perf_counter() - begun) * 1000
-    logger.info("request %s: %s %d in %.0f ms", exchange.request_id, path, response.status, milliseconds)
+    ending.answered(response.status)
     return response
 
 
+async def _response(dispatcher: Dispatcher, exchange: Exchange, route: Route) -> web.StreamResponse:
+    permit = check_access(exchange.request, route, dispatcher.allowed_hosts)
+    exchange.client, exchange.key = permit.client, permit.key_holder
+    if route.answer is None:
+        with counted(exchange.request, permit) as exchange.client_headers:
+            return await model_response(dispatcher, exchange)
+    exchange.reach = reach_of(exchange.request)
+    call = await _read(exchange, dispatcher)
+    found = await route.answer(call, dispatcher)
+    if not isinstance(found, Answer):
+        raise _wrong_return(exchange.handler, f"the `answer` of {route.path} must return an Answer", found)
+    return await exchange.send(found)
+
+
 async def model_response(dispatcher: Dispatcher, exchange: ModelExchange[R]) -> R:
-    """Send the model's response, and return it; the numbers in the comments are the steps in docs/architecture.md."""
+    """Send the model's response, and return it; comments number its steps as in docs/explanation/architecture.md."""
     model = exchange.model = await _asked_model(dispatcher, exchange)
-    with dispatcher.admit(model):  # 1
+    exchange.record.model = model.name
+    dispatcher.check_place(model)  # refused before the body is read; a body that does not come holds no place
+    with model.usage.call():  # from here on the model is not unloaded
         call = exchange.handler.receive(await exchange.call(model.server.max_request_size), model)
-        if model.function is not None:
-            with model.statistics.measure(1):
-                return await _function_response(exchange, model.function, call)
-        if not exchange.handler.reads_embeddings:
-            require_generation(model.backend, model.name)
-        call, customization = _customization(exchange, model, call)
-        call = await customization.read(call, request_payload)  # 2
-        parsed = exchange.handler.parse(call, model)  # 3
-        if isinstance(parsed, Answer):
-            return await exchange.send(parsed)
-        async with _within(parsed.timeout):
-            if isinstance(parsed, Inference):
-                return await _inference_response(exchange, model, parsed, customization)
-            if isinstance(parsed, EmbeddingCall):
-                return await _embedding_response(exchange, model, parsed, customization)
-            return await _generation_response(exchange, model, parsed, customization)
+        asked = time.perf_counter()
+        with dispatcher.admit(model):  # 1
+            await dispatcher.wake(model)
+            exchange.record.server_queue_time = time.perf_counter() - asked
+            if model.function is not None:
+                with model.statistics.measure(1):
+                    return await _function_response(exchange, model.function, call)
+            async with within(model.options.predict_timeout, PREDICT_TIMEOUT):
+                return await _backend_response(exchange, model, call)
+
+
+async def _backend_response(exchange: ModelExchange[R], model: Model, call: Call) -> R:
+    await _parse_json(call, model.server)
+    if not exchange.handler.reads_embeddings:
+        require_generation(model.backend, model.name)
+    call, customization = await _beside_if_long(call, partial(_customization, exchange, model, call))
+    exchange.record.adapter = customization.adapter or ""
+    call = await customization.read(call, request_payload)  # 2
+    parsed = await _beside_if_long(call, partial(exchange.handler.parse, call, model))  # 3
+    if isinstance(parsed, Answer):
+        return await exchange.send(parsed)
+    if not isinstance(parsed, (Generation, Inference, EmbeddingCall)):
+        raise _wrong_return(exchange.handler, f"`parse` must return {PARSED}", parsed)
+    async with within(parsed.timeout, REQUEST_TIMEOUT):
+        if isinstance(parsed, Inference):
+            return await _inference_response(exchange, model, parsed, customization)
+        if isinstance(parsed, EmbeddingCall):
+            return await _embedding_response(exchange, model, parsed, customization)
+        return await _generation_response(exchange, model, parsed, customization)
+
+
+def _raised(handler: Handler, error: Exception) -> str:
+    """Return a sentence about what a plugin's handler raised, and where; "" where its code has no part in it."""
+    author = type(handler)
+    place = "" if author.__module__.startswith(OWN) else place_in(error, author)
+    return place and f"the dialect {handler.name} ({author.__name__}) raised {type(error).__name__}: {error}{place}"
+
+
+def _wrong_return(handler: Handler, wanted: str, found: object) -> LmiError:
+    return LmiError(f"the dialect {handler.name} ({type(handler).__name__}): {wanted}. Given: {given(found)}")
 
 
 async def _generation_response(
@@ -91,25 +141,80 @@ async def _generation_response(
         exchange.request_id = generation.request_id
     exchange.answer_headers = generation.headers
     formatter = exchange.formatter = customization.formatter(generation.formatter)
+    with model.places.for_sequences(generation.requests):
+        return await _written_response(exchange, model, generation, customization, formatter)
+
+
+async def _written_response(
+    exchange: ModelExchange[R],
+    model: Model,
+    generation: Generation,
+    customization: Customization,
+    formatter: OutputFormatter,
+) -> R:
     requests = await _valid_requests(exchange, model, generation, customization)  # 4
     check_sequences(generation.formatter, requests)
     requests = drop_unused_log_probs(formatter, requests)
+    if model.server.log_prompts:
+        exchange.record.prompts = [request.prompt for request in requests]
     output = GenerationOutput(requests)
-    async with aclosing(model.generate(requests, exchange.request_id)) as steps:  # 5
-        async for step in steps:
-            output.add(step)  # 6
-            await exchange.write(output, formatter)  # 7, 8
+    model.metrics.begin(exchange.record, output)
+    try:
+        async with (
+            exchange.kept_alive(formatter, model.options.sse_keep_alive_interval),
+            aclosing(model.generate(requests, exchange.request_id, exchange.record, exchange.client)) as steps,  # 5
+        ):
+            async for step in steps:
+                output.add(step)  # 6
+                await exchange.write(output, formatter)  # 7, 8
+    finally:
+        exchange.record.count(output)
     return await exchange.finish()
 
 
 async def _asked_model(dispatcher: Dispatcher, exchange: ModelExchange[R]) -> Model:
     handler, name = exchange.handler, exchange.model_name()
     if name is None and dispatcher.only_model is None:
-        name = handler.model_name_in_body(await exchange.call(dispatcher.max_request_size))
+        name = _text(handler.model_name_in_body(await _read(exchange, dispatcher)))
         name = name if name is None else handler.served_name(name, dispatcher)
         if handler.adapters_are_models:
             return dispatcher.find_with_adapters(name)
-    return dispatcher.find(name)
+    model, version = dispatcher.find(name), exchange.model_version()
+    return model if version is None else dispatcher.registry.version_of(model, version)
+
+
+def _text(name: object) -> str | None:
+    """Return a name as a dialect found it in a body, which nothing has checked. Raise InvalidPayload."""
+    if name is None or isinstance(name, str):
+        return name
+    raise InvalidPayload(f"the name of the model must be a string. Given: {shown(name)}")
+
+
+class BodyLimits(Protocol):
+    """The limits of bodies, of a model or of a server."""
+
+    @property
+    def max_request_size(self) -> int: ...
+
+    @property
+    def max_request_members(self) -> int: ...
+
+
+async def _read(exchange: ModelExchange[R], limits: BodyLimits) -> Call:
+    """Return the call, with the JSON of its body already parsed if that takes long."""
+    call = await exchange.call(limits.max_request_size)
+    await _parse_json(call, limits)
+    return call
+
+
+async def _parse_json(call: Call, limits: BodyLimits) -> None:
+    if len(call.body) > LONG_TEXT:
+        await READING.run(partial(call.parse_json, limits.max_request_members))
+
+
+async def _beside_if_long(call: Call, work: Callable[[], T]) -> T:
+    """Return what the work on a call's body returns, done beside the event loop if the body is long."""
+    return await READING.run_if(len(call.body) > LONG_TEXT, work)
 
 
 def _customization(exchange: ModelExchange[R], model: Model, call: Call) -> tuple[Call, Customization]:
@@ -122,17 +227,19 @@ async def _valid_requests(
     exchange: ModelExchange[R], model: Model, generation: Generation, customization: Customization
 ) -> list[ValidRequest]:
     exchange.ignore(model, generation.ignored)  # set first, so that error answers list them too
-    generation = model.drop_unknown(generation)
+    generation = await model.drop_unknown(generation)
     exchange.ignore(model, generation.ignored)
-    return await model.validate(customization.adapted(generation.requests), exchange.request_id)
+    return await model.validate(customization.adapted(generation.requests), exchange.request_id, exchange.key)
 
 
 async def _function_response(exchange: ModelExchange[R], function: ModelFunction, call: Call) -> R:
     """Return the answer of the model function, called with the request's contents by name."""
     content = await named_content(call)
-    async with aclosing(function.answer(with_adapter_attribute(call), content)) as replies:
+    exchange.record.submit(())
+    async with aclosing(function.answer(with_adapter_attribute(call), content, exchange.client)) as replies:
         async for reply in replies:
             await exchange.relay(reply)
+    exchange.record.ended = time.perf_counter()
     return await exchange.finish()
 
 
@@ -143,12 +250,16 @@ async def _inference_response(
         raise InvalidParameter("a request with tensors cannot name one of the model's `adapters`")
     exchange.ignore(model, inference.ignored)
     writer = exchange.formatter = inference.writer
-    async with aclosing(model.infer(inference.inputs, exchange.request_id)) as responses:
+    exchange.record.submit(())
+    async with aclosing(model.infer(inference.inputs, exchange.request_id, exchange.client)) as responses:
         if writer.streams:
-            async for response in responses:
-                await exchange.respond(response, writer)
+            async with exchange.kept_alive(writer, model.options.sse_keep_alive_interval):
+                async for response in responses:
+                    await exchange.respond(response, writer)
+            exchange.record.ended = time.perf_counter()
             return await exchange.finish()
         whole = [response async for response in responses]
+    exchange.record.ended = time.perf_counter()
     if len(whole) != 1:
         raise GenerationFailed(f"the model gave {len(whole)} responses where one was expected")
     await exchange.respond(whole[0], writer)
@@ -168,23 +279,11 @@ async def _embedding_response(
         )
     requests = await model.validate_embeddings(customization.adapted_embeddings(parsed.requests))
     vectors = [b""] * len(requests)
-    async with aclosing(model.embed(requests, exchange.request_id)) as found:
+    exchange.record.submit(requests)
+    async with aclosing(model.embed(requests, exchange.request_id, exchange.client)) as found:
         async for index, vector in found:
             vectors[index] = parsed.writer.vector(vector)
             await asyncio.sleep(0)  # many may be there at once
+    exchange.record.ended = time.perf_counter()
     await exchange.answer(Answer(200, parsed.writer.content_type, parsed.writer.whole(requests, vectors)))
     return await exchange.finish()
-
-
-@asynccontextmanager
-async def _within(seconds: float | None) -> AsyncIterator[None]:
-    """Raise GenerationTimeout where the body takes longer than `seconds`; None sets no limit."""
-    try:
-        async with asyncio.timeout(seconds) as deadline:
-            yield
-    except TimeoutError:
-        if not deadline.expired():  # raised by the backend
-            raise
-        raise GenerationTimeout(
-            f"the answer was not complete within the request's `timeout` of {seconds} seconds"
-        ) from None

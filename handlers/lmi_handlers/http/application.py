@@ -1,51 +1,106 @@
 """The aiohttp application, with the handlers' routes and `/ping`."""
 
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
+from typing import NamedTuple
 
 import orjson
 from aiohttp import web
+from aiohttp.web_urldispatcher import AbstractRoute
 
 from lmi_core.errors import LmiError
 from lmi_core.handler import Handler, Route
 from lmi_core.plugins.registry import Registry
 from lmi_core.serving.dispatcher import Dispatcher
+from lmi_handlers.access.control import AccessControl
 from lmi_handlers.http.answer import answer
-from lmi_handlers.http.compressed_bodies import close_behind_unread
+from lmi_handlers.http.bodies.pending import PENDING_BODIES, PendingBodies
+from lmi_handlers.http.connections.connections import Connections
+from lmi_handlers.http.connections.limits import DEFAULT_LIMITS
+from lmi_handlers.http.connections.unread_bodies import close_behind_unread
+from lmi_handlers.http.documentation.routes import add_documentation
 from lmi_handlers.http.no_such_route import no_such_route
-from lmi_handlers.http.openapi import add_documentation
-from lmi_handlers.http.same_origin import SERVER_HOST
+from lmi_handlers.http.origins.cross_origin import CrossOriginAnswers
+from lmi_handlers.http.origins.same_origin import SERVER_HOST
+from lmi_handlers.http.permission import ACCESS
 
 DISPATCHER = web.AppKey("dispatcher", Dispatcher)
 
 
-def create_application(dispatcher: Dispatcher, handlers: Registry[Handler], host: str | None = None) -> web.Application:
-    """Return the application; `host` is the address that it listens on, None for a Unix socket."""
-    application = web.Application(middlewares=[close_behind_unread])
+def create_application(
+    dispatcher: Dispatcher,
+    handlers: Registry[Handler],
+    host: str | None = None,
+    connections: Connections | None = None,
+    access: AccessControl | None = None,
+) -> web.Application:
+    """Return the application; `host` is the address that it listens on, None for a Unix socket.
+
+    `connections` follows its requests, where connections are bounded; `access` has the rules of who may use what.
+    """
+    application = web.Application(middlewares=[close_behind_unread if connections is None else connections.follow])
     if host is not None:
         application[SERVER_HOST] = host
     application[DISPATCHER] = dispatcher
-    application.router.add_get("/ping", ping)
-    add_documentation(application, handlers, dispatcher.models)
-    _add_routes(application, dispatcher, handlers)
+    application[ACCESS] = AccessControl(dispatcher) if access is None else access
+    limits = DEFAULT_LIMITS if connections is None else connections.limits
+    application[PENDING_BODIES] = PendingBodies(limits.max_pending_body_bytes)
+    shared = {application.router.add_get("/ping", ping), add_documentation(application, handlers, dispatcher)}
+    shared |= _add_routes(application, dispatcher, handlers)
     application.router.add_route("*", "/{path:.*}", no_such_route)
+    if (rules := application[ACCESS].cross_origin) is not None:
+        CrossOriginAnswers(rules, shared).install(application)
     return application
 
 
-def _add_routes(application: web.Application, dispatcher: Dispatcher, handlers: Registry[Handler]) -> None:
-    """Add what the handlers declare, and then their other forms, but for those that a handler declares itself."""
-    answers = [
-        (route, partial(answer, dispatcher, handler, route))
+def _add_routes(
+    application: web.Application, dispatcher: Dispatcher, handlers: Registry[Handler]
+) -> set[AbstractRoute]:
+    """Add what the handlers declare, and then their other forms, but for those that a handler declares itself.
+
+    Return those that are for clients.
+    """
+    answering = [
+        Answering(route, partial(answer, dispatcher, handler, route))
         for handler in [handler_type() for handler_type in handlers]
         for route in handler.routes
     ]
-    for route, answered in answers:
-        application.router.add_route(route.method, route.path, answered)
-    taken = {(route.method, route.path) for route, _ in answers}
-    for route, answered in answers:
-        for form in _forms(route):
-            if form not in taken:
-                application.router.add_route(*form, answered)
-                taken.add(form)
+    by_form: dict[tuple[str, str], list[Answering]] = {}
+    for each in answering:
+        by_form.setdefault((each.route.method, each.route.path), []).append(each)
+    declared = set(by_form)
+    for each in answering:
+        for form in _forms(each.route):
+            if form not in declared:
+                by_form.setdefault(form, []).append(each)
+    for_clients = set()
+    for form, candidates in by_form.items():
+        first = candidates[0]
+        answered = first.answer if first.route.media_type is None else partial(_answer_accepted, candidates)
+        added = application.router.add_route(*form, answered)
+        if all(each.route.is_for_clients for each in candidates):
+            for_clients.add(added)
+    return for_clients
+
+
+class Answering(NamedTuple):
+    """A route, and the answer to its requests."""
+
+    route: Route
+    answer: Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+async def _answer_accepted(candidates: Sequence[Answering], request: web.Request) -> web.StreamResponse:
+    """Answer by the first route whose media type the client names in `Accept`, or that has none."""
+    named = _named_types(request.headers.get("Accept", ""))
+    accepted = (each for each in candidates if each.route.media_type in (None, *named))
+    return await next(accepted, candidates[0]).answer(request)
+
+
+def _named_types(accept: str) -> set[str]:
+    """Return the media types that an `Accept` header names, without those that it refuses."""
+    items = [[part.strip().lower() for part in item.split(";")] for item in accept.split(",")]
+    return {media_type for media_type, *parameters in items if not {"q=0", "q=0.0"} & set(parameters)}
 
 
 def _forms(route: Route) -> list[tuple[str, str]]:

@@ -2,42 +2,54 @@
 
 import asyncio
 import logging
-import secrets
-from collections.abc import Collection, Coroutine, Mapping
+from collections.abc import AsyncIterator, Collection, Coroutine, Mapping
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
+from functools import partial
+from math import ceil
 
 from aiohttp import web
 
+from lmi_core.calls.beside_loop import LONG_TEXT, WRITING
+from lmi_core.calls.reach import Reach
 from lmi_core.errors import (
     FormatterFailed,
     GenerationFailed,
     GenerationTimeout,
-    InvalidPayload,
     LmiError,
     Overloaded,
-    PayloadTooLarge,
     RequestAborted,
+    Unauthorized,
+    UnsupportedEncoding,
 )
 from lmi_core.formatter import OutputFormatter, joined
 from lmi_core.generation import GenerationOutput
 from lmi_core.handler import Answer, Call, Handler, Route
 from lmi_core.inference import ResponseWriter
+from lmi_core.metrics.recent_errors import without_values
+from lmi_core.metrics.request_record import RequestRecord
 from lmi_core.payloads.tolerance import ignored_header, names_of
 from lmi_core.script.function.answers import StreamErrors
 from lmi_core.script.function.protocol import Chunk, Head
+from lmi_core.serving.backend_failures import writing_failure, written
 from lmi_core.serving.model import Model
 from lmi_core.tensors import Tensor
 from lmi_handlers.http.attributes import named_attributes
-from lmi_handlers.http.compressed_bodies import is_compressed
-from lmi_handlers.http.stream import Stream
+from lmi_handlers.http.bodies.compressed import ENCODINGS
+from lmi_handlers.http.bodies.pieces import response_body
+from lmi_handlers.http.bodies.reading import read_body
+from lmi_handlers.http.request_ids import new_request_id
+from lmi_handlers.http.stream import EVENT_STREAM, KEEP_ALIVE, Stream
+from lmi_handlers.telemetry.refusals import refusals_of
 
 logger = logging.getLogger(__name__)
+_refusals = refusals_of(logger)
 
 REQUEST_ID_HEADER = "x-request-id"
 INFERENCE_ID_HEADER = "X-Amzn-SageMaker-Inference-Id"  # the client's name of a request, or of SageMaker's own making
 IGNORED_HEADER = "X-Lmi-Ignored-Parameters"
 LONGEST_REQUEST_ID = 128
-RETRY_AFTER_SECONDS = "1"
+LONG_ANSWER = 1000  # tokens and top tokens, which take some milliseconds to write
 FAILED = 400  # this status and those above are errors
 WHILE_GENERATING = (GenerationFailed, GenerationTimeout, RequestAborted)  # errors of a generation that has begun
 
@@ -57,29 +69,43 @@ class Exchange:
         self.model: Model | None = None
         self.formatter: Writer | None = None
         self.answer_headers: Mapping[str, str] = {}  # those that the parsed call asks for
+        self.record = RequestRecord(handler.name, self.request_id)
+        self.client = request.remote or ""
+        self.key: str | None = None
+        self.client_headers: Mapping[str, str] = {}  # those that tell the client what is left of its limits
+        self.reach = Reach()
         self._ignored: dict[str, str] = {}  # the header that lists ignored parameters
         self._call: Call | None = None
         self._response: web.Response | Stream | None = None
 
+    @property
+    def headers(self) -> Mapping[str, str]:
+        return self.request.headers
+
     def model_name(self) -> str | None:
         return self.handler.model_name(self.request.match_info, self.request.headers)
+
+    def model_version(self) -> str | None:
+        return self.request.match_info.get("version")
 
     async def call(self, limit: int) -> Call:
         """Return the call; the body is read at the first use.
 
-        Raise PayloadTooLarge as soon as the body is announced, or found, to be longer than `limit` bytes.
+        Raise PayloadTooLarge where the body is longer than `limit` bytes, and whatever else `read_body` raises.
         """
         if self._call is None:
             request = self.request
             self._call = Call(
                 path_parameters=request.match_info,
                 headers=request.headers,
-                body=await self._body(limit),
+                body=await read_body(request, limit),
                 request_id=self.request_id,
                 path=request.path.removesuffix("/") or "/",  # the route's own: it is the same with a slash
                 query=request.query,
                 peer=request.remote or "",
+                key=self.key,
                 attributes=dict(named_attributes(request.headers)),
+                reach=self.reach,
             )
         return self._call
 
@@ -95,14 +121,31 @@ class Exchange:
 
     def write(self, output: GenerationOutput, formatter: OutputFormatter) -> Coroutine[None, None, None]:
         """Format and send the newest step; an answer that is complete at its first write gets a Content-Length."""
+        whole = output.finished
         try:
-            data = formatter.format(output)
+            if whole and self._response is None and _is_long(output):
+                return self._write_beside(output, formatter)
+            data = written(formatter, formatter.format(output))
         except LmiError:
             raise
         except (Exception, SystemExit) as error:  # a user's formatter may raise anything
-            logger.exception("request %s: an output formatter raised", self.request_id)
-            raise FormatterFailed(f"the output formatter raised {type(error).__name__}: {error}") from error
-        return self._put(data, formatter, whole=output.finished)
+            raise self._writing_failure(error, output) from error
+        return self._put(data, formatter, whole=whole)
+
+    async def _write_beside(self, output: GenerationOutput, formatter: OutputFormatter) -> None:
+        """Format an answer in another thread, as that takes long, and send it."""
+        try:
+            data = written(formatter, await WRITING.run(partial(formatter.format, output)))
+        except LmiError:
+            raise
+        except (Exception, SystemExit) as error:
+            raise self._writing_failure(error, output) from error
+        await self._put(data, formatter, whole=True)
+
+    def _writing_failure(self, error: BaseException, output: GenerationOutput) -> LmiError:
+        logger.error("request %s: an output formatter raised", self.request_id, exc_info=error)
+        assert self.model is not None
+        return writing_failure(self.model.runtime, error, output.step)
 
     async def respond(self, response: Mapping[str, Tensor], writer: ResponseWriter) -> None:
         """Encode and send one of a backend's responses."""
@@ -137,7 +180,7 @@ class Exchange:
             self._list(answer.ignored)
         response = web.Response(
             status=answer.status,
-            body=answer.body,
+            body=response_body(answer.body),
             headers=self._headers(answer.content_type, {**answer.headers, **(headers or {})}),
         )
         if self.compresses and answer.status < FAILED:
@@ -147,11 +190,12 @@ class Exchange:
 
     async def fail(self, error: LmiError) -> web.StreamResponse:
         """Send an error status or, once a stream has begun, the error in the dialect's form and the stream's end."""
-        message = " ".join(error.message.splitlines())
-        logger.info("request %s failed: %s: %s", self.request_id, error.kind, message)
+        if not isinstance(error, Overloaded) or _refusals.may_log():
+            logger.info("request %s failed: %s: %s", self.request_id, error.kind, without_values(error.message))
+            logger.debug("request %s failed: %s", self.request_id, " ".join(error.message.splitlines()))
         if self._response is None:
             answer = self.handler.identified(self._error_answer(error), self.request_id)
-            return await self.send(answer, self._retry_after(error))
+            return await self.send(answer, _advice(error))
         if isinstance(self._response, Stream):
             words = [] if self.formatter is None else self._frames(self._last_words(self.formatter, error))
             await self._response.end([*words, self.framing.failure(error)])
@@ -190,24 +234,35 @@ class Exchange:
 
     def _headers(self, content_type: str, headers: Mapping[str, str] | None) -> dict[str, str]:
         own = {REQUEST_ID_HEADER: self.request_id, "Content-Type": content_type, **self._ignored}
-        return {**own, **self.answer_headers, **(headers or {})}
+        return {**own, **self.client_headers, **self.answer_headers, **(headers or {})}
 
-    async def _body(self, limit: int) -> bytes:
-        too_large = PayloadTooLarge(f"the body must be at most {limit} bytes (max_request_size)")
-        if (self.request.content_length or 0) > limit:
-            raise too_large
-        body = bytearray()
+    @asynccontextmanager
+    async def kept_alive(self, writer: Writer, seconds: float) -> AsyncIterator[None]:
+        """Send a comment whenever nothing was sent for so many seconds of a stream of server-sent events; 0: never.
+
+        The first one has the status 200 before it, so that an error after it is part of the stream.
+        """
+        if not seconds or not writer.is_settled or writer.content_type.partition(";")[0] != EVENT_STREAM:
+            yield
+            return
+        task = asyncio.create_task(self._send_comments(writer, seconds))
         try:
-            async for chunk in self.request.content.iter_any():
-                body += chunk
-                if len(body) > limit:
-                    raise too_large
-                if is_compressed(self.request):  # its chunks are all there, so that the loop would not wait for any
-                    await asyncio.sleep(0)
-        except web.RequestPayloadError as error:  # not compressed as its headers say
-            reason = " ".join(str(error).removeprefix("400, message:").split())
-            raise InvalidPayload(f"the body cannot be read: {reason}") from error
-        return bytes(body)
+            yield
+        finally:
+            task.cancel()
+
+    async def _send_comments(self, writer: Writer, seconds: float) -> None:
+        """Compare what was sent from time to time, which costs nothing per token."""
+        seen = 0
+        with suppress(ConnectionError):  # the client has left, which ends the request
+            while True:
+                await asyncio.sleep(seconds)
+                if self._response is None:
+                    self._response = await self._begin(writer, Stream())
+                assert isinstance(self._response, Stream), "an answer as a whole is no stream"
+                if self._response.size == seen:
+                    await self._response.send([self.framing.frame(KEEP_ALIVE)])
+                seen = self._response.size
 
     async def _begin(self, formatter: Writer, stream: Stream) -> Stream:
         headers = self._headers(formatter.content_type, {"Cache-Control": "no-cache", **formatter.headers})
@@ -225,17 +280,35 @@ class Exchange:
                 or not isinstance(error, WHILE_GENERATING)
             ):
                 return answer
-            return replace(answer, content_type=self.formatter.content_type, body=joined(self.formatter.error(error)))
+            words = joined(self.formatter.error(error))  # first: it may set the content type
+            return replace(answer, content_type=self.formatter.content_type, body=words)
         except (Exception, SystemExit):  # a user's formatter may fail here too
             logger.exception("request %s: the formatter could not write the error", self.request_id)
             return self.handler.error(error, self.model, None)
 
-    def _retry_after(self, error: LmiError) -> dict[str, str]:
-        return {"Retry-After": RETRY_AFTER_SECONDS} if isinstance(error, Overloaded) else {}
+
+def _advice(error: LmiError) -> dict[str, str]:
+    """Return the headers that say what to do next."""
+    if error.retry_after is not None:
+        return {"Retry-After": str(max(1, ceil(error.retry_after)))}
+    if isinstance(error, Unauthorized):
+        return {"WWW-Authenticate": "Bearer"}
+    return {"Accept-Encoding": ENCODINGS} if isinstance(error, UnsupportedEncoding) else {}
 
 
 def request_id(request: web.Request) -> str:
     """Return the client's request id if it is printable ASCII, cut to its maximal length; otherwise a new one."""
     given = request.headers.get(REQUEST_ID_HEADER) or request.headers.get(INFERENCE_ID_HEADER) or ""
     given = given[:LONGEST_REQUEST_ID]
-    return given if given and given.isascii() and given.isprintable() else secrets.token_hex(16)
+    return given if given and given.isascii() and given.isprintable() else new_request_id()
+
+
+def _is_long(output: GenerationOutput) -> bool:
+    """Return whether an answer takes milliseconds to write, as one with many log probabilities does."""
+    size = sum([len(sequence.tokens) for sequence in output.sequences])
+    prompt_size = sum([len(tokens) for tokens in output.prefill if tokens is not None])
+    top_tokens = 1 + output.parameters.num_top_tokens
+    return (
+        size * top_tokens + prompt_size * (1 + abs(output.parameters.num_prompt_top_tokens)) > LONG_ANSWER
+        or sum([len(sequence.text) for sequence in output.sequences]) > LONG_TEXT
+    )

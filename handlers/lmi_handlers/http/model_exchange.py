@@ -1,12 +1,14 @@
 """The interface of one exchange with a client, whatever protocol carries it."""
 
 from collections.abc import Awaitable, Collection, Mapping
+from contextlib import AbstractAsyncContextManager
 from typing import Protocol, TypeVar
 
 from lmi_core.formatter import OutputFormatter
 from lmi_core.generation import GenerationOutput
 from lmi_core.handler import Answer, Call, Handler
 from lmi_core.inference import ResponseWriter
+from lmi_core.metrics.request_record import RequestRecord
 from lmi_core.script.function.protocol import Chunk, Head
 from lmi_core.serving.model import Model
 from lmi_core.tensors import Tensor
@@ -18,15 +20,25 @@ class ModelExchange(Protocol[R]):
     """One request to a model, which reads the call and sends the answer; R is what the server gets once it is sent."""
 
     request_id: str
+    client: str  # whose requests take turns with those of others
+    key: str | None  # the holder of the client's API key
     model: Model | None
     formatter: OutputFormatter | ResponseWriter | None
     answer_headers: Mapping[str, str]  # those that the parsed call asks for
+    record: RequestRecord
 
     @property
     def handler(self) -> Handler: ...
 
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The request's headers, or what its protocol has for them."""
+
     def model_name(self) -> str | None:
         """Return the model that the request names outside of its body, or None."""
+
+    def model_version(self) -> str | None:
+        """Return the version of the model that the request names, or None."""
 
     async def call(self, limit: int) -> Call:
         """Return the call. Raise PayloadTooLarge where it is longer than `limit` bytes."""
@@ -36,6 +48,9 @@ class ModelExchange(Protocol[R]):
 
     async def send(self, answer: Answer) -> R:
         """Send a complete answer, which ends the exchange."""
+
+    def kept_alive(self, writer: OutputFormatter | ResponseWriter, seconds: float) -> AbstractAsyncContextManager[None]:
+        """Send something that clients skip whenever nothing was sent for so many seconds of a stream; 0: never."""
 
     def write(self, output: GenerationOutput, formatter: OutputFormatter) -> Awaitable[None]:
         """Format and send the newest step."""

@@ -13,6 +13,7 @@ from lmi_handlers.http.exchange import REQUEST_ID_HEADER, request_id
 
 OPENAI_PATHS = "/v1/"  # whose clients read errors in OpenAI's form
 ANTHROPIC_PATHS = "/v1/messages/"  # and those of these in Anthropic's
+ONLY_ERROR_PATHS = ("/api/", "/v2/")  # those of Ollama and of Triton have the one member `error`
 OPENAI_CODES = {404: "unknown_url", 405: "method_not_supported"}
 
 
@@ -28,7 +29,7 @@ async def no_such_route(request: web.Request) -> web.Response:
         paths = _shown_paths(request.app)
         message = f"there is no route {request.method} {request.path}.{did_you_mean(request.path, paths)}"
     status = 405 if methods else 404
-    answer = _error(request.path, f"{message} GET /docs lists all routes", status, request_id(request))
+    answer = error_of_path(request.path, f"{message} GET /docs lists all routes", status, request_id(request))
     headers = {**answer.headers, **({"Allow": allowed} if methods else {})}
     return web.Response(status=status, body=answer.body, content_type=answer.content_type, headers=headers)
 
@@ -39,14 +40,16 @@ def _shown_paths(application: web.Application) -> Iterable[str]:
     return [path for path in paths if path == "/" or not path.endswith("/")]
 
 
-def _error(path: str, message: str, status: int, name: str) -> Answer:
+def error_of_path(path: str, message: str, status: int, name: str) -> Answer:
     """Return the error in the form of the path's dialect, with the name of the request."""
     content: dict[str, object] = {"error": message, "code": status}
     headers = {REQUEST_ID_HEADER: name}
     if f"{path}/".startswith(ANTHROPIC_PATHS):
         content = error_content(type_of_status(status), message, name)
         headers[ANTHROPIC_HEADER] = name
+    elif f"{path}/".startswith(ONLY_ERROR_PATHS):
+        content = {"error": message}
     elif f"{path}/".startswith(OPENAI_PATHS):
-        code = OPENAI_CODES[status]
+        code = OPENAI_CODES.get(status)
         content = {"error": {"message": message, "type": "invalid_request_error", "param": None, "code": code}}
     return Answer(status, "application/json", orjson.dumps(content), headers=headers)

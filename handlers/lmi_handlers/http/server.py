@@ -3,31 +3,30 @@
 import asyncio
 import logging
 import os
-import signal
-import socket
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Protocol
 
 from aiohttp import web
-from aiohttp.http_exceptions import HttpProcessingError
 
-from lmi_core.errors import ConfigurationError
 from lmi_core.handler import Handler
 from lmi_core.plugins.registry import Registry
+from lmi_core.progress.display import shown
 from lmi_core.serving.dispatcher import Dispatcher
+from lmi_handlers.access.address import ListenAddress
+from lmi_handlers.access.control import AccessControl
+from lmi_handlers.access.options import Scope
+from lmi_handlers.access.watched_files import watch
 from lmi_handlers.http.application import create_application
+from lmi_handlers.http.connections.connections import Connections
+from lmi_handlers.http.connections.limits import DEFAULT_LIMITS, ConnectionLimits
+from lmi_handlers.http.listener import HttpListener
+from lmi_handlers.process.adopted import reap_adopted
+from lmi_handlers.process.signals import Signals
 
 logger = logging.getLogger(__name__)
 
-
-def brief(record: logging.LogRecord) -> bool:
-    """Filter log records: reduce those about malformed HTTP, the client's fault, to one line at level INFO."""
-    error = record.exc_info[1] if record.exc_info else None
-    if isinstance(error, (HttpProcessingError, web.RequestPayloadError)):
-        record.exc_info = None
-        record.levelno, record.levelname = logging.INFO, logging.getLevelName(logging.INFO)
-        record.msg, record.args = f"{record.getMessage()}: {' '.join(str(error).split())}", ()
-    return True
+INIT = 1  # the id of the first process of a container
 
 
 class Listener(Protocol):
@@ -52,85 +51,87 @@ class Server:
         host: str,
         port: int,
         others: Sequence[Listener] = (),
+        limits: ConnectionLimits = DEFAULT_LIMITS,
+        access: AccessControl | None = None,
     ) -> None:
         self.dispatcher = dispatcher
-        self.host = host
-        self.port = port  # replaced by the port taken in `listen`, if 0
+        self.access = AccessControl(dispatcher) if access is None else access
         self.others = others
-        http_logger = logging.getLogger("aiohttp.server")
-        http_logger.addFilter(brief)
-        self._runner = web.AppRunner(
-            create_application(dispatcher, handlers, host),
-            handler_cancellation=True,  # a client that disconnects cancels its request, which aborts generation
-            access_log=None,
-            logger=http_logger,
-            shutdown_timeout=1,
-        )
+        options = self.access.options
+        self.management: HttpListener | None = None
+        scope = Scope.ALL
+        if (address := options.management_address) is not None:
+            scope = Scope.INFERENCE
+            managing = partial(_application, dispatcher, handlers, address.host or None, self.access, Scope.MANAGEMENT)
+            self.management = HttpListener(address, managing, limits, options.certificate)
+        inferring = partial(_application, dispatcher, handlers, host, self.access, scope)
+        listening = ListenAddress(host, port, is_secure=options.certificate is not None)
+        self._inference = HttpListener(listening, inferring, limits, options.certificate)
+        self._watch: asyncio.Task[None] | None = None
+
+    @property
+    def host(self) -> str:
+        return self._inference.listening.host
+
+    @property
+    def port(self) -> int:
+        """The port, or the one that `listen` took where this was 0."""
+        return self._inference.listening.port
 
     @property
     def url(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"http://{host}:{self.port}"
+        return self._inference.address
+
+    @property
+    def _listeners(self) -> list[Listener]:
+        return [self._inference, *([self.management] if self.management is not None else []), *self.others]
 
     async def listen(self) -> None:
-        """Start to listen. Raise ConfigurationError where the address is in use or not available."""
-        await self._runner.setup()
-        try:
-            await web.TCPSite(self._runner, self.host, self.port).start()
-        except OSError as error:
-            await self._runner.cleanup()
-            reason = error.strerror if isinstance(error, socket.gaierror) else os.strerror(error.errno or 0)
-            raise ConfigurationError(
-                f"cannot listen on {self.host}:{self.port}: {reason}. Choose with --host and --port"
-            ) from None
-        self.port = self._runner.addresses[0][1]
-        for other in self.others:
-            await other.listen()
+        """Start to listen. Raise ConfigurationError where an address is in use or not available."""
+        for each in self._listeners:
+            await each.listen()
+        self._watch = asyncio.create_task(watch(self.access.options.watched))
 
     async def stop(self) -> None:
-        for other in self.others:
-            await other.stop()
-        await self._runner.cleanup()
+        if self._watch is not None:
+            self._watch.cancel()
+        for each in reversed(self._listeners):
+            await each.stop()
         await self.dispatcher.stop()
 
 
-async def serve(server: Server, drain_seconds: float, on_ready: Callable[[], None]) -> None:
-    """Serve until SIGTERM or SIGINT; then let requests finish for `drain_seconds`, or until a second signal.
+def _application(
+    dispatcher: Dispatcher,
+    handlers: Registry[Handler],
+    host: str | None,
+    access: AccessControl,
+    scope: Scope,
+    connections: Connections,
+) -> web.Application:
+    return create_application(dispatcher, handlers, host, connections, access.at(scope))
+
+
+async def serve(server: Server, drain_seconds: float, on_ready: Callable[[], None], signals: Signals) -> None:
+    """Serve until a signal; then let requests finish for `drain_seconds`, or until a second signal, and end the rest.
 
     Raise BackendGivenUp where an engine crashed more often than retry_threshold allows.
     """
-    signals = Signals()
+    dispatcher = server.dispatcher
+    reaping = asyncio.create_task(reap_adopted()) if os.getpid() == INIT else None
     try:
         await server.listen()
-        if not await signals.interrupt(server.dispatcher.start()):
+        with shown({name: model.progress for name, model in dispatcher.models.items()}):
+            loaded = await signals.interrupt(dispatcher.start())
+        if not loaded:
+            logger.info("shutting down before the models are loaded")
             return
         on_ready()
-        await signals.interrupt(server.dispatcher.wait_given_up())
-        logger.info("shutting down: %d requests have %g s to finish", server.dispatcher.in_flight, drain_seconds)
-        await signals.interrupt(server.dispatcher.drain(drain_seconds))
+        await signals.interrupt(dispatcher.wait_given_up())
+        logger.info("shutting down: %d requests have %g s to finish", dispatcher.in_flight, drain_seconds)
+        await signals.interrupt(dispatcher.drain(drain_seconds))
+        await signals.interrupt(dispatcher.end_requests())
     finally:
+        signals.end_at_next()
         await server.stop()
-
-
-class Signals:
-    """SIGTERM and SIGINT, awaited one after the other."""
-
-    def __init__(self) -> None:
-        self._received: asyncio.Queue[signal.Signals] = asyncio.Queue()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, self._received.put_nowait, number)
-
-    async def next(self) -> None:
-        await self._received.get()
-
-    async def interrupt(self, work: Coroutine[Any, Any, None]) -> bool:
-        """Run the work, cancel it at a signal, and return whether it was completed."""
-        task, stop = asyncio.create_task(work), asyncio.create_task(self.next())
-        await asyncio.wait({task, stop}, return_when=asyncio.FIRST_COMPLETED)
-        stop.cancel()
-        if task.done():
-            task.result()
-            return True
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        return False
+        if reaping is not None:
+            reaping.cancel()

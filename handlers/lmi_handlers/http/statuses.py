@@ -1,14 +1,20 @@
 """Default HTTP statuses of errors that are not the request's fault; dialects override some."""
 
+# The usual HTTP status of each kind of error that is not 400, by kind.
 STATUSES = {
+    "unauthorized": 401,
     "forbidden": 403,
     "payload_too_large": 413,
+    "body_timeout": 408,
+    "unsupported_encoding": 415,
     "model_not_found": 404,
     "response_not_found": 404,
     "adapter_not_found": 404,
     "model_not_ready": 503,
     "overloaded": 503,
+    "rate_limited": 429,
     "backend_unhealthy": 503,
+    "out_of_memory": 507,
     "generation_failed": 500,
     "generation_timeout": 504,
     "aborted": 499,  # no standard status: nginx and Triton use it

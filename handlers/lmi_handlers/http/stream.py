@@ -5,6 +5,8 @@ from collections.abc import Coroutine, Iterable
 from aiohttp import HttpVersion11, hdrs, web
 
 LAST_CHUNK = b"0\r\n\r\n"
+EVENT_STREAM = "text/event-stream"  # the content type of server-sent events
+KEEP_ALIVE = b": keep-alive\n\n"  # a comment of server-sent events, which clients skip
 
 
 class Stream(web.StreamResponse):
@@ -19,6 +21,7 @@ class Stream(web.StreamResponse):
         super().__init__(status=status)
         self._send_headers_immediately = headers_first
         self._in_chunks = True
+        self.size = 0  # bytes written so far; aiohttp's own `body_length` is 0 until the end
 
     async def begin(self, request: web.BaseRequest) -> None:
         self._in_chunks = request.version >= HttpVersion11
@@ -38,4 +41,6 @@ class Stream(web.StreamResponse):
     def _written(self, events: Iterable[bytes]) -> bytes:
         if self._in_chunks:
             events = [b"%x\r\n%b\r\n" % (len(event), event) for event in events if event]
-        return b"".join(events)
+        data = b"".join(events)
+        self.size += len(data)
+        return data

@@ -2,32 +2,59 @@
 
 import asyncio
 import logging
-import time
 from collections.abc import Mapping
+from math import ceil
 from typing import Any, NoReturn
+from urllib.parse import unquote
 
 import grpc
 
-from lmi_core.errors import LmiError
+from lmi_core.errors import GenerationTimeout, LmiError, Overloaded
+from lmi_core.metrics.recent_errors import without_values
 from lmi_core.serving.dispatcher import Dispatcher
+from lmi_handlers.access.control import AccessControl, Caller
 from lmi_handlers.http.answer import model_response
+from lmi_handlers.http.statuses import STATUSES
 from lmi_handlers.kserve_grpc.calls import headers_of
 from lmi_handlers.kserve_grpc.definitions import service_pb2
 from lmi_handlers.kserve_grpc.exchange import GrpcExchange
 from lmi_handlers.kserve_grpc.statuses import status_code
+from lmi_handlers.telemetry.ending import Ending
+from lmi_handlers.telemetry.refusals import refusals_of
 
 logger = logging.getLogger(__name__)
+_refusals = refusals_of(logger)
+
+IP = ("ipv4", "ipv6")  # the kinds of a peer's address that have a host
+OK, INVALID = 200, 400  # in HTTP's terms
+
+LOOKS = 4  # at a client that does not read, before its time is over
 
 ENDS_AT_ERROR = "triton_grpc_error"  # metadata: "true" ends a stream at its first error, with the error's status
 
 
 async def abort(context: Any, error: LmiError) -> NoReturn:
     """End a call with an error's status."""
-    await context.abort(status_code(error), error.message)
+    await context.abort(status_code(error), error.message, _advice(error))
     raise AssertionError("aborting raises")
 
 
-async def infer(dispatcher: Dispatcher, message: Any, context: Any) -> Any:
+def _advice(error: LmiError) -> tuple[tuple[str, str], ...]:
+    """Return the metadata that say when to come back, as HTTP's header does and as gRPC's own retries read it."""
+    if error.retry_after is None:
+        return ()
+    seconds = max(1, ceil(error.retry_after))
+    return ("retry-after", str(seconds)), ("grpc-retry-pushback-ms", str(1000 * seconds))
+
+
+def caller(context: Any) -> Caller:
+    """Return who calls, by the address of the connection and the metadata."""
+    kind, _, address = unquote(context.peer()).partition(":")
+    host = address.rpartition(":")[0].strip("[]") if kind in IP else ""
+    return Caller(host, headers_of(context.invocation_metadata()))
+
+
+async def infer(dispatcher: Dispatcher, access: AccessControl, message: Any, context: Any) -> Any:
     """Return the only response to a request, or end the call with an error's status."""
     responses: list[Any] = []
 
@@ -36,7 +63,7 @@ async def infer(dispatcher: Dispatcher, message: Any, context: Any) -> Any:
 
     headers = headers_of(context.invocation_metadata())
     exchange = GrpcExchange(message, headers, context.peer(), keep, streams=False)
-    error = await _answer(dispatcher, exchange, "ModelInfer")
+    error = await _answer(dispatcher, access, caller(context), exchange, "ModelInfer")
     if error is not None:
         await abort(context, error)
     return responses[0]
@@ -45,29 +72,56 @@ async def infer(dispatcher: Dispatcher, message: Any, context: Any) -> Any:
 class InferStream:
     """The requests of one stream, which are answered at the same time, and their responses."""
 
-    def __init__(self, dispatcher: Dispatcher, context: Any) -> None:
+    def __init__(self, dispatcher: Dispatcher, access: AccessControl, context: Any, write_timeout: float) -> None:
+        """End the stream once its client has read nothing for `write_timeout` seconds while there was something."""
         self._dispatcher = dispatcher
+        self._access = access
+        self._caller = caller(context)
         self._context = context
         self._headers: Mapping[str, str] = headers_of(context.invocation_metadata())
         self._ends_at_error = self._headers.get(ENDS_AT_ERROR, "").lower() == "true"
         self._writing = asyncio.Lock()
+        self._write_timeout = write_timeout
+        self._seen_writing: int | None = None  # how often the present write was looked at; None: there is none
+        self._watch: asyncio.TimerHandle | None = None
 
     async def run(self, requests: Any) -> None:
         """Answer every request until the client ends the stream; that it leaves aborts those that run."""
         try:
-            async with asyncio.TaskGroup() as tasks:
+            async with asyncio.timeout(None) as stalled, asyncio.TaskGroup() as tasks:
+                self._look(stalled)
                 async for message in requests:
                     tasks.create_task(self._answer(message))
+        except TimeoutError:
+            logger.info("a stream ended: its client read nothing for %g seconds (write_timeout)", self._write_timeout)
+            message = f"the client read nothing for {self._write_timeout:g} seconds (write_timeout)"
+            await abort(self._context, GenerationTimeout(message))
         except ExceptionGroup as failures:
             first = failures.exceptions[0]
             if not isinstance(first, LmiError):
                 raise
             await abort(self._context, first)
+        finally:
+            if self._watch is not None:
+                self._watch.cancel()
+
+    def _look(self, stalled: asyncio.Timeout) -> None:
+        """Check from time to time whether a response waits for its client, which costs no timer for each.
+
+        The looks are counted, as a server that was itself held for long would find every client too slow by the clock.
+        """
+        loop = asyncio.get_running_loop()
+        if self._seen_writing is not None:
+            self._seen_writing += 1
+            if self._seen_writing > LOOKS:
+                stalled.reschedule(0)
+                return
+        self._watch = loop.call_later(self._write_timeout / LOOKS, self._look, stalled)
 
     async def _answer(self, message: Any) -> None:
         """Answer one request. Raise its error only where that is to end the stream."""
         exchange = GrpcExchange(message, self._headers, self._context.peer(), self._send, streams=True)
-        error = await _answer(self._dispatcher, exchange, "ModelStreamInfer")
+        error = await _answer(self._dispatcher, self._access, self._caller, exchange, "ModelStreamInfer")
         if error is None:
             return
         if self._ends_at_error:
@@ -80,25 +134,35 @@ class InferStream:
 
     async def _write(self, response: Any) -> None:
         async with self._writing:
+            self._seen_writing = 0
             await self._context.write(response)
+            self._seen_writing = None
 
 
-async def _answer(dispatcher: Dispatcher, exchange: GrpcExchange, method: str) -> LmiError | None:
+async def _answer(
+    dispatcher: Dispatcher, access: AccessControl, caller: Caller, exchange: GrpcExchange, method: str
+) -> LmiError | None:
     """Send the responses to a request, and return the error that ended it, if one did."""
-    begun = time.perf_counter()
+    ending = Ending(dispatcher, exchange, method)
     error: LmiError | None = None
     try:
-        await model_response(dispatcher, exchange)
+        permit = access.check_client(caller)
+        exchange.client, exchange.key = permit.client, permit.key_holder
+        with access.counted(permit):
+            await model_response(dispatcher, exchange)
     except LmiError as failure:
         error = failure
-        logger.info("request %s failed: %s: %s", exchange.request_id, error.kind, " ".join(error.message.splitlines()))
+        if not isinstance(error, Overloaded) or _refusals.may_log():
+            logger.info("request %s failed: %s: %s", exchange.request_id, error.kind, without_values(error.message))
     except (asyncio.CancelledError, grpc.aio.BaseError):  # the latter where a response cannot be sent any more
-        logger.info("request %s: %s ended: the client left, or the server stops", exchange.request_id, method)
+        ending.left()
         raise asyncio.CancelledError from None
     except Exception:
         logger.exception("request %s failed", exchange.request_id)
         error = LmiError("internal error: the server's log has more under this request's id")
-    milliseconds = (time.perf_counter() - begun) * 1000
-    code = grpc.StatusCode.OK if error is None else status_code(error)
-    logger.info("request %s: %s %s in %.0f ms", exchange.request_id, method, code.name, milliseconds)
+    if error is None:
+        ending.answered(OK, grpc.StatusCode.OK.name)
+    else:
+        ending.failed(error)
+        ending.answered(STATUSES.get(error.kind, INVALID), status_code(error).name)
     return error

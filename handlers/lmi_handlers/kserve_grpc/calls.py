@@ -1,6 +1,5 @@
 """Translation of gRPC's requests into calls of the HTTP dialect, so that both are parsed in one way."""
 
-import secrets
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -13,6 +12,7 @@ from lmi_core.payloads.payload import read_object
 from lmi_core.tensors import LENGTH_SIZE
 from lmi_handlers.http.adapter_names import ADAPTER_HEADER
 from lmi_handlers.http.exchange import LONGEST_REQUEST_ID, REQUEST_ID_HEADER
+from lmi_handlers.http.request_ids import new_request_id
 from lmi_handlers.kserve_grpc.contents import input_data
 from lmi_handlers.triton.adapters import LORA_NAME, take_lora_names
 from lmi_handlers.triton.infer_payload import HEADER_LENGTH
@@ -35,7 +35,7 @@ def request_id(message: Any, headers: Mapping[str, str]) -> str:
     for given in (message.id, headers.get(REQUEST_ID_HEADER, "")):
         if given and given.isascii() and given.isprintable():
             return str(given[:LONGEST_REQUEST_ID])
-    return secrets.token_hex(16)
+    return new_request_id()
 
 
 def infer_call(message: Any, headers: Mapping[str, str], peer: str) -> Call:

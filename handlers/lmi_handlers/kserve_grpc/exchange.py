@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any
 
 from lmi_core.errors import FormatterFailed, LmiError, PayloadTooLarge
@@ -9,8 +10,10 @@ from lmi_core.formatter import OutputFormatter, joined
 from lmi_core.generation import GenerationOutput
 from lmi_core.handler import Answer, Call
 from lmi_core.inference import ResponseWriter
+from lmi_core.metrics.request_record import RequestRecord
 from lmi_core.payloads.tolerance import names_of
 from lmi_core.script.function.protocol import Chunk, Head
+from lmi_core.serving.backend_failures import writing_failure, written
 from lmi_core.serving.model import Model
 from lmi_core.tensors import LENGTH_SIZE, LastResponse, Tensor
 from lmi_handlers.kserve_grpc.calls import EMPTY_FINAL_RESPONSE, infer_call, plain, request_id
@@ -32,8 +35,11 @@ class GrpcExchange:
         self.model: Model | None = None
         self.formatter: OutputFormatter | ResponseWriter | None = None
         self.answer_headers: Mapping[str, str] = {}
+        self.record = RequestRecord(self.handler.name, self.request_id)
+        self.client = ""
+        self.key: str | None = None
         self._message = message
-        self._headers = headers
+        self.headers = headers
         self._peer = peer
         self._send = send
         self._streams = streams
@@ -45,11 +51,15 @@ class GrpcExchange:
         name: str = self._message.model_name
         return name
 
+    def model_version(self) -> str | None:
+        version: str = self._message.model_version
+        return version or None
+
     async def call(self, limit: int) -> Call:
         """Return the call. Raise PayloadTooLarge where the message is longer than `limit` bytes."""
         if self._message.ByteSize() > limit:
             raise PayloadTooLarge(f"the request must be at most {limit} bytes (max_request_size)")
-        return infer_call(self._message, self._headers, self._peer)
+        return infer_call(self._message, self.headers, self._peer)
 
     def ignore(self, model: Model, names: Collection[str]) -> None:
         """List ignored parameters in the parameters of the responses, and log each once."""
@@ -61,6 +71,10 @@ class GrpcExchange:
     async def send(self, answer: Answer) -> None:
         raise FormatterFailed("an answer of this dialect has tensors")
 
+    def kept_alive(self, writer: OutputFormatter | ResponseWriter, seconds: float) -> AbstractAsyncContextManager[None]:
+        """Send nothing: HTTP/2 has pings of its own."""
+        return nullcontext()
+
     async def write(self, output: GenerationOutput, formatter: OutputFormatter) -> None:
         """Send what is to be answered after the newest step; the text of the model's own formatter is `text_output`."""
         try:
@@ -69,7 +83,8 @@ class GrpcExchange:
             raise
         except (Exception, SystemExit) as error:  # a user's formatter may raise anything
             logger.exception("request %s: an output formatter raised", self.request_id)
-            raise FormatterFailed(f"the output formatter raised {type(error).__name__}: {error}") from error
+            assert self.model is not None
+            raise writing_failure(self.model.runtime, error, output.step) from error
         if tensors is not None:
             await self._respond(tensors, final=output.finished)
 
@@ -96,7 +111,7 @@ class GrpcExchange:
         """Return the tensors to send after the newest step; None where these are none yet."""
         if isinstance(formatter, GrpcFormatter):
             return formatter.tensors(output)
-        self._text += joined(formatter.format(output))
+        self._text += joined(written(formatter, formatter.format(output)))
         if not self._text or (self.handler.whole and not output.finished):
             return None
         text, self._text = bytes(self._text), bytearray()

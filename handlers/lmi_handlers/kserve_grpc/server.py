@@ -4,6 +4,9 @@ import grpc
 
 from lmi_core.errors import ConfigurationError
 from lmi_core.serving.dispatcher import Dispatcher
+from lmi_handlers.access.certificate import Certificate
+from lmi_handlers.access.control import AccessControl
+from lmi_handlers.http.connections.limits import DEFAULT_LIMITS
 from lmi_handlers.kserve_grpc.definitions import service_pb2_grpc
 from lmi_handlers.kserve_grpc.service import InferenceService
 
@@ -12,13 +15,32 @@ MESSAGE_OVERHEAD = 64 * 1024  # bytes: a message a little too large is refused w
 NO_LIMIT = -1
 
 
+def _credentials(certificate: Certificate) -> grpc.ServerCredentials:
+    """Return the credentials of a server whose new connections get the certificate as it is then."""
+
+    def present() -> grpc.ServerCertificateConfiguration:
+        chain, private_key = certificate.pem
+        return grpc.ssl_server_certificate_configuration([(private_key, chain)])
+
+    return grpc.dynamic_ssl_server_credentials(present(), present)
+
+
 class GrpcServer:
     """A server of KServe's protocol over gRPC."""
 
-    def __init__(self, dispatcher: Dispatcher, host: str, port: int) -> None:
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        host: str,
+        port: int,
+        access: AccessControl | None = None,
+        write_timeout: float = DEFAULT_LIMITS.write_timeout,
+    ) -> None:
         self.host = host
         self.port = port  # replaced by the port taken in `listen`, if 0
         self._dispatcher = dispatcher
+        self._write_timeout = write_timeout
+        self._access = AccessControl(dispatcher) if access is None else access
         self._server: grpc.aio.Server | None = None
 
     @property
@@ -34,9 +56,15 @@ class GrpcServer:
                 ("grpc.so_reuseport", 0),  # a port that is taken is an error
             ]
         )
-        service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(InferenceService(self._dispatcher), server)
+        service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(
+            InferenceService(self._dispatcher, self._access, self._write_timeout), server
+        )
         try:
-            self.port = server.add_insecure_port(self.address)
+            certificate = self._access.options.certificate
+            if certificate is None:
+                self.port = server.add_insecure_port(self.address)
+            else:
+                self.port = server.add_secure_port(self.address, _credentials(certificate))
         except RuntimeError:
             raise ConfigurationError(
                 f"cannot listen on {self.address} for gRPC: the port is taken, or the address is not this host's."

@@ -9,7 +9,8 @@ from grpc import StatusCode
 from lmi_core.calls.served_model import ManagedModel
 from lmi_core.errors import InvalidPayload, LmiError
 from lmi_core.serving.dispatcher import Dispatcher
-from lmi_handlers.kserve_grpc.answering import InferStream, abort, infer
+from lmi_handlers.access.control import AccessControl
+from lmi_handlers.kserve_grpc.answering import InferStream, abort, caller, infer
 from lmi_handlers.kserve_grpc.definitions import service_pb2
 from lmi_handlers.triton.generate import VERSION
 from lmi_handlers.triton.metadata import check_version_of, configuration, model_description, server_description
@@ -38,8 +39,10 @@ Method = Callable[[Any, Any], Awaitable[Any]]
 class InferenceService:
     """The service's methods by name; those that tell of models end with an error's status, and so does `ModelInfer`."""
 
-    def __init__(self, dispatcher: Dispatcher) -> None:
+    def __init__(self, dispatcher: Dispatcher, access: AccessControl, write_timeout: float) -> None:
         self._dispatcher = dispatcher
+        self._access = access
+        self._write_timeout = write_timeout
 
     def __getattr__(self, name: str) -> Method:
         """Return a method of the service that is not served."""
@@ -61,6 +64,7 @@ class InferenceService:
         return service_pb2.ModelReadyResponse(ready=await _is_ready(self._dispatcher, request))
 
     async def ServerMetadata(self, request: Any, context: Any) -> Any:
+        await self._check(context)
         return _message(server_description(), service_pb2.ServerMetadataResponse)
 
     async def ModelMetadata(self, request: Any, context: Any) -> Any:
@@ -72,10 +76,12 @@ class InferenceService:
         return _message({"config": configuration(model)}, service_pb2.ModelConfigResponse)
 
     async def ModelStatistics(self, request: Any, context: Any) -> Any:
+        await self._check(context)
         models = [await self._model(request, context)] if request.name else self._dispatcher.models.values()
         return _message({"model_stats": [statistics(model) for model in models]}, service_pb2.ModelStatisticsResponse)
 
     async def RepositoryIndex(self, request: Any, context: Any) -> Any:
+        await self._check(context)
         if request.repository_name:
             message = f"`repository_name` must be empty: there is one. Given: {request.repository_name}"
             await abort(context, InvalidPayload(message))
@@ -83,13 +89,21 @@ class InferenceService:
         return _message({"models": models}, service_pb2.RepositoryIndexResponse)
 
     async def ModelInfer(self, request: Any, context: Any) -> Any:
-        return await infer(self._dispatcher, request, context)
+        return await infer(self._dispatcher, self._access, request, context)
 
     async def ModelStreamInfer(self, requests: Any, context: Any) -> None:
-        await InferStream(self._dispatcher, context).run(requests)
+        await InferStream(self._dispatcher, self._access, context, self._write_timeout).run(requests)
+
+    async def _check(self, context: Any) -> None:
+        """End the call where the client may not know of the models."""
+        try:
+            self._access.check_client(caller(context))
+        except LmiError as error:
+            await abort(context, error)
 
     async def _model(self, request: Any, context: Any) -> ManagedModel:
         """Return the model that a request names, or end the call where there is none of that name and version."""
+        await self._check(context)
         try:
             return _find(self._dispatcher, request)
         except LmiError as error:

@@ -1,183 +1,155 @@
 """DJLServing's routes that manage a model's adapters while it is served."""
 
 from collections.abc import Callable, Mapping
-from typing import Annotated, ClassVar, TypeVar
+from typing import ClassVar, NotRequired
 
-import orjson
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
+from typing_extensions import TypedDict
 
 from lmi_core.calls.served_model import ManagedModel, ServedModel, ServedModels
-from lmi_core.errors import Forbidden, InvalidPayload, LmiError
-from lmi_core.formatter import OutputFormatter
-from lmi_core.handler import Answer, Call, Generation, Handler, Route
+from lmi_core.errors import AdapterNotFound, InvalidPayload
+from lmi_core.handler import Answer, AnswerForm, Call, Handler, Route
 from lmi_core.hookspecs import hookimpl
 from lmi_core.payloads.payload import check_payload
-from lmi_core.serving.hosts import is_loopback
+from lmi_handlers.lmi.adapter_fields import (
+    AdapterChange,
+    AdapterPage,
+    NewAdapter,
+    ScriptAdapter,
+    ScriptAdapterChange,
+    read_fields,
+)
+from lmi_handlers.lmi.plain_handler import PlainHandler, json_answer, operator_route, refusals
 
-INVALID_STATUS = 400
+ALIAS_HEADER = "X-Amzn-SageMaker-Adapter-Alias"  # the name by which SageMaker's users know an adapter
+MODEL = "model"  # in the path
+
 STATUSES = {
+    "unauthorized": 401,
     "forbidden": 403,
     "model_not_found": 404,
     "adapter_not_found": 404,
     "adapter_exists": 409,
     "payload_too_large": 413,
+    "body_timeout": 408,
+    "unsupported_encoding": 415,
     "configuration": 424,  # the adapter's model.py cannot be loaded
     "formatter_failed": 424,  # the model's own function raised
     "model_not_ready": 503,
     "overloaded": 503,
+    "rate_limited": 429,
     "backend_unhealthy": 503,
     "internal": 500,
 }
 
-MAX_NAME_LENGTH = 255  # bytes of a folder's name, as adapters loaded at the start are folders
 
-P = TypeVar("P", bound=BaseModel)
+class ListedAdapter(TypedDict):
+    """An adapter, where it was loaded from, and whether it stays loaded whatever else needs room."""
 
-
-def _no_path(name: str) -> str:
-    if not name.isprintable() or name != name.strip() or name in (".", "..") or set(name) & set("/\\"):
-        raise ValueError("must be printable, without / or \\, without leading or trailing spaces, and neither . nor ..")
-    return name
-
-
-Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME_LENGTH), AfterValidator(_no_path)]
-
-
-class AdapterSource(BaseModel):
-    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"src": "adapters/french"}]})
-
-    src: Annotated[str, Field(min_length=1)] = Field(
-        description="The adapter's folder on the server's host, as an absolute path or relative to the model "
-        "directory, or an s3:// URL."
-    )
-    preload: bool = Field(
-        default=True,
-        description="Ignored: the adapter is always loaded before the response, which reports any failure.",
-    )
-    pin: bool = Field(
-        default=False, description="Must be false: option.max_cpu_loras sets how many adapters stay in memory."
-    )
-
-    @property
-    def further(self) -> dict[str, str]:
-        """No further fields: only a model's own script takes them."""
-        return {}
-
-    @field_validator("pin")
-    @classmethod
-    def _not_pinned(cls, pin: bool) -> bool:
-        if pin:
-            raise ValueError(
-                "must be false: adapters cannot be pinned; option.max_cpu_loras sets how many stay in memory"
-            )
-        return pin
-
-
-class NewAdapter(AdapterSource):
-    model_config = ConfigDict(json_schema_extra={"examples": [{"name": "french", "src": "adapters/french"}]})
-
-    name: Name = Field(
-        description="The name of the adapter in requests: printable, without / or \\, and neither . nor .."
-    )
-
-
-class ScriptAdapterChange(BaseModel):
-    """The fields for a model's own `update_adapter`, which checks them itself."""
-
-    model_config = ConfigDict(extra="allow")
-
-    src: str | None = None  # None: unchanged
-
-    @property
-    def further(self) -> dict[str, str]:
-        """Further fields as text: strings unchanged, other values as JSON."""
-        given = self.model_extra or {}
-        return {
-            name: value if isinstance(value, str) else orjson.dumps(value).decode() for name, value in given.items()
-        }
-
-
-class ScriptAdapter(ScriptAdapterChange):
-    """The fields for a model's own `register_adapter`."""
-
-    name: Name
+    name: str
     src: str
+    pin: bool
 
 
-async def list_adapters(call: Call, dispatcher: ServedModels) -> Answer:
-    folders = _managed_model(call, dispatcher).adapters.folders
-    return _json({"adapters": [{"name": name, "src": str(folder)} for name, folder in folders.items()]})
+class ListedAdapters(TypedDict):
+    """A page of the adapters of a model, by name."""
+
+    adapters: list[ListedAdapter]
+    nextPageToken: NotRequired[str]
 
 
-async def show_adapter(call: Call, dispatcher: ServedModels) -> Answer:
-    name = call.path_parameters["name"]
-    return _json({"name": name, "src": str(_managed_model(call, dispatcher).adapters.folder(name))})
+class AdapterStatus(TypedDict):
+    """What was done."""
+
+    status: str
 
 
-async def add_adapter(call: Call, dispatcher: ServedModels) -> Answer:
-    model = _managed_model(call, dispatcher)
-    adapter = _fields(call, ScriptAdapter) if model.adapters.takes_any_fields else _fields(call, NewAdapter)
-    with dispatcher.admit(model):
-        await model.adapters.add(adapter.name, adapter.src, adapter.further)
-    return _json({"status": f"Adapter {adapter.name} registered"})
+def listed_adapters(model: ServedModel) -> list[ListedAdapter]:
+    """Return the adapters that a model has, also while it is idle."""
+    pinned = model.pinned_adapters
+    return [{"name": name, "src": str(folder), "pin": name in pinned} for name, folder in model.adapter_folders.items()]
 
 
-async def update_adapter(call: Call, dispatcher: ServedModels) -> Answer:
-    model, name = _managed_model(call, dispatcher), call.path_parameters["name"]
+async def list_adapters(call: Call, served: ServedModels) -> Answer:
+    found, page = listed_adapters(_managed_model(call, served)), check_payload(call.query, AdapterPage)
+    end = page.next_page_token + page.limit
+    listed = ListedAdapters(adapters=found[page.next_page_token : end])
+    if end < len(found):
+        listed["nextPageToken"] = str(end)
+    return json_answer(listed)
+
+
+async def show_adapter(call: Call, served: ServedModels) -> Answer:
+    model, name = _managed_model(call, served), call.path_parameters["name"]
+    if name not in model.adapter_folders:
+        raise AdapterNotFound.of(name, model.adapter_folders)
+    return json_answer(next(each for each in listed_adapters(model) if each["name"] == name))
+
+
+async def add_adapter(call: Call, served: ServedModels) -> Answer:
+    model = _managed_model(call, served)
     any_fields = model.adapters.takes_any_fields
-    adapter = _fields(call, ScriptAdapterChange) if any_fields else _fields(call, AdapterSource)
-    with dispatcher.admit(model):
-        await model.adapters.replace(name, adapter.src, adapter.further)
-    return _json({"status": f"Adapter {name} updated"})
+    adapter = read_fields(call, ScriptAdapter) if any_fields else read_fields(call, NewAdapter)
+    with served.admit(model):
+        await served.wake(model)
+        await model.adapters.add(adapter.name, adapter.src, adapter.further, pin=bool(adapter.pin))
+    return _done(call, adapter.name, "registered")
 
 
-async def remove_adapter(call: Call, dispatcher: ServedModels) -> Answer:
-    model, name = _managed_model(call, dispatcher), call.path_parameters["name"]
-    with dispatcher.admit(model):
+async def update_adapter(call: Call, served: ServedModels) -> Answer:
+    model, name = _managed_model(call, served), call.path_parameters["name"]
+    any_fields = model.adapters.takes_any_fields
+    adapter = read_fields(call, ScriptAdapterChange) if any_fields else read_fields(call, AdapterChange)
+    with served.admit(model):
+        await served.wake(model)
+        await model.adapters.replace(name, adapter.src, adapter.further, pin=adapter.pin)
+    return _done(call, name, "updated")
+
+
+async def remove_adapter(call: Call, served: ServedModels) -> Answer:
+    model, name = _managed_model(call, served), call.path_parameters["name"]
+    with served.admit(model):
+        await served.wake(model)
         await model.adapters.remove(name)
-    return _json({"status": f"Adapter {name} unregistered"})
+    return _done(call, name, "unregistered")
 
 
-def _managed_model(call: Call, dispatcher: ServedModels) -> ManagedModel:
-    """Return the model in the path. Raise ModelNotFound where it is unknown, Forbidden where the client is remote."""
-    model = dispatcher.find(call.path_parameters["model"])
-    if not model.server.open_management and not is_loopback(call.peer):
-        raise Forbidden(
-            f"model {model.name} can only be managed from the server's own host; open_management=true allows other "
-            "hosts"
+def _managed_model(call: Call, served: ServedModels) -> ManagedModel:
+    """Return the model in the path, otherwise the only one. Raise ModelNotFound, or InvalidPayload for one of many."""
+    if MODEL not in call.path_parameters and len(served.models) > 1:
+        names = ", ".join(sorted(served.models))
+        raise InvalidPayload(
+            f"{call.path} is for servers of one model; here name one of {names}, as in /models/{{model}}/adapters"
         )
-    return model
+    return served.find(call.path_parameters.get(MODEL))
 
 
-def _fields(call: Call, payload_type: type[P]) -> P:
-    """Return the fields of the body, overridden by the query's. Raise InvalidPayload where one is not valid."""
-    body = call.json_object() if call.body else {}
-    return check_payload(body | dict(call.query), payload_type)
+def _done(call: Call, name: str, what: str) -> Answer:
+    return json_answer({"status": f"Adapter {call.headers.get(ALIAS_HEADER) or name} {what}"})
 
 
-def _json(content: object, status: int = 200) -> Answer:
-    return Answer(status, "application/json", orjson.dumps(content))
+LISTED = (AnswerForm(ListedAdapters),)
+SHOWN = (AnswerForm(ListedAdapter),)
+DONE = (AnswerForm(AdapterStatus),)
 
 
-class AdaptersHandler(Handler):
-    name: ClassVar[str] = "adapters"
-    routes: ClassVar[tuple[Route, ...]] = (
-        Route("/models/{model}/adapters", "GET", list_adapters, "The model's adapters", guarded=True),
-        Route("/models/{model}/adapters", "POST", add_adapter, "Load an adapter", (NewAdapter,)),
-        Route("/models/{model}/adapters/{name}", "GET", show_adapter, "One adapter", guarded=True),
-        Route("/models/{model}/adapters/{name}", "DELETE", remove_adapter, "Unload an adapter"),
-        Route("/models/{model}/adapters/{name}/update", "POST", update_adapter, "Replace an adapter", (AdapterSource,)),
+def _below(path: str) -> tuple[Route, ...]:
+    """Return the routes of the adapters of one model."""
+    one = f"{path}/{{name}}"
+    return (
+        operator_route(path, "GET", list_adapters, "The model's adapters", LISTED),
+        operator_route(path, "POST", add_adapter, "Load an adapter", DONE, NewAdapter),
+        operator_route(one, "GET", show_adapter, "One adapter", SHOWN),
+        operator_route(one, "DELETE", remove_adapter, "Unload an adapter", DONE),
+        operator_route(f"{one}/update", "POST", update_adapter, "Replace or pin an adapter", DONE, AdapterChange),
     )
 
-    def model_name(self, path_parameters: Mapping[str, str], headers: Mapping[str, str]) -> str | None:
-        return path_parameters["model"]
 
-    def parse(self, call: Call, model: ServedModel) -> Generation:
-        raise InvalidPayload(f"{call.path} does not generate text")
-
-    def error(self, error: LmiError, model: ServedModel | None, formatter: OutputFormatter | None) -> Answer:
-        status = STATUSES.get(error.kind, INVALID_STATUS)
-        return _json({"error": error.message, "code": status}, status)
+class AdaptersHandler(PlainHandler):
+    name: ClassVar[str] = "adapters"
+    summary: ClassVar[str] = "DJLServing's routes that manage adapters"
+    statuses: ClassVar[Mapping[str, int]] = STATUSES
+    errors: ClassVar[tuple[AnswerForm, ...]] = refusals(STATUSES)
+    routes: ClassVar[tuple[Route, ...]] = (*_below("/models/{model}/adapters"), *_below("/adapters"))
 
 
 @hookimpl

@@ -13,7 +13,7 @@ from lmi_core.embeddings.call import EmbeddingCall
 from lmi_core.engines.extended_parameters import ParametersObject
 from lmi_core.errors import InvalidPayload, LmiError, ModelNotFound, Overloaded
 from lmi_core.formatter import OutputFormatter, joined
-from lmi_core.handler import Answer, Call, Generation, Handler, Route
+from lmi_core.handler import Answer, AnswerForm, Call, Generation, Handler, Route
 from lmi_core.hookspecs import hookimpl
 from lmi_core.payloads.payload import check_payload, shown
 from lmi_core.payloads.plain_text import is_plain_text, read_plain_text
@@ -21,8 +21,10 @@ from lmi_core.payloads.tolerant_payload import TolerantPayload, take_known
 from lmi_core.request import GenerationRequest
 from lmi_handlers.chat.generation import ChatForm, chat_generation, read_chat
 from lmi_handlers.chat.request import ChatRequest
+from lmi_handlers.fields.own_parameters import take_own, with_own
 from lmi_handlers.fields.vocabulary import sample_as_tgi, translate
 from lmi_handlers.http.statuses import STATUSES
+from lmi_handlers.lmi.answers import ANSWERS, ERRORS
 from lmi_handlers.lmi.embeddings import EmbeddingPayload, embedding_call
 from lmi_handlers.lmi.sessions import asks_for_session, session_answer, session_headers
 from lmi_handlers.tgi.adapters import with_adapters
@@ -33,7 +35,17 @@ TARGET_MODEL_HEADER = "X-Amzn-SageMaker-Target-Model"
 VALIDATION_STATUS = 424  # "If there is an issue with payload validation"
 LMI_STATUSES = STATUSES | {"adapter_not_found": VALIDATION_STATUS}
 TGI_NAMES = {"stop": "stop_sequences"}  # names in TGI's requests, for `option.tgi_compat`
-BEFORE_DISPATCH = ("payload_too_large", "model_not_found", "model_not_ready", "overloaded")
+BEFORE_DISPATCH = (
+    "unauthorized",
+    "forbidden",
+    "payload_too_large",
+    "body_timeout",
+    "unsupported_encoding",
+    "model_not_found",
+    "model_not_ready",
+    "overloaded",
+    "rate_limited",
+)
 
 Prompt = Annotated[str, Field(min_length=1)]
 SAMPLED: dict[str, JsonValue] = {"do_sample": True, "max_new_tokens": 256}
@@ -78,13 +90,20 @@ class _Grammar(BaseModel):
 PAYLOADS = (RollingBatchPayload, DynamicBatchPayload, ChatRequest, EmbeddingPayload)
 
 
+def _generating(path: str, summary: str) -> Route:
+    return Route(path, summary=summary, payloads=PAYLOADS, plain_text=True, answers=ANSWERS)
+
+
 class LmiHandler(Handler):
     name: ClassVar[str] = "lmi"
+    summary: ClassVar[str] = "LMI's API, of DJLServing and SageMaker's containers"
     reads_embeddings: ClassVar[bool] = True
+    errors: ClassVar[tuple[AnswerForm, ...]] = ERRORS
     routes: ClassVar[tuple[Route, ...]] = (
-        Route("/invocations", summary="Generate text", payloads=PAYLOADS, plain_text=True),
-        Route("/predictions/{model}", summary="Generate text with the named model", payloads=PAYLOADS, plain_text=True),
-        Route("/predictions/{model}/{version}", summary="The same", payloads=PAYLOADS, plain_text=True),
+        _generating("/invocations", "Generate text"),
+        _generating("/predictions/{model}", "Generate text with the named model"),
+        _generating("/predictions/{model}/{version}", "The same"),
+        _generating("/models/{model}/invoke", "The same, as SageMaker's multi-model endpoints ask"),
     )
 
     def model_name(self, path_parameters: Mapping[str, str], headers: Mapping[str, str]) -> str | None:
@@ -128,7 +147,8 @@ class LmiHandler(Handler):
             elif isinstance(error, InvalidPayload):
                 formatter = None
             if formatter is not None:
-                return Answer(status, formatter.content_type, joined(formatter.error(error)))
+                words = joined(formatter.error(error))  # first: it may set the content type
+                return Answer(status, formatter.content_type, words)
         body = orjson.dumps({"error": error.message, "code": status})
         return Answer(status, "application/json", body)
 
@@ -154,12 +174,13 @@ def _check_model(payload: Mapping[str, Any], model: ServedModel) -> None:
 
 
 def _chat(body: Mapping[str, Any], call: Call, model: ServedModel) -> Generation:
-    payload, ignored = read_chat(body, model)
+    given, own = take_own(body, model, ChatRequest)
+    payload, ignored = read_chat(given, model)
     names = model.chat_formatters
     form = ChatForm(partial(model.new_chat_formatter, names.stream if payload.stream else names.whole))
     call = payload.named(call)
     generation = chat_generation(payload, call, model, form)
-    return replace(generation, ignored=ignored, request_id=call.request_id)
+    return with_own(replace(generation, ignored=ignored, request_id=call.request_id), own)
 
 
 def _rolling(body: Mapping[str, Any], model: ServedModel) -> Generation:

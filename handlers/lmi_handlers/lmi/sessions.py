@@ -33,14 +33,14 @@ def session_answer(body: Mapping[str, Any], call: Call, model: ServedModel) -> A
         raise InvalidPayload(f"`{FIELD}` must come alone: a session's requests follow. Given also: {others[0]}")
     sessions = _sessions(model, f"`{FIELD}`")
     if body[FIELD] == NEW:
-        session = sessions.begin()
+        session = sessions.begin(call.key)
         return _answer(f"Session {session.session_id} created", _begun(session))
     if body[FIELD] != CLOSE:
         raise InvalidPayload(f"`{FIELD}` must be {NEW} or {CLOSE}. Given: {shown(body[FIELD])}")
     session_id = call.headers.get(SESSION_HEADER)
     if session_id is None:
         raise InvalidPayload(f"`{FIELD}` {CLOSE} needs the header {SESSION_HEADER}, which says which session to end")
-    sessions.end(session_id)
+    sessions.end(session_id, call.key)
     return _answer(f"Session {session_id} closed", {CLOSED_SESSION_HEADER: session_id})
 
 
@@ -54,8 +54,8 @@ def session_headers(call: Call, model: ServedModel) -> Mapping[str, str]:
         return {}
     sessions = _sessions(model, f"the header {SESSION_HEADER}")
     if session_id == NEW:
-        return _begun(sessions.begin())
-    sessions.check(session_id)
+        return _begun(sessions.begin(call.key))
+    sessions.check(session_id, call.key)
     return {}
 
 

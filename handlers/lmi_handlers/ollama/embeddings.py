@@ -12,10 +12,11 @@ from lmi_core.embeddings.call import EmbeddingCall, EmbeddingWriter
 from lmi_core.embeddings.request import EmbeddingRequest, ValidEmbedding
 from lmi_core.embeddings.validation import AS_MANY_AS_FIT
 from lmi_core.errors import InvalidPayload, ModelNotFound
-from lmi_core.handler import Call, Handler, Route
+from lmi_core.handler import AnswerForm, Call, Handler, Route
 from lmi_core.hookspecs import hookimpl
 from lmi_core.payloads.tolerant_payload import TolerantPayload, take_known
 from lmi_handlers.fields.vectors import json_numbers
+from lmi_handlers.ollama.answers import OllamaVectorAnswer, OllamaVectorsAnswer
 from lmi_handlers.ollama.handler import OllamaHandler, name_asked
 from lmi_handlers.ollama.stopwatch import Stopwatch
 
@@ -89,10 +90,21 @@ class OllamaVectorWriter(EmbeddingWriter):
 
 class OllamaEmbeddingHandler(OllamaHandler):
     name: ClassVar[str] = "ollama_embeddings"
+    summary: ClassVar[str] = "Ollama's embeddings"
     reads_embeddings: ClassVar[bool] = True
     routes: ClassVar[tuple[Route, ...]] = (
-        Route("/api/embed", summary="Make vectors of texts", payloads=(OllamaEmbed,)),
-        Route(OLDER, summary="Make a vector of a text", payloads=(OllamaEmbeddings,)),
+        Route(
+            "/api/embed",
+            summary="Make vectors of texts",
+            payloads=(OllamaEmbed,),
+            answers=(AnswerForm(OllamaVectorsAnswer),),
+        ),
+        Route(
+            OLDER,
+            summary="Make a vector of a text",
+            payloads=(OllamaEmbeddings,),
+            answers=(AnswerForm(OllamaVectorAnswer),),
+        ),
     )
 
     def parse(self, call: Call, model: ServedModel) -> EmbeddingCall:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from lmi_core.calls.capabilities import chat_template
 from lmi_core.calls.served_model import ServedModel
 from lmi_core.chats.chat_formatter import ChatAnswer
 from lmi_core.chats.reasoning.parser import AnswerContext
@@ -13,7 +14,6 @@ from lmi_core.request import GenerationRequest
 from lmi_core.texts.fill_in_the_middle import middle_prompt
 from lmi_handlers.chat.generation import UP_TO_THE_CONTEXT
 from lmi_handlers.ollama.asked import Asked
-from lmi_handlers.ollama.capabilities import chat_template
 from lmi_handlers.ollama.chat import OllamaChatRequest, templated
 from lmi_handlers.ollama.payload import OllamaGenerate, OllamaMessage
 
@@ -55,7 +55,7 @@ def _is_plain(payload: OllamaGenerate, model: ServedModel) -> bool:
 
 
 def _ends(stop_token_ids: list[int], model: ServedModel) -> Mapping[str, Any]:
-    return {"stop_token_ids": stop_token_ids} if "stop_token_ids" in model.backend.parameters_type.model_fields else {}
+    return {"stop_token_ids": stop_token_ids} if model.backend.obeys("stop_token_ids") else {}
 
 
 def _as_it_is(prompt: str | list[int], asked: Asked, further: Mapping[str, Any] | None = None) -> Generation:

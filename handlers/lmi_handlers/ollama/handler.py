@@ -10,18 +10,21 @@ from lmi_core.calls.served_model import ServedModel, ServedModels
 from lmi_core.embeddings.call import EmbeddingCall
 from lmi_core.errors import InvalidPayload, LmiError, Overloaded
 from lmi_core.formatter import OutputFormatter
-from lmi_core.handler import Answer, Call, Generation, Handler, Route
+from lmi_core.handler import Answer, AnswerForm, Call, Generation, Handler, Route
 from lmi_core.hookspecs import hookimpl
 from lmi_core.payloads.payload import shown
+from lmi_handlers.fields.own_parameters import with_own
 from lmi_handlers.http.statuses import STATUSES
 from lmi_handlers.lmi.handler import TARGET_MODEL_HEADER
 from lmi_handlers.ollama import names
+from lmi_handlers.ollama.answers import CHATTED, ERRORS, GENERATED
 from lmi_handlers.ollama.asked import Asked
 from lmi_handlers.ollama.chat import next_message
 from lmi_handlers.ollama.formatters import CHAT_MEMBERS, GENERATE_MEMBERS, Members
 from lmi_handlers.ollama.generate import answer_to_prompt
 from lmi_handlers.ollama.management import ROUTES as MANAGEMENT_ROUTES
 from lmi_handlers.ollama.models import ROUTES as MODEL_ROUTES
+from lmi_handlers.ollama.options import take_own_options
 from lmi_handlers.ollama.payload import OllamaChat, OllamaGenerate, OllamaRequest, take_payload
 from lmi_handlers.ollama.stopwatch import Stopwatch
 
@@ -31,9 +34,11 @@ CHAT = "/api/chat"
 
 class OllamaHandler(Handler):
     name: ClassVar[str] = "ollama"
+    summary: ClassVar[str] = "Ollama's API"
+    errors: ClassVar[tuple[AnswerForm, ...]] = ERRORS
     routes: ClassVar[tuple[Route, ...]] = (
-        Route("/api/generate", summary="Answer a prompt", payloads=(OllamaGenerate,)),
-        Route(CHAT, summary="Answer a chat", payloads=(OllamaChat,)),
+        Route("/api/generate", summary="Answer a prompt", payloads=(OllamaGenerate,), answers=GENERATED),
+        Route(CHAT, summary="Answer a chat", payloads=(OllamaChat,), answers=CHATTED),
         *MODEL_ROUTES,
         *MANAGEMENT_ROUTES,
     )
@@ -66,15 +71,17 @@ class OllamaHandler(Handler):
     def parse(self, call: Call, model: ServedModel) -> Generation | EmbeddingCall | Answer:
         stopwatch = Stopwatch()
         strict = model.options.strict_parameters
+        body, own = take_own_options(call.json_object(), model)
         if call.path == CHAT:
-            chat, ignored = take_payload(call.json_object(), OllamaChat, strict)
+            chat, ignored = take_payload(body, OllamaChat, strict)
             asked = _asked(chat, call, model, stopwatch, CHAT_MEMBERS)
             parsed = next_message(chat, asked) if chat.messages else asked.without_prompt()
         else:
-            prompt, ignored = take_payload(call.json_object(), OllamaGenerate, strict)
+            prompt, ignored = take_payload(body, OllamaGenerate, strict)
             asked = _asked(prompt, call, model, stopwatch, GENERATE_MEMBERS)
             parsed = answer_to_prompt(prompt, prompt.prompt, asked) if prompt.prompt else asked.without_prompt()
-        return replace(parsed, ignored=ignored)
+        parsed = replace(parsed, ignored=ignored)
+        return with_own(parsed, own, "options.") if isinstance(parsed, Generation) else parsed
 
     def error(self, error: LmiError, model: ServedModel | None, formatter: OutputFormatter | None) -> Answer:
         status = STATUSES.get(error.kind, INVALID_STATUS)

@@ -3,17 +3,19 @@
 from collections.abc import Awaitable, Callable
 
 import orjson
-from pydantic import ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 
+from lmi_core.calls.access import Access
 from lmi_core.calls.served_model import ServedModels
 from lmi_core.errors import InvalidPayload, ModelNotFound
 from lmi_core.handler import Answer, Call, Route
 from lmi_core.payloads.tolerant_payload import TolerantPayload, take_known
+from lmi_handlers.ollama.answers import LINES, PULLED, REFUSED
 from lmi_handlers.ollama.names import served_name
 
 DIRECTORIES = "models are served from directories, which `lmi serve` names"
 FORBIDDEN = 403
-JSON, LINES = "application/json", "application/x-ndjson"
+JSON = "application/json"
 
 
 class NamedModel(TolerantPayload):
@@ -65,11 +67,26 @@ def _refused(what: str) -> Callable[[Call, ServedModels], Awaitable[Answer]]:
     return refuse
 
 
+def _refusing(path: str, method: str, what: str, *payloads: type[BaseModel]) -> Route:
+    return Route(
+        path, method, _refused(what), "Refused", payloads, guarded=False, access=Access.CLIENTS, answers=REFUSED
+    )
+
+
 # None is guarded: none changes anything.
 ROUTES = (
-    Route("/api/pull", "POST", pull, "Succeeds for a model that is served", (PullRequest,), guarded=False),
-    Route("/api/push", "POST", _refused("uploads no models"), "Refused", (NamedModel,), guarded=False),
-    Route("/api/create", "POST", _refused("creates no models"), "Refused", (NamedModel,), guarded=False),
-    Route("/api/copy", "POST", _refused("copies no models"), "Refused", (CopyRequest,), guarded=False),
-    Route("/api/delete", "DELETE", _refused("deletes no models"), "Refused", guarded=False),
+    Route(
+        "/api/pull",
+        "POST",
+        pull,
+        "Succeeds for a model that is served",
+        (PullRequest,),
+        guarded=False,
+        access=Access.CLIENTS,
+        answers=PULLED,
+    ),
+    _refusing("/api/push", "POST", "uploads no models", NamedModel),
+    _refusing("/api/create", "POST", "creates no models", NamedModel),
+    _refusing("/api/copy", "POST", "copies no models", CopyRequest),
+    _refusing("/api/delete", "DELETE", "deletes no models"),
 )

@@ -10,11 +10,13 @@ from typing import Any
 import orjson
 from pydantic import Field
 
-from lmi_core.calls.served_model import ManagedModel, ServedModels
+from lmi_core.calls.access import Access
+from lmi_core.calls.capabilities import capabilities, chat_template
+from lmi_core.calls.served_model import ManagedModel, ServedModel, ServedModels
 from lmi_core.errors import LmiError
-from lmi_core.handler import Answer, Call, Route
+from lmi_core.handler import Answer, AnswerForm, Call, Route
 from lmi_core.payloads.tolerant_payload import take_known
-from lmi_handlers.ollama.capabilities import capabilities, chat_template
+from lmi_handlers.ollama.answers import GREETING, OllamaProcesses, OllamaShown, OllamaTags, OllamaVersion
 from lmi_handlers.ollama.files import ModelFiles, human_number, read_files
 from lmi_handlers.ollama.management import NamedModel
 from lmi_handlers.ollama.names import find_model, with_tag
@@ -76,7 +78,7 @@ async def show(call: Call, dispatcher: ServedModels) -> Answer:
         "template": template or "",
         "details": _details(model, name, files),
         "model_info": _information(model, files),
-        "capabilities": capabilities(model) if model.generates else [],
+        "capabilities": named_capabilities(model) if model.generates else [],
         "modified_at": written_time(_modified(model, files)),
     }
     return Answer(200, "application/json", orjson.dumps(content), ignored)
@@ -151,14 +153,37 @@ def _information(model: ManagedModel, files: ModelFiles) -> dict[str, Any]:
     }
 
 
+def named_capabilities(model: ServedModel) -> list[str]:
+    """Return Ollama's names of what the model can do."""
+    known = capabilities(model)
+    can = {
+        "completion": known.completion,
+        "tools": known.tools,
+        "insert": known.insert,
+        "vision": known.images > 0,
+        "embedding": known.embeddings,
+        "thinking": known.reasoning,
+    }
+    return [name for name, holds in can.items() if holds]
+
+
 def _json(content: dict[str, Any]) -> Answer:
     return Answer(200, "application/json", orjson.dumps(content))
 
 
 ROUTES = (
-    Route("/", "GET", root, "That a server is there, for Ollama's clients"),
-    Route("/api/version", "GET", show_version, "The version of Ollama's API"),
-    Route("/api/tags", "GET", tags, "The models that are served"),
-    Route("/api/ps", "GET", running, "The models that are loaded"),
-    Route("/api/show", "POST", show, "What is known of a model", (ShowRequest,), guarded=False),
+    Route("/", "GET", root, "That a server is there, for Ollama's clients", access=Access.EVERYBODY, answers=GREETING),
+    Route("/api/version", "GET", show_version, "The version of Ollama's API", answers=(AnswerForm(OllamaVersion),)),
+    Route("/api/tags", "GET", tags, "The models that are served", answers=(AnswerForm(OllamaTags),)),
+    Route("/api/ps", "GET", running, "The models that are loaded", answers=(AnswerForm(OllamaProcesses),)),
+    Route(
+        "/api/show",
+        "POST",
+        show,
+        "What is known of a model",
+        (ShowRequest,),
+        guarded=False,
+        access=Access.CLIENTS,
+        answers=(AnswerForm(OllamaShown),),
+    ),
 )

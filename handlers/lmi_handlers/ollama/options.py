@@ -6,8 +6,10 @@ from typing import Any
 
 from pydantic import Field
 
+from lmi_core.calls.served_model import ServedModel
 from lmi_core.errors import InvalidPayload
 from lmi_core.payloads.tolerant_payload import TolerantPayload
+from lmi_handlers.fields.own_parameters import take_own
 from lmi_handlers.fields.sampling import SEEDS
 from lmi_handlers.fields.vocabulary import translate
 
@@ -98,6 +100,15 @@ class OllamaOptions(TolerantPayload):
         parameters, spellings = translate(given, NAMES)
         parameters["do_sample"] = given["temperature"] > 0
         return parameters, {name: f"options.{spelling}" for name, spelling in spellings.items()}
+
+
+def take_own_options(body: Mapping[str, Any], model: ServedModel) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """Return the body without the backend's own parameters in its `options`, and these."""
+    options = body.get("options")
+    if not isinstance(options, dict):
+        return body, {}
+    rest, own = take_own(options, model, OllamaOptions)
+    return {**body, "options": rest}, own
 
 
 def without_effect(given: Mapping[str, Any], strict: bool) -> tuple[Mapping[str, Any], tuple[str, ...]]:

@@ -5,28 +5,39 @@ from dataclasses import replace
 from functools import partial
 from typing import ClassVar
 
+from lmi_core.calls.answer_form import of_output_formatter
 from lmi_core.calls.served_model import ServedModel
 from lmi_core.handler import Call, Generation, Handler, Route
 from lmi_core.hookspecs import hookimpl
 from lmi_handlers.chat.generation import ChatForm, chat_generation, read_chat
 from lmi_handlers.chat.request import ChatRequest
+from lmi_handlers.fields.own_parameters import take_own, with_own
+from lmi_handlers.lmi.answers import ANSWERS as LMI_ANSWERS
 from lmi_handlers.lmi.chat_formatters import LmiChatJsonLinesFormatter
+from lmi_handlers.openai.answers import CHAT
 from lmi_handlers.openai.chat_formatters import OpenAiChatFormatter, OpenAiChatStreamFormatter
 from lmi_handlers.openai.handler import JSON_LINES, OpenAiHandler, check_model
 
 
 class OpenAiChatHandler(OpenAiHandler):
     name: ClassVar[str] = "openai_chat"
+    summary: ClassVar[str] = "OpenAI's chats"
     routes: ClassVar[tuple[Route, ...]] = (
-        Route("/v1/chat/completions", summary="Answer a chat", payloads=(ChatRequest,)),
+        Route(
+            "/v1/chat/completions",
+            summary="Answer a chat",
+            payloads=(ChatRequest,),
+            answers=(*CHAT, *of_output_formatter(LMI_ANSWERS)),
+        ),
     )
 
     def parse(self, call: Call, model: ServedModel) -> Generation:
-        payload, ignored = read_chat(call.json_object(), model)
+        given, own = take_own(call.json_object(), model, ChatRequest)
+        payload, ignored = read_chat(given, model)
         check_model(payload.model, call, model)
         call = payload.named(call)
         generation = chat_generation(payload, call, model, _form(call, model, bool(payload.stream)))
-        return replace(generation, ignored=ignored, request_id=call.request_id)
+        return with_own(replace(generation, ignored=ignored, request_id=call.request_id), own)
 
 
 def _form(call: Call, model: ServedModel, stream: bool) -> ChatForm:

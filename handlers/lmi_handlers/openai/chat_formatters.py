@@ -7,6 +7,7 @@ import orjson
 from lmi_core.chats.chat_formatter import ChatAnswer
 from lmi_core.errors import LmiError
 from lmi_core.generation import NO_TOKEN, FinishReason, GeneratedSequence, GenerationOutput, Token
+from lmi_core.payloads.json_list import json_list
 from lmi_handlers.chat.schema import (
     ChatSchemaFormatter,
     ChatStream,
@@ -60,7 +61,7 @@ class OpenAiChatFormatter(WholeChatFormatter):
     def _choice(self, index: int, sequence: GeneratedSequence) -> JsonObject:
         message = self.message(sequence)
         called = "tool_calls" in message or "function_call" in message
-        content = self.log_prob_content(map(with_itself, sequence.tokens)) if self.chat.log_probs else []
+        content = json_list(self.log_prob_items(map(with_itself, sequence.tokens))) if self.chat.log_probs else []
         choice = {
             "index": index,
             "message": message | {"refusal": None},
@@ -71,7 +72,10 @@ class OpenAiChatFormatter(WholeChatFormatter):
 
 
 class OpenAiChatStreamFormatter(ChatSchemaFormatter):
-    """Server-sent events: for each choice its role, a delta per token and the finish reason; then `[DONE]`."""
+    """Server-sent events: for each choice its role, its deltas and the finish reason; then `[DONE]`.
+
+    A delta is a step's text, or a token's where the text is more than content or the token's details are asked for.
+    """
 
     name: ClassVar[str] = "openai_chat_stream"
     content_type = "text/event-stream"
@@ -79,6 +83,7 @@ class OpenAiChatStreamFormatter(ChatSchemaFormatter):
     def __init__(self, answer: ChatAnswer) -> None:
         super().__init__(answer)
         self._streams: dict[int, ChatStream] = {}
+        self._has_details = answer.log_probs or answer.token_ids
         head = self.head("chat.completion.chunk") | served_by(answer)
         self._events = ChunkEvents(head, answer.include_usage)
 
@@ -89,9 +94,13 @@ class OpenAiChatStreamFormatter(ChatSchemaFormatter):
         index = step.sequence_index
         events = [] if index in self._streams else self._begin(index, output)
         ended = step.finish_reason is not None
-        tokens = step.tokens or ([NO_TOKEN] if ended else [])
-        for place, token in enumerate(tokens, start=1):
-            events += self._brought(index, token, last=ended and place == len(tokens))
+        if self._streams[index].all_content and not self._has_details:
+            text = "".join([token.text for token in step.tokens])
+            events += [self._chunk(index, {"content": text}, None)] if text else []
+        else:
+            tokens = step.tokens or ([NO_TOKEN] if ended else [])
+            for place, token in enumerate(tokens, start=1):
+                events += self._brought(index, token, last=ended and place == len(tokens))
         if ended:
             call_reason = self.call_reason if self._streams[index].called else None
             events.append(self._chunk(index, {}, None, finish_reason(step.finish_reason, call_reason)))
@@ -111,7 +120,7 @@ class OpenAiChatStreamFormatter(ChatSchemaFormatter):
         """Return the events of a token's deltas, of which the first has the token's details."""
         deltas = self._streams[index].deltas(token, last)
         shown = None if token is NO_TOKEN else token
-        if shown and not deltas and (self.chat.log_probs or self.chat.token_ids):
+        if shown and not deltas and self._has_details:
             deltas = [{}]
         return [self._chunk(index, delta, None if place else shown) for place, delta in enumerate(deltas)]
 

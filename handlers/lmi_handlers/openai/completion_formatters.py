@@ -11,6 +11,7 @@ from lmi_core.errors import LmiError
 from lmi_core.formatter import OutputFormatter
 from lmi_core.generation import FinishReason, GeneratedSequence, GenerationOutput, Token
 from lmi_core.parameters import GenerationParameters
+from lmi_core.payloads.json_list import json_list
 from lmi_core.tokenizer import Tokenizer
 from lmi_handlers.chat.schema import JsonObject, token_id_text, token_text, usage
 from lmi_handlers.fields.vllm_schema import finite, prompt_logprobs
@@ -80,7 +81,7 @@ class CompletionsFormatter(OutputFormatter):
         return {
             "tokens": [self._text(token) for token in tokens],
             "token_logprobs": [finite(token.log_prob) for token in tokens],
-            "top_logprobs": [self._likeliest(token) for token in tokens],
+            "top_logprobs": json_list(map(self._likeliest, tokens)),
             "text_offset": offsets,
         }
 
@@ -161,7 +162,7 @@ class Part(NamedTuple):
 
 
 class OpenAiCompletionsStreamFormatter(CompletionsFormatter):
-    """Server-sent events: one for each generated token, then `[DONE]`."""
+    """Server-sent events: one for each step, or for each token if details of it are asked for; then `[DONE]`."""
 
     name: ClassVar[str] = "openai_completions_stream"
     content_type = "text/event-stream"
@@ -171,24 +172,35 @@ class OpenAiCompletionsStreamFormatter(CompletionsFormatter):
         self._lengths: dict[int, int] = {}  # of the text so far, by choice
         self._begun: set[int] = set()  # choices whose prompt's token ids were sent
         self._events = ChunkEvents(self.head, self.asked.include_usage)
+        self._has_details = answer.echo or answer.token_ids or answer.log_probs is not None
 
     def format(self, output: GenerationOutput) -> list[bytes]:
         step = output.step
         index = step.prompt_index * self.asked.count + step.sequence_index
         reason = self.finish_reason(step.finish_reason)
-        parts = [Part(token.text, [token]) for token in step.tokens] if self.asked.generated else []
-        parts = parts or [Part("", [])]
-        if self.asked.echo and index not in self._lengths:
-            (text, tokens, *_), prompt = parts[0], output.request.prompt
-            parts[0] = Part(prompt + text, tokens, prompt, self.prefill(output, step.prompt_index))
+        tokens = step.tokens if self.asked.generated else []
         if self.asked.continuous_usage:
             self._events.count(self.usage(output))
+        if self._has_details:
+            events = self._detailed_events(index, tokens, reason, output)
+        else:
+            text = "".join([token.text for token in tokens])
+            choice = {"index": index, "text": text, "logprobs": None, "finish_reason": reason}
+            events = [self._events.choice(choice)] if text or reason else []
+        return events + self._events.end(lambda: self.usage(output)) if reason and output.finished else events
+
+    def _detailed_events(
+        self, index: int, tokens: list[Token], reason: str | None, output: GenerationOutput
+    ) -> list[bytes]:
+        parts = [Part(token.text, [token]) for token in tokens] or [Part("", [])]
+        if self.asked.echo and index not in self._lengths:
+            (text, first, *_), prompt = parts[0], output.request.prompt
+            parts[0] = Part(prompt + text, first, prompt, self.prefill(output, output.prompt_index))
         *parts, last = parts
         prompt_ids = output.request.prompt_ids
         written = [self._event(index, part, None, prompt_ids) for part in parts]
         written.append(self._event(index, last, reason, prompt_ids))
-        events = [event for event in written if event]
-        return events + self._events.end(lambda: self.usage(output)) if reason and output.finished else events
+        return [event for event in written if event]
 
     def error(self, error: LmiError) -> list[bytes]:
         return error_events(error)

@@ -2,32 +2,40 @@
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
+from lmi_core.calls.answer_form import of_output_formatter
 from lmi_core.calls.served_model import ServedModel
 from lmi_core.errors import InvalidPayload
+from lmi_core.formatter import OutputFormatter
 from lmi_core.handler import Call, Generation, Handler, Route
 from lmi_core.hookspecs import hookimpl
 from lmi_core.parameters import ALL_TOKENS
+from lmi_core.payloads.payload import shown
 from lmi_core.request import GenerationRequest
 from lmi_core.texts.fill_in_the_middle import middle_prompt
 from lmi_handlers.chat.reasoning_limit import completion_context, reasoning_limit
+from lmi_handlers.fields.own_parameters import take_own, with_own
 from lmi_handlers.fields.passed import TRANSFERS, PassedFields
+from lmi_handlers.lmi.answers import ANSWERS as LMI_ANSWERS
+from lmi_handlers.openai.answers import COMPLETION
 from lmi_handlers.openai.completion_formatters import (
     CompletionAnswer,
     OpenAiCompletionsFormatter,
     OpenAiCompletionsStreamFormatter,
 )
 from lmi_handlers.openai.handler import JSON_LINES, OpenAiHandler, check_model
-from lmi_handlers.openai.models import list_models, show_model
+from lmi_handlers.openai.models import ERRORS as MODEL_ERRORS
+from lmi_handlers.openai.models import LISTED, SHOWN, list_models, show_model
 from lmi_handlers.openai.tokenizing import ROUTES as TOKENIZER_ROUTES
 from lmi_handlers.openai.tolerance import take_fields
 
 DEFAULT_MAX_TOKENS = 16
 MOST_CHOICES = 1024  # of all prompts of a request together
+
+Written = tuple[tuple[GenerationRequest, ...], OutputFormatter]  # requests, and what writes their answers
 
 logger = logging.getLogger(__name__)
 
@@ -109,23 +117,33 @@ class CompletionRequest(PassedFields):
 
 class OpenAiCompletionsHandler(OpenAiHandler):
     name: ClassVar[str] = "openai_completions"
+    summary: ClassVar[str] = "OpenAI's completions and models, and vLLM's routes to a tokenizer"
     routes: ClassVar[tuple[Route, ...]] = (
-        Route("/v1/completions", summary="Complete a text", payloads=(CompletionRequest,)),
-        Route("/v1/models", "GET", list_models, "List the served models"),
-        Route("/v1/models/{model}", "GET", show_model, "Show one of the served models"),
+        Route(
+            "/v1/completions",
+            summary="Complete a text",
+            payloads=(CompletionRequest,),
+            answers=(*COMPLETION, *of_output_formatter(LMI_ANSWERS)),
+        ),
+        Route("/v1/models", "GET", list_models, "List the served models", answers=(*LISTED, *MODEL_ERRORS)),
+        Route(
+            "/v1/models/{model}", "GET", show_model, "Show one of the served models", answers=(*SHOWN, *MODEL_ERRORS)
+        ),
         *TOKENIZER_ROUTES,
     )
 
     def parse(self, call: Call, model: ServedModel) -> Generation:
-        payload, ignored = take_fields(call.json_object(), CompletionRequest, model.options.strict_parameters)
+        given, own = take_own(call.json_object(), model, CompletionRequest)
+        payload, ignored = take_fields(given, CompletionRequest, model.options.strict_parameters)
         check_model(payload.model, call, model)
         call = payload.named(call)
         if payload.user is not None:
-            logger.info("request %s was sent by user %r", call.request_id, payload.user)
-        return replace(_generation(payload, call, model), ignored=ignored, request_id=call.request_id)
+            logger.info("request %s was sent by user %s", call.request_id, shown(payload.user))
+        requests, formatter = _in_form_asked(payload, call, model)
+        return with_own(Generation(requests, formatter, ignored=ignored, request_id=call.request_id), own)
 
 
-def _generation(payload: CompletionRequest, call: Call, model: ServedModel) -> Generation:
+def _in_form_asked(payload: CompletionRequest, call: Call, model: ServedModel) -> Written:
     if JSON_LINES in call.headers.get("Accept", ""):
         return _in_lmi_form(payload, model, "jsonlines" if not model.options.dynamic_batching else "dynamic_jsonlines")
     if model.chat_formatters.everywhere:
@@ -133,7 +151,7 @@ def _generation(payload: CompletionRequest, call: Call, model: ServedModel) -> G
     return _in_openai_form(payload, call, model)
 
 
-def _in_openai_form(payload: CompletionRequest, call: Call, model: ServedModel) -> Generation:
+def _in_openai_form(payload: CompletionRequest, call: Call, model: ServedModel) -> Written:
     further: dict[str, Any] = {"logprobs": payload.logprobs or None, "prompt_logprobs": payload.prompt_log_probs}
     if payload.echo and payload.logprobs is not None:
         further |= {"details": True, "decoder_input_details": True, "prompt_logprobs": _num_prompt_top_tokens(payload)}
@@ -153,7 +171,7 @@ def _in_openai_form(payload: CompletionRequest, call: Call, model: ServedModel) 
         prompt_log_probs=payload.prompt_log_probs,
     )
     formatter = OpenAiCompletionsStreamFormatter if payload.stream else OpenAiCompletionsFormatter
-    return Generation(_requests(payload, model, further), formatter(answer))
+    return _requests(payload, model, further), formatter(answer)
 
 
 def _num_top_tokens(payload: CompletionRequest) -> int | None:
@@ -167,8 +185,8 @@ def _num_prompt_top_tokens(payload: CompletionRequest) -> int | None:
     return asked if asked == ALL_TOKENS else max(payload.logprobs or 0, asked or 0) or asked
 
 
-def _in_lmi_form(payload: CompletionRequest, model: ServedModel, formatter: str) -> Generation:
-    """Return a generation answered in LMI's schema, which holds several prompts only with dynamic batching."""
+def _in_lmi_form(payload: CompletionRequest, model: ServedModel, formatter: str) -> Written:
+    """Return requests answered in LMI's schema, which holds several prompts only with dynamic batching."""
     if len(payload.prompt) > 1 and not model.options.dynamic_batching:
         raise InvalidPayload("`prompt` must be a single prompt for an answer in the LMI schema")
     payload.refuse_unshown("return_token_ids", *TRANSFERS)
@@ -177,7 +195,7 @@ def _in_lmi_form(payload: CompletionRequest, model: ServedModel, formatter: str)
         further |= {"details": True, "logprobs": payload.logprobs or None}
     if payload.prompt_log_probs is not None:
         further |= {"details": True, "decoder_input_details": True, "prompt_logprobs": payload.prompt_log_probs}
-    return Generation(_requests(payload, model, further), model.new_formatter(formatter))
+    return _requests(payload, model, further), model.new_formatter(formatter)
 
 
 def _requests(payload: CompletionRequest, model: ServedModel, further: dict[str, Any]) -> tuple[GenerationRequest, ...]:
@@ -219,7 +237,7 @@ def _around_middles(
         prompt = middle_prompt(model.backend.tokenizer, str(prefix), suffix, add_special_tokens)
         prompts.append(prompt.prompt_ids)
         stop_token_ids += [each for each in prompt.stop_token_ids if each not in stop_token_ids]
-    if "stop_token_ids" in model.backend.parameters_type.model_fields:
+    if model.backend.obeys("stop_token_ids"):
         parameters["stop_token_ids"] = stop_token_ids
     return prompts
 

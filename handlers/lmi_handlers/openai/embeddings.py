@@ -11,8 +11,10 @@ from lmi_core.embeddings.request import EmbeddingRequest
 from lmi_core.errors import InvalidPayload
 from lmi_core.handler import Call, Handler, Route
 from lmi_core.hookspecs import hookimpl
+from lmi_core.payloads.payload import shown
 from lmi_handlers.chat.generation import chat_prompt
 from lmi_handlers.chat.images import image_parts
+from lmi_handlers.openai.answers import EMBEDDINGS
 from lmi_handlers.openai.embedding_fields import EmbeddingsChat, EmbeddingsRequest
 from lmi_handlers.openai.embedding_writer import OpenAiEmbeddingWriter
 from lmi_handlers.openai.handler import OpenAiHandler, check_model
@@ -25,9 +27,15 @@ logger = logging.getLogger(__name__)
 
 class OpenAiEmbeddingsHandler(OpenAiHandler):
     name: ClassVar[str] = "openai_embeddings"
+    summary: ClassVar[str] = "OpenAI's embeddings"
     reads_embeddings: ClassVar[bool] = True
     routes: ClassVar[tuple[Route, ...]] = (
-        Route("/v1/embeddings", summary="Make vectors of texts", payloads=(EmbeddingsRequest, EmbeddingsChat)),
+        Route(
+            "/v1/embeddings",
+            summary="Make vectors of texts",
+            payloads=(EmbeddingsRequest, EmbeddingsChat),
+            answers=EMBEDDINGS,
+        ),
     )
 
     def parse(self, call: Call, model: ServedModel) -> EmbeddingCall:
@@ -66,7 +74,7 @@ def _answered(
 ) -> EmbeddingCall:
     call = payload.named(call)
     if payload.user is not None:
-        logger.info("request %s was sent by user %r", call.request_id, payload.user)
+        logger.info("request %s was sent by user %s", call.request_id, shown(payload.user))
     writer = OpenAiEmbeddingWriter(
         f"embd-{call.request_id}", model.name_asked(payload.model), payload.encoding_format == "base64"
     )

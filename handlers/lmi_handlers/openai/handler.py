@@ -10,21 +10,24 @@ from lmi_core.calls.served_model import ManagedModel, ServedModel, ServedModels
 from lmi_core.did_you_mean import did_you_mean
 from lmi_core.errors import ContextLengthExceeded, InvalidPayload, LmiError, ModelNotFound, Overloaded
 from lmi_core.formatter import OutputFormatter
-from lmi_core.handler import Answer, Call, Handler
+from lmi_core.handler import Answer, AnswerForm, Call, Handler
 from lmi_core.payloads.payload import shown
 from lmi_handlers.http.statuses import STATUSES
 from lmi_handlers.lmi.handler import TARGET_MODEL_HEADER
+from lmi_handlers.openai.answers import ERRORS
 
 INVALID_STATUS = 400
 FIELD = re.compile(r"`([\w.]+)`")  # at the start of an error message
 # Placeholders of clients that know one model only: huggingface_hub's; the one in TGI's examples for OpenAI's
 # client, as TGI ignores the name; and those of vLLM, whose server takes an empty one.
 NO_NAME = frozenset({"dummy", "tgi", ""})
+CODES = {"unauthorized": "invalid_api_key", "rate_limited": "rate_limit_exceeded"}  # OpenAI's own
 JSON_LINES = "application/jsonlines"  # in `Accept`: asks for a stream in LMI's schemas
 
 
 class OpenAiHandler(Handler):
     adapters_are_models: ClassVar[bool] = True
+    errors: ClassVar[tuple[AnswerForm, ...]] = ERRORS
 
     def model_name(self, path_parameters: Mapping[str, str], headers: Mapping[str, str]) -> str | None:
         return headers.get(TARGET_MODEL_HEADER)
@@ -65,7 +68,7 @@ class OpenAiHandler(Handler):
 
     def code(self, error: LmiError) -> str:
         """Return the `code` of an error."""
-        return error.kind
+        return CODES.get(error.kind, error.kind)
 
 
 def asked_model(call: Call, dispatcher: ServedModels, name: str | None) -> ManagedModel:

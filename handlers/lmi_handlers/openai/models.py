@@ -9,10 +9,20 @@ from typing import Any
 
 import orjson
 
+from lmi_core.calls.answer_form import failures
+from lmi_core.calls.capabilities import known_capabilities
+from lmi_core.calls.pauses import with_pauses
 from lmi_core.calls.served_model import ManagedModel, ServedModels
 from lmi_core.errors import ModelNotFound
-from lmi_core.handler import Answer, Call
+from lmi_core.handler import Answer, AnswerForm, Call
 from lmi_handlers.anthropic import models as anthropic
+from lmi_handlers.anthropic.answers import AnthropicError, AnthropicModel, AnthropicModels
+from lmi_handlers.openai.answers import STATUSES, OpenAiError, OpenAiModel, OpenAiModels
+
+LISTED = (AnswerForm(OpenAiModels), AnswerForm(AnthropicModels))
+SHOWN = (AnswerForm(OpenAiModel), AnswerForm(AnthropicModel))
+AT_ONCE = 100  # described in a few milliseconds; then requests have their turn
+ERRORS = (failures(OpenAiError, *STATUSES), failures(AnthropicError, 400, 404))
 
 
 async def list_models(call: Call, dispatcher: ServedModels) -> Answer:
@@ -25,7 +35,8 @@ async def list_models(call: Call, dispatcher: ServedModels) -> Answer:
     served = own + adapters
     if anthropic.is_anthropic(call):
         return anthropic.page_of_models(call, served, {name: _longest(model) for model, name in served})
-    return _answer({"object": "list", "data": [_described(model, name) for model, name in served]})
+    described = [_described(model, name) async for model, name in with_pauses(served, AT_ONCE)]
+    return _answer({"object": "list", "data": described})
 
 
 async def show_model(call: Call, dispatcher: ServedModels) -> Answer:
@@ -48,9 +59,27 @@ def _described(model: ManagedModel, name: str) -> dict[str, Any]:
         "created": model.created,
         "owned_by": "lmi",
         # Of an adapter the folder's name, not its path: who may not manage adapters is not told where they lie.
-        "root": PurePath(model.adapters.folder(name)).name if is_adapter else model.name,
+        "root": PurePath(model.adapter_folders[name]).name if is_adapter else model.name,
         "parent": model.names[0] if is_adapter else None,
         "max_model_len": _longest(model),
+        "capabilities": _capabilities(model),
+    }
+
+
+def _capabilities(model: ManagedModel) -> dict[str, Any] | None:
+    """Return what requests may ask of the model; None while that is not known."""
+    known = known_capabilities(model)
+    if known is None:
+        return None
+    return {
+        "completion": known.completion,
+        "chat": known.chat,
+        "tools": known.tools,
+        "insert": known.insert,
+        "reasoning": known.reasoning,
+        "logprobs": known.log_probs,
+        "images": known.images,
+        "embeddings": known.embeddings,
     }
 
 

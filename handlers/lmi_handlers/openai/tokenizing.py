@@ -1,23 +1,27 @@
 """The tokenizer of a model, on the routes of vLLM's server."""
 
-import asyncio
 from collections.abc import Mapping
+from functools import partial
 from importlib.metadata import version
 from typing import Annotated, Any, Protocol, TypeVar
 
 import orjson
 from pydantic import BaseModel, ConfigDict, Field
 
+from lmi_core.calls.access import Access
+from lmi_core.calls.beside_loop import LONG_TEXT, READING
 from lmi_core.calls.served_model import ManagedModel, ServedModels
 from lmi_core.errors import InvalidPayload, ModelNotFound
-from lmi_core.handler import Answer, Call, Route
+from lmi_core.handler import Answer, AnswerForm, Call, Route
 from lmi_core.payloads.payload import shown
 from lmi_core.payloads.tolerance import names_of
 from lmi_core.payloads.tolerant_payload import TolerantPayload
+from lmi_core.tokenizer import Tokenizer
 from lmi_handlers.chat.generation import chat_prompt
 from lmi_handlers.chat.images import image_parts
 from lmi_handlers.chat.request import ChatRequest
 from lmi_handlers.http.admission import check_tokenizer
+from lmi_handlers.openai.answers import DetokenizedText, ServerVersion, TokenizedText
 from lmi_handlers.openai.handler import asked_model
 from lmi_handlers.openai.tolerance import take_fields
 
@@ -58,9 +62,9 @@ async def tokenize(call: Call, dispatcher: ServedModels) -> Answer:
         raise InvalidPayload("one of `prompt` and `messages` is required")
     if given.get("messages") is None:
         text, model, ignored = await asked(call, dispatcher, TokenizeText)
-        return _json(await asyncio.to_thread(_tokens_of_text, text, model), ignored)
+        return _json(await READING.run(partial(_tokens_of_text, text, model)), ignored)
     chat, model, ignored = await asked(call, dispatcher, TokenizeChat)
-    return _json(await asyncio.to_thread(_tokens_of_chat, chat, model), ignored)
+    return _json(await READING.run(partial(_tokens_of_chat, chat, model)), ignored)
 
 
 def _tokens_of_text(text: TokenizeText, model: ManagedModel) -> dict[str, Any]:
@@ -88,13 +92,16 @@ async def detokenize(call: Call, dispatcher: ServedModels) -> Answer:
 async def decoded(call: Call, dispatcher: ServedModels, *, skip_special_tokens: bool) -> Answer:
     """Answer with the text of a call's token ids. Raise InvalidPayload or ModelNotFound as `asked` does."""
     payload, model, ignored = await asked(call, dispatcher, DetokenizeRequest)
-    tokenizer = model.backend.tokenizer
+    text = await READING.run(partial(_text, payload.tokens, model.backend.tokenizer, skip_special_tokens))
+    return _json({"prompt": text}, ignored)
+
+
+def _text(token_ids: list[int], tokenizer: Tokenizer, skip_special_tokens: bool) -> str:
     last = tokenizer.vocabulary_size - 1
-    for token_id in payload.tokens:
+    for token_id in token_ids:
         if token_id > last:
             raise InvalidPayload(f"`tokens` must contain token ids from 0 to {last}. Given: {shown(token_id)}")
-    text = await asyncio.to_thread(tokenizer.decode, payload.tokens, skip_special_tokens)
-    return _json({"prompt": text}, ignored)
+    return tokenizer.decode(token_ids, skip_special_tokens)
 
 
 async def tokenizer_info(call: Call, dispatcher: ServedModels) -> Answer:
@@ -130,7 +137,8 @@ async def asked(
     It takes no place in the model's queue. Raise InvalidPayload where the body is not valid,
     and ModelNotFound, ModelNotReady or BackendUnhealthy where the model cannot answer.
     """
-    payload, ignored = take(call.json_object(), payload_type, strict=False)
+    is_long = len(call.body) > LONG_TEXT
+    payload, ignored = await READING.run_if(is_long, lambda: take(call.json_object(), payload_type, strict=False))
     model = asked_model(call, dispatcher, getattr(payload, "model", None))
     await model.health()
     check_tokenizer(model)
@@ -146,8 +154,32 @@ def _json(content: dict[str, Any], ignored: tuple[str, ...] = ()) -> Answer:
 
 TOKENIZE_PAYLOADS = (TokenizeText, TokenizeChat)
 ROUTES = (
-    Route("/tokenize", "POST", tokenize, "Tokenize a text or a chat", TOKENIZE_PAYLOADS, guarded=False),
-    Route("/detokenize", "POST", detokenize, "Detokenize token ids", (DetokenizeRequest,), guarded=False),
-    Route("/tokenizer_info", "GET", tokenizer_info, "Show the tokenizer's configuration, if an option allows it"),
-    Route("/version", "GET", show_version, "Show the version of this server"),
+    Route(
+        "/tokenize",
+        "POST",
+        tokenize,
+        "Tokenize a text or a chat",
+        TOKENIZE_PAYLOADS,
+        guarded=False,
+        access=Access.CLIENTS,
+        answers=(AnswerForm(TokenizedText),),
+    ),
+    Route(
+        "/detokenize",
+        "POST",
+        detokenize,
+        "Detokenize token ids",
+        (DetokenizeRequest,),
+        guarded=False,
+        access=Access.CLIENTS,
+        answers=(AnswerForm(DetokenizedText),),
+    ),
+    Route(
+        "/tokenizer_info",
+        "GET",
+        tokenizer_info,
+        "Show the tokenizer's configuration, if an option allows it",
+        answers=(AnswerForm(dict[str, Any]),),
+    ),
+    Route("/version", "GET", show_version, "Show the version of this server", answers=(AnswerForm(ServerVersion),)),
 )

@@ -69,8 +69,9 @@ def take_fields(given: Mapping[str, Any], payload_type: type[M], strict: bool) -
     Raise InvalidPayload where a field is refused or not valid or, if `strict`, would be ignored.
     """
     kept: dict[str, Any] = {}
+    fields = payload_type.model_fields
     for name, value in given.items():
-        if name in payload_type.model_fields:
+        if name in fields:
             kept[name] = value
         elif name in REFUSED:
             refuse(name, value, REFUSED[name])

@@ -1,17 +1,21 @@
 """The route that counts the tokens of a request's input."""
 
 import asyncio
+from typing import Any, NamedTuple
 
 import orjson
 
+from lmi_core.calls.access import Access
+from lmi_core.calls.beside_loop import LONG_TEXT, READING
 from lmi_core.calls.served_model import ManagedModel, ServedModels
 from lmi_core.errors import InvalidPayload
-from lmi_core.handler import Answer, Call, Route
+from lmi_core.handler import Answer, AnswerForm, Call, Route
 from lmi_core.payloads.tolerance import names_of
 from lmi_handlers.chat.generation import chat_prompt
 from lmi_handlers.chat.images import image_parts
 from lmi_handlers.http.admission import check_tokenizer
 from lmi_handlers.openai.handler import asked_model
+from lmi_handlers.responses.answers import InputTokens
 from lmi_handlers.responses.chat import ResponseChat, in_own_words, response_chat
 from lmi_handlers.responses.history import conversation, previous_turn
 from lmi_handlers.responses.request import ResponsesRequest, read_request
@@ -29,16 +33,30 @@ async def count_input_tokens(call: Call, dispatcher: ServedModels) -> Answer:
     model = asked_model(call, dispatcher, name if isinstance(name, str) else None)
     await model.health()
     check_tokenizer(model)
-    payload, ignored = read_request(given, model)
-    model.ignored.report(ignored, lambda: names_of([ResponsesRequest]))
-    items = conversation(payload, previous_turn(payload, model), model)
+    asked = await READING.run_if(len(call.body) > LONG_TEXT, lambda: _read(given, call, model))
+    model.ignored.report(asked.ignored, lambda: names_of([ResponsesRequest]))
     try:
-        chat = response_chat(payload, items)
-        count = await asyncio.to_thread(_count, chat, model, payload.truncation == "auto", call.request_id)
+        count = await asyncio.to_thread(_count, asked.chat, model, asked.truncates, call.request_id)
     except InvalidPayload as error:
         raise in_own_words(error) from None
     body = orjson.dumps({"object": "response.input_tokens", "input_tokens": count})
-    return Answer(200, "application/json", body, ignored)
+    return Answer(200, "application/json", body, asked.ignored)
+
+
+class _Asked(NamedTuple):
+    chat: ResponseChat
+    truncates: bool
+    ignored: tuple[str, ...]  # names of fields
+
+
+def _read(given: dict[str, Any], call: Call, model: ManagedModel) -> _Asked:
+    payload, ignored = read_request(given, model)
+    items = conversation(payload, previous_turn(payload, model, call.key), model, call.key)
+    try:
+        chat = response_chat(payload, items)
+    except InvalidPayload as error:
+        raise in_own_words(error) from None
+    return _Asked(chat, payload.truncation == "auto", ignored)
 
 
 def _count(chat: ResponseChat, model: ManagedModel, truncates: bool, request_id: str) -> int:
@@ -56,4 +74,6 @@ ROUTE = Route(
     "The number of a response's input tokens",
     (ResponsesRequest,),
     guarded=False,
+    access=Access.CLIENTS,
+    answers=(AnswerForm(InputTokens),),
 )

@@ -92,6 +92,11 @@ class OpenAiResponseStreamFormatter(ResponseFormatter):
         """The id by which the call can be aborted."""
         return self.asked.request_id
 
+    @property
+    def key(self) -> str | None:
+        """The holder of the API key that the response belongs to."""
+        return self.asked.key
+
     def so_far(self, status: str) -> bytes:
         """Return the response as far as it is generated, with this status."""
         of_items = "in_progress" if status == "in_progress" else "incomplete"

@@ -16,7 +16,9 @@ from lmi_core.request import ShorterPrompt
 from lmi_core.serving.conversations import Conversations, Turn
 from lmi_handlers.chat.generation import ChatForm, chat_generation
 from lmi_handlers.chat.schema import JsonObject
+from lmi_handlers.fields.own_parameters import take_own, with_own
 from lmi_handlers.openai.handler import OpenAiHandler, check_model
+from lmi_handlers.responses.answers import RESPONSES
 from lmi_handlers.responses.chat import ResponseChat, in_own_words, own_names, response_chat
 from lmi_handlers.responses.counting import ROUTE as COUNT
 from lmi_handlers.responses.formatters import OpenAiResponseFormatter, OpenAiResponseStreamFormatter
@@ -29,8 +31,9 @@ from lmi_handlers.responses.truncation import may_need_truncation, truncated
 
 class OpenAiResponsesHandler(OpenAiHandler):
     name: ClassVar[str] = "openai_responses"
+    summary: ClassVar[str] = "OpenAI's responses"
     routes: ClassVar[tuple[Route, ...]] = (
-        Route("/v1/responses", summary="Answer a conversation", payloads=(ResponsesRequest,)),
+        Route("/v1/responses", summary="Answer a conversation", payloads=(ResponsesRequest,), answers=RESPONSES),
         COUNT,
         *STORED,
     )
@@ -44,17 +47,18 @@ class OpenAiResponsesHandler(OpenAiHandler):
         return "previous_response_not_found" if lost else super().code(error)
 
     def parse(self, call: Call, model: ServedModel) -> Generation:
-        payload, ignored = read_request(call.json_object(), model)
+        given, own = take_own(call.json_object(), model, ResponsesRequest)
+        payload, ignored = read_request(given, model)
         check_model(payload.model, call, model)
         call = payload.named(call)
-        previous = previous_turn(payload, model)
-        items = conversation(payload, previous, model)
+        previous = previous_turn(payload, model, call.key)
+        items = conversation(payload, previous, model, call.key)
         asked = _asked(payload, call, model, previous, items)
         try:
             generation = _generation(payload, response_chat(payload, items), call, model, asked)
         except InvalidPayload as error:
             raise in_own_words(error) from None
-        return replace(generation, ignored=ignored, request_id=call.request_id)
+        return with_own(replace(generation, ignored=ignored, request_id=call.request_id), own)
 
 
 def _generation(
@@ -90,11 +94,11 @@ def _asked(
     stored = _stores(payload, model)
     members = repeated(payload, model.name_asked(payload.model)) | {"store": stored}
     _check_nesting(members)
-    asked = AskedResponse(members, call.request_id)
+    asked = AskedResponse(members, call.request_id, call.key)
     if not stored:
         return asked
     own = orjson.dumps([placed.item.listed() for placed in items if placed.is_new])
-    return replace(asked, keep=partial(_keep, model.conversations, asked.response_id, own, previous))
+    return replace(asked, keep=partial(_keep, model.conversations, asked, own, previous))
 
 
 def _check_nesting(members: JsonObject) -> None:
@@ -108,13 +112,13 @@ def _check_nesting(members: JsonObject) -> None:
 
 def _keep(
     conversations: Conversations,
-    response_id: str,
+    asked: AskedResponse,
     question: bytes,
     previous: Turn | None,
     answer: bytes,
     item_ids: Sequence[str],
 ) -> None:
-    conversations.keep(response_id, Turn(question, answer, previous, item_ids))
+    conversations.keep(asked.response_id, Turn(question, answer, previous, item_ids, asked.key))
 
 
 def _stores(payload: ResponsesRequest, model: ServedModel) -> bool:

@@ -31,14 +31,14 @@ class PlacedItem(NamedTuple):
         return not self.field.startswith(PREVIOUS)
 
 
-def previous_turn(payload: ResponsesRequest, model: ServedModel) -> Turn | None:
-    """Return the kept turn that the request goes on from.
+def previous_turn(payload: ResponsesRequest, model: ServedModel, key: str | None) -> Turn | None:
+    """Return the kept turn that the request goes on from, which must belong to the client's API key, if it has one.
 
     Raise ResponseNotFound where it is not kept, and PayloadTooLarge where its conversation is too long for a request.
     """
     if payload.previous_response_id is None:
         return None
-    turn = model.conversations.find(payload.previous_response_id)
+    turn = model.conversations.find(payload.previous_response_id, key)
     if turn is None:
         given = shown(payload.previous_response_id)
         raise ResponseNotFound(f"Previous response with id {given} not found{_lost(model)}", PREVIOUS)
@@ -50,14 +50,16 @@ def previous_turn(payload: ResponsesRequest, model: ServedModel) -> Turn | None:
     return turn
 
 
-def conversation(payload: ResponsesRequest, previous: Turn | None, model: ServedModel) -> list[PlacedItem]:
-    """Return all items of the conversation.
+def conversation(
+    payload: ResponsesRequest, previous: Turn | None, model: ServedModel, key: str | None
+) -> list[PlacedItem]:
+    """Return all items of the conversation, for the client with this API key, if it has one.
 
     Raise ResponseNotFound for a reference to an item that is not kept, and InvalidPayload for a result without a call.
     """
     past = [PlacedItem(item, f"{PREVIOUS}.{index}") for index, item in enumerate(_known(past_items(previous)))]
     own = [
-        PlacedItem(_resolved(item, place, model) if isinstance(item, ItemReference) else item, place)
+        PlacedItem(_resolved(item, place, model, key) if isinstance(item, ItemReference) else item, place)
         for place, item in ((f"input.{index}", item) for index, item in enumerate(payload.input))
     ]
     _check_results([*past, *own])
@@ -77,8 +79,8 @@ def _known(items: Sequence[JsonObject]) -> list[Known]:
     return [item for item in ITEMS.validate_python(items) if not isinstance(item, ItemReference)]
 
 
-def _resolved(reference: ItemReference, place: str, model: ServedModel) -> Known:
-    turn = model.conversations.owner(reference.id)
+def _resolved(reference: ItemReference, place: str, model: ServedModel, key: str | None) -> Known:
+    turn = model.conversations.owner(reference.id, key)
     if turn is None:
         raise ResponseNotFound(f"Item with id {shown(reference.id)} not found{_lost(model)}", f"{place}.id")
     (found,) = _known([item for item in orjson.loads(turn.answer)["output"] if item["id"] == reference.id])

@@ -47,6 +47,7 @@ class AskedResponse:
 
     members: JsonObject  # that repeat the request
     request_id: str = ""
+    key: str | None = None  # the holder of the API key that it belongs to
     keep: Keep = _keep_nothing
     response_id: str = field(default_factory=lambda: f"resp_{uuid4().hex}")
     created: int = field(default_factory=lambda: int(time.time()))

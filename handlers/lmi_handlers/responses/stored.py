@@ -4,11 +4,13 @@ from typing import Any
 
 import orjson
 
+from lmi_core.calls.access import Access
 from lmi_core.calls.served_model import ManagedModel, ServedModels
 from lmi_core.errors import InvalidPayload, ResponseNotFound
-from lmi_core.handler import Answer, Call, Route
+from lmi_core.handler import Answer, AnswerForm, Call, Route
 from lmi_core.payloads.payload import shown
 from lmi_core.serving.conversations import RunningAnswer, Turn
+from lmi_handlers.responses.answers import DeletedResponse, InputItems, OpenAiResponse
 from lmi_handlers.responses.history import past_items
 
 PATH = "/v1/responses/{response_id}"
@@ -37,7 +39,7 @@ async def cancel_response(call: Call, dispatcher: ServedModels) -> Answer:
     """Abort the generation of a response that is streamed. Raise InvalidPayload where it has ended."""
     if running := _running(call, dispatcher):
         model, answer = running
-        model.running.abort(answer.request_id)
+        model.running.abort(answer.request_id, answer.key)
         return _json(answer.so_far("cancelled"))
     _turn(call, dispatcher)
     raise InvalidPayload("Cannot cancel a response that has ended")
@@ -87,7 +89,7 @@ def _limit(given: str) -> int:
 def _running(call: Call, dispatcher: ServedModels) -> tuple[ManagedModel, RunningAnswer] | None:
     response_id = call.path_parameters["response_id"]
     for model in dispatcher.models.values():
-        if (answer := model.conversations.running.get(response_id)) is not None:
+        if (answer := model.conversations.find_running(response_id, call.key)) is not None:
             return model, answer
     return None
 
@@ -95,7 +97,7 @@ def _running(call: Call, dispatcher: ServedModels) -> tuple[ManagedModel, Runnin
 def _turn(call: Call, dispatcher: ServedModels) -> tuple[ManagedModel, Turn]:
     response_id = call.path_parameters["response_id"]
     for model in dispatcher.models.values():
-        if (turn := model.conversations.find(response_id)) is not None:
+        if (turn := model.conversations.find(response_id, call.key)) is not None:
             return model, turn
     raise ResponseNotFound(f"Response with id {shown(response_id)} not found: it was not stored, or is kept no longer")
 
@@ -104,9 +106,30 @@ def _json(body: bytes) -> Answer:
     return Answer(200, "application/json", body)
 
 
+KEPT = (AnswerForm(OpenAiResponse),)
 ROUTES = (
-    Route(PATH, "GET", show_response, "A kept response"),
-    Route(PATH, "DELETE", delete_response, "Forget a response"),
-    Route(f"{PATH}/cancel", "POST", cancel_response, "End the generation of a response"),
-    Route(f"{PATH}/input_items", "GET", list_input_items, "The items that a response was made of"),
+    Route(PATH, "GET", show_response, "A kept response", answers=KEPT),
+    Route(
+        PATH,
+        "DELETE",
+        delete_response,
+        "Forget a response",
+        access=Access.CLIENTS,
+        answers=(AnswerForm(DeletedResponse),),
+    ),
+    Route(
+        f"{PATH}/cancel",
+        "POST",
+        cancel_response,
+        "End the generation of a response",
+        access=Access.CLIENTS,
+        answers=KEPT,
+    ),
+    Route(
+        f"{PATH}/input_items",
+        "GET",
+        list_input_items,
+        "The items that a response was made of",
+        answers=(AnswerForm(InputItems),),
+    ),
 )

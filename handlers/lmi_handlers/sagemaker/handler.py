@@ -6,18 +6,22 @@ from typing import ClassVar
 
 import orjson
 from multidict import CIMultiDict
+from typing_extensions import TypedDict
 
+from lmi_core.calls.access import Access
+from lmi_core.calls.answer_form import failures
 from lmi_core.calls.served_model import ServedModel, ServedModels
 from lmi_core.embeddings.call import EmbeddingCall
 from lmi_core.errors import AdapterNotFound, InvalidPayload, LmiError
 from lmi_core.formatter import OutputFormatter
-from lmi_core.handler import Answer, Call, Generation, Handler, Route
+from lmi_core.handler import Answer, AnswerForm, Call, Generation, Handler, Route
 from lmi_core.hookspecs import hookimpl
 from lmi_core.payloads.plain_text import is_plain_text
 from lmi_handlers.http.adapter_names import ADAPTER_HEADER
+from lmi_handlers.lmi.answers import ANSWERS
 from lmi_handlers.lmi.handler import PAYLOADS, TARGET_MODEL_HEADER, LmiHandler
 from lmi_handlers.lmi.sessions import NEW, SESSION_HEADER, asks_for_session
-from lmi_handlers.sagemaker.events import EventStream
+from lmi_handlers.sagemaker.events import CONTENT_TYPE, EventStream
 
 ACCEPT_HEADER = "X-Amzn-SageMaker-Accept"  # stands for `Accept` in calls for a stream
 INFERENCE_COMPONENT_HEADER = "X-Amzn-SageMaker-Inference-Component"
@@ -32,10 +36,15 @@ STREAM = "/endpoints/{endpoint}/invocations-response-stream"
 
 # SageMaker reports failures before the model as the endpoint's error, all others as the model's.
 ENDPOINT_ERRORS = {
+    "unauthorized": ("UnrecognizedClientException", 403),
+    "forbidden": ("AccessDeniedException", 403),
     "model_not_found": ("ValidationError", 400),
     "payload_too_large": ("ValidationError", 400),
+    "body_timeout": ("ValidationError", 400),
+    "unsupported_encoding": ("ValidationError", 400),
     "model_not_ready": ("ModelNotReadyException", 429),
     "overloaded": ("ServiceUnavailable", 503),
+    "rate_limited": ("ThrottlingException", 429),
     "backend_unhealthy": ("ServiceUnavailable", 503),
     "internal": ("InternalFailure", 500),
 }
@@ -50,16 +59,27 @@ async def refuse_asynchronous(call: Call, dispatcher: ServedModels) -> Answer:
     return _error("ValidationError", INVALID_STATUS, {"Message": message})
 
 
+# Failures before the model and of the model, as boto3 reads them.
+EndpointError = TypedDict("EndpointError", {"__type": str, "Message": str})
+ModelError = TypedDict("ModelError", {"__type": str, "Message": str, "OriginalStatusCode": int, "OriginalMessage": str})
+
+
 class SageMakerHandler(LmiHandler):
     """The handler of SageMaker's runtime API; any endpoint name reaches this server."""
 
     name: ClassVar[str] = "sagemaker"
+    summary: ClassVar[str] = "SageMaker's runtime, for boto3"
+    errors: ClassVar[tuple[AnswerForm, ...]] = (
+        failures(EndpointError, *(status for _, status in ENDPOINT_ERRORS.values())),
+        failures(ModelError, MODEL_ERROR[1]),
+    )
     routes: ClassVar[tuple[Route, ...]] = (
         Route(
             "/endpoints/{endpoint}/invocations",
             summary="Generate text through the API of SageMaker's runtime",
             payloads=PAYLOADS,
             plain_text=True,
+            answers=ANSWERS,
         ),
         Route(
             STREAM,
@@ -67,6 +87,7 @@ class SageMakerHandler(LmiHandler):
             payloads=PAYLOADS,
             plain_text=True,
             framing=EventStream(),
+            answers=(AnswerForm(None, CONTENT_TYPE),),
         ),
         Route(
             "/endpoints/{endpoint}/async-invocations",
@@ -74,6 +95,8 @@ class SageMakerHandler(LmiHandler):
             summary="Refused: nothing here keeps answers for later",
             payloads=PAYLOADS,
             guarded=False,
+            access=Access.CLIENTS,
+            answers=(failures(EndpointError, INVALID_STATUS),),
         ),
     )
 

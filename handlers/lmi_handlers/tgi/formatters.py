@@ -1,5 +1,6 @@
 """Output formatters of TGI's routes."""
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import orjson
@@ -93,7 +94,7 @@ class TgiStreamFormatter(OutputFormatter):
         return chunk | {"generated_text": None, "details": None}
 
 
-def _event(chunk: JsonObject) -> bytes:
+def _event(chunk: Mapping[str, Any]) -> bytes:
     return b"data: " + orjson.dumps(chunk) + b"\n\n"
 
 

@@ -6,16 +6,18 @@ from typing import Any, ClassVar
 
 import orjson
 
+from lmi_core.calls.access import Access
 from lmi_core.calls.served_model import ManagedModel, ServedModel, ServedModels
 from lmi_core.errors import InvalidPayload, LmiError
 from lmi_core.formatter import OutputFormatter
-from lmi_core.handler import Answer, Call, Generation, Handler, Route
+from lmi_core.handler import Answer, AnswerForm, Call, Generation, Handler, Route
 from lmi_core.hookspecs import hookimpl
 from lmi_core.request import GenerationRequest
 from lmi_handlers.fields.vocabulary import refuse_hidden_sequences
-from lmi_handlers.http.admission import generating_model
+from lmi_handlers.http.admission import described_model
 from lmi_handlers.lmi.handler import TARGET_MODEL_HEADER
 from lmi_handlers.tgi.adapters import with_adapters
+from lmi_handlers.tgi.answers import ANSWER, ERRORS, HEALTH, INFO, ROOT, STREAM
 from lmi_handlers.tgi.formatters import TgiArrayFormatter, TgiObjectFormatter, TgiStreamFormatter
 from lmi_handlers.tgi.payload import TgiParameters, TgiPayload, TgiRootPayload, take_payload
 from lmi_schemas.tgi_errors import error_object
@@ -27,11 +29,16 @@ STATUSES = {
     "invalid_parameter": INVALID_STATUS,
     "context_length_exceeded": INVALID_STATUS,
     "payload_too_large": 413,
+    "body_timeout": 408,
+    "unsupported_encoding": 415,
+    "unauthorized": 401,
+    "forbidden": 403,
     "model_not_found": 404,
     "adapter_not_found": 404,
     "model_not_ready": 503,
     "backend_unhealthy": 503,
     "overloaded": 429,
+    "rate_limited": 429,
     "generation_failed": 424,
     "formatter_failed": 424,
 }
@@ -39,8 +46,7 @@ STATUSES = {
 
 async def info(call: Call, dispatcher: ServedModels) -> Answer:
     """Answer with information on the model that the header names, or the only one."""
-    with generating_model(call, dispatcher) as model:
-        return Answer(200, "application/json", orjson.dumps(_info(model)))
+    return Answer(200, "application/json", orjson.dumps(_info(described_model(call, dispatcher))))
 
 
 def _info(model: ManagedModel) -> dict[str, Any]:
@@ -72,12 +78,16 @@ def error_answer(error: LmiError) -> Answer:
 
 class TgiHandler(Handler):
     name: ClassVar[str] = "tgi"
+    summary: ClassVar[str] = "Text Generation Inference"
+    errors: ClassVar[tuple[AnswerForm, ...]] = ERRORS
     routes: ClassVar[tuple[Route, ...]] = (
-        Route("/", summary="Generate text, with `stream` token by token", payloads=(TgiRootPayload,)),
-        Route("/generate", summary="Generate text", payloads=(TgiPayload,)),
-        Route("/generate_stream", summary="Generate text, token by token", payloads=(TgiPayload,)),
-        Route("/info", "GET", info, summary="The served model and its limits"),
-        Route("/health", "GET", health, summary="Whether every model is ready"),
+        Route("/", summary="Generate text, with `stream` token by token", payloads=(TgiRootPayload,), answers=ROOT),
+        Route("/generate", summary="Generate text", payloads=(TgiPayload,), answers=ANSWER),
+        Route("/generate_stream", summary="Generate text, token by token", payloads=(TgiPayload,), answers=STREAM),
+        Route("/info", "GET", info, summary="The served model and its limits", answers=INFO),
+        Route(
+            "/health", "GET", health, summary="Whether every model is ready", access=Access.EVERYBODY, answers=HEALTH
+        ),
     )
 
     def model_name(self, path_parameters: Mapping[str, str], headers: Mapping[str, str]) -> str | None:

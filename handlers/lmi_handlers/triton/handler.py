@@ -5,14 +5,27 @@ from typing import ClassVar
 
 import orjson
 
+from lmi_core.calls.access import Access
 from lmi_core.calls.served_model import ServedModel
 from lmi_core.errors import LmiError
 from lmi_core.formatter import OutputFormatter
-from lmi_core.handler import Answer, Call, Generation, Handler, Route
+from lmi_core.handler import Answer, AnswerForm, Call, Generation, Handler, Route
 from lmi_core.hookspecs import hookimpl
 from lmi_core.inference import Inference
 from lmi_handlers.http.statuses import STATUSES
 from lmi_handlers.triton.adapters import with_adapters
+from lmi_handlers.triton.answers import (
+    EMPTY,
+    ERRORS,
+    GENERATED,
+    INFERRED,
+    STREAMED,
+    IndexedModel,
+    TritonConfiguration,
+    TritonModel,
+    TritonServer,
+    TritonStatistics,
+)
 from lmi_handlers.triton.generate import generate
 from lmi_handlers.triton.infer import infer
 from lmi_handlers.triton.infer_payload import InferPayload
@@ -29,30 +42,72 @@ from lmi_handlers.triton.payload import TritonPayload
 from lmi_handlers.triton.repository import IndexPayload, all_statistics, model_statistics, repository_index
 
 INVALID_STATUS = 400
+STATISTICS = (AnswerForm(TritonStatistics),)
 
 
 def _model_routes(model: str) -> tuple[Route, ...]:
     return (
-        Route(f"{model}/generate", summary="Generate text", payloads=(TritonPayload,)),
-        Route(f"{model}/generate_stream", summary="Generate text, step by step", payloads=(TritonPayload,)),
-        Route(f"{model}/infer", summary="Infer from tensors", payloads=(InferPayload,), compresses=True),
-        Route(model, "GET", model_metadata, "The model's metadata: its input and output tensors"),
-        Route(f"{model}/config", "GET", model_configuration, "The model's configuration"),
-        Route(f"{model}/ready", "GET", model_ready, "Whether the model is ready"),
-        Route(f"{model}/stats", "GET", model_statistics, "The number of the model's requests, and how long they took"),
+        Route(f"{model}/generate", summary="Generate text", payloads=(TritonPayload,), answers=GENERATED),
+        Route(
+            f"{model}/generate_stream",
+            summary="Generate text, step by step",
+            payloads=(TritonPayload,),
+            answers=STREAMED,
+        ),
+        Route(
+            f"{model}/infer",
+            summary="Infer from tensors",
+            payloads=(InferPayload,),
+            compresses=True,
+            answers=INFERRED,
+        ),
+        Route(
+            model,
+            "GET",
+            model_metadata,
+            "The model's metadata: its input and output tensors",
+            answers=(AnswerForm(TritonModel),),
+        ),
+        Route(
+            f"{model}/config",
+            "GET",
+            model_configuration,
+            "The model's configuration",
+            answers=(AnswerForm(TritonConfiguration),),
+        ),
+        Route(
+            f"{model}/ready", "GET", model_ready, "Whether the model is ready", access=Access.EVERYBODY, answers=EMPTY
+        ),
+        Route(
+            f"{model}/stats",
+            "GET",
+            model_statistics,
+            "The number of the model's requests, and how long they took",
+            answers=STATISTICS,
+        ),
     )
 
 
 class TritonHandler(Handler):
     name: ClassVar[str] = "triton"
+    summary: ClassVar[str] = "Triton's HTTP API: KServe's inference protocol and the generate extension"
+    errors: ClassVar[tuple[AnswerForm, ...]] = ERRORS
     routes: ClassVar[tuple[Route, ...]] = (
-        Route("/v2/models/stats", "GET", all_statistics, "The statistics of all models"),
+        Route("/v2/models/stats", "GET", all_statistics, "The statistics of all models", answers=STATISTICS),
         *_model_routes("/v2/models/{model}"),
         *_model_routes("/v2/models/{model}/versions/{version}"),
-        Route("/v2", "GET", server_metadata, "The server's metadata"),
-        Route("/v2/health/live", "GET", live, "Whether the server is running"),
-        Route("/v2/health/ready", "GET", ready, "Whether every model is ready"),
-        Route("/v2/repository/index", "POST", repository_index, "The models and their states", (IndexPayload,)),
+        Route("/v2", "GET", server_metadata, "The server's metadata", answers=(AnswerForm(TritonServer),)),
+        Route("/v2/health/live", "GET", live, "Whether the server is running", access=Access.EVERYBODY, answers=EMPTY),
+        Route("/v2/health/ready", "GET", ready, "Whether every model is ready", access=Access.EVERYBODY, answers=EMPTY),
+        Route(
+            "/v2/repository/index",
+            "POST",
+            repository_index,
+            "The models and their states",
+            (IndexPayload,),
+            access=Access.CLIENTS,
+            answers=(AnswerForm(list[IndexedModel]),),
+        ),
     )
 
     def model_name(self, path_parameters: Mapping[str, str], headers: Mapping[str, str]) -> str | None:

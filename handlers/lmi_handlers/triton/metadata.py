@@ -24,8 +24,9 @@ def check_version(call: Call, model: ServedModel) -> None:
 
 def check_version_of(model: ServedModel, given: str) -> None:
     """Raise ModelNotFound where the model does not have the version."""
-    if given != VERSION:
-        raise ModelNotFound(f"model `{model.name}` has only version {VERSION}. Given: {given}")
+    known = model.version or VERSION
+    if given not in (known, VERSION):
+        raise ModelNotFound(f"model `{model.name}` has only version {known}. Given: {given}")
 
 
 async def server_metadata(call: Call, dispatcher: ServedModels) -> Answer:

@@ -38,7 +38,8 @@ def _scalar(value: object) -> object:
     return value[0] if isinstance(value, list) and len(value) == 1 else value
 
 
-OneElement = BeforeValidator(_scalar, json_schema_input_type=str)
+OneText = Annotated[list[str], Field(min_length=1, max_length=1)]
+Prompt = Annotated[str, Field(min_length=1)]
 
 
 class TritonPayload(BaseModel):
@@ -55,8 +56,12 @@ class TritonPayload(BaseModel):
         },
     )
 
-    id: Annotated[str | None, OneElement] = Field(None, description="Returned in the answer.")
-    text_input: Annotated[str, Field(min_length=1), OneElement] = Field(description="The prompt.")
+    id: Annotated[str | None, BeforeValidator(_scalar, json_schema_input_type=str | OneText | None)] = Field(
+        None, description="Returned in the answer."
+    )
+    text_input: Annotated[Prompt, BeforeValidator(_scalar, json_schema_input_type=Prompt | OneText)] = Field(
+        description="The prompt."
+    )
     parameters: dict[str, Any] = Field(
         default_factory=dict, description="Generation parameters, by LMI's names or those of Triton's LLM backends."
     )

@@ -6,9 +6,10 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, NonNegativeInt, PositiveInt, field_validator
 
 from lmi_core.backend import BackendSetup
-from lmi_core.configuration.model_source import is_on_hub, model_source
+from lmi_core.configuration.model_source import copied_source, is_on_hub, model_source
 from lmi_core.configuration.properties import ModelProperties, Names
-from lmi_core.remote.location import RemoteModel, S3Location, is_s3
+from lmi_core.engines.failures.heartbeat import HEARTBEAT_TIMEOUT
+from lmi_core.remote.location import RemoteModel, must_be_copied
 from lmi_core.script.formatters.model_code import ADAPTER_WEIGHTS
 from lmi_plugins.torch_engine.worker.embedding_messages import Pooling
 
@@ -93,9 +94,19 @@ class EngineProperties(EmbeddingProperties):
     )
     record_acceptance_rate: bool = Field(False, description="Log how many draft tokens of each request were accepted.")
     max_stream_delay: NonNegativeInt = Field(
-        40,
+        50,
         description="Maximum time that a token is held back, while many requests run, to be sent together with the "
         "next ones of its request, in milliseconds (with vLLM on average); 0 disables it.",
+    )
+    heartbeat_timeout: NonNegativeInt = Field(
+        HEARTBEAT_TIMEOUT,
+        description="Time without a sign of life from the engine's own loop after which it counts as frozen: it is "
+        "killed and started again, in seconds; 0 disables it. While vLLM's workers compute, silence counts a tenth.",
+    )
+    resume: bool = Field(
+        True,
+        description="When the engine dies, have its requests go on in the next one, so that clients do not notice; "
+        "otherwise they end with an error.",
     )
     max_loras: PositiveInt = Field(4, description="Maximum number of LoRA adapters in use at the same time.")
     max_cpu_loras: PositiveInt | None = Field(
@@ -111,13 +122,13 @@ def adapter_folders(directory: Path, properties: ModelProperties) -> dict[str, P
 
 
 def draft_model(directory: Path, properties: EngineProperties) -> str | None:
-    """Return the draft model: a folder, which may be relative to the model directory, an `s3://` URL or a hub id.
+    """Return the draft model: a folder, which may be relative to the model directory, what is copied, or a hub id.
 
     Raise ConfigurationError where the URL is invalid.
     """
     name = properties.speculative_draft_model
-    if name is not None and is_s3(name):
-        S3Location.parse(name)
+    if name is not None and (copied := copied_source(directory, name)) is not None:
+        return copied
     return str(directory / name) if name is not None and (directory / name).is_dir() else name
 
 
@@ -140,5 +151,5 @@ def engine_downloads(setup: BackendSetup[Any], *, from_hub: bool = True) -> dict
     return {
         option: model
         for option, model in models.items()
-        if is_s3(model.source) or (from_hub and is_on_hub(model.source))
+        if must_be_copied(model.source) or (from_hub and is_on_hub(model.source))
     }

@@ -2,6 +2,8 @@
 
 from typing import NamedTuple
 
+from lmi_core.host.substitution import Substitution
+
 MAX = "max"  # value of `option.tensor_parallel_degree`: every device
 
 
@@ -10,26 +12,28 @@ class ParallelDegrees(NamedTuple):
 
     tensor: int | None
     pipeline: int
-    warning: str | None = None
+    substitutions: tuple[Substitution, ...] = ()
 
 
-def parallel_degrees(tensor: int | str | None, pipeline: int, devices: int | None) -> ParallelDegrees:
-    """Return the degrees reduced to what fits on the devices, unchanged if their number is unknown (None)."""
+def parallel_degrees(tensor: int | str | None, pipeline: int, devices: int | None, lacking: str) -> ParallelDegrees:
+    """Return the degrees reduced to what fits on the devices, unchanged if their number is unknown (None).
+
+    `lacking` says why there are no more devices.
+    """
     asked = tensor if isinstance(tensor, int) else None
     if devices is None or (asked or 1) * pipeline <= devices:
         return ParallelDegrees(asked, pipeline)
     fitting_pipeline = _largest_divisor(pipeline, devices)
     fitting = None if asked is None else _largest_divisor(asked, devices // fitting_pipeline)
-    wanted = " and ".join(
-        f"option.{name}={degree}"
-        for name, degree in (("tensor_parallel_degree", asked), ("pipeline_parallel_degree", pipeline))
-        if degree is not None and degree > 1
-    )
-    used = (fitting or 1) * fitting_pipeline
+    reduced = (("tensor_parallel_degree", asked, fitting), ("pipeline_parallel_degree", pipeline, fitting_pipeline))
     return ParallelDegrees(
         fitting,
         fitting_pipeline,
-        f"{wanted} asks for {(asked or 1) * pipeline} devices, but this host has {devices}: the model runs on {used}",
+        tuple(
+            Substitution(f"option.{name}", str(degree), lacking, f"the degree is {used}, and the model runs slower")
+            for name, degree, used in reduced
+            if degree != used
+        ),
     )
 
 

@@ -1,37 +1,31 @@
 """A backend without a model, which yields scripted answers, for tests and for authors of plugins."""
 
 import asyncio
-import re
 import struct
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 from pydantic import Field, NonNegativeFloat
 
 from lmi_core.backend import Backend, BackendSetup
-from lmi_core.chats.chat import Chat
-from lmi_core.chats.chat_template import REFUSED_BY_TEMPLATE
 from lmi_core.configuration.properties import ModelProperties
 from lmi_core.embeddings.backend import EmbeddingBackend, EmbeddingModel, Vector
 from lmi_core.embeddings.request import ValidEmbedding
 from lmi_core.engines.extended_parameters import ExtendedParameters
-from lmi_core.errors import GenerationFailed, InvalidPayload
+from lmi_core.errors import GenerationFailed
 from lmi_core.generation import FinishReason, GenerationStep, Token
 from lmi_core.hookspecs import hookimpl
 from lmi_core.parameters import ALL_TOKENS
 from lmi_core.remote.location import RemoteModel
 from lmi_core.request import ValidRequest
 from lmi_core.texts.token_stream import TokenStream
-from lmi_core.tokenizer import Detokenizer, Tokenizer
+from lmi_core.texts.word_tokenizer import CHAT_TEMPLATE, WordTokenizer
+
+__all__ = ["CHAT_TEMPLATE", "Script", "ScriptedBackend", "ScriptedProperties", "WordTokenizer", "lmi_register_backends"]
 
 MAX_LENGTH = 2048
-CHAT_TEMPLATE = """\
-{% for tool in tools or [] %}tool: {{ tool.function.name }}
-{% endfor %}{% for message in messages %}{{ message.role }}: {{ message.content }}
-{% endfor %}{% if add_generation_prompt %}assistant:{% endif %}"""
 
 
 class ScriptedProperties(ModelProperties):
@@ -51,71 +45,9 @@ class Script:
     error: str | None = None
     hold: bool = False
     tokens: Sequence[str] = ()  # the token texts, in place of the words of `text`
+    prefilled: asyncio.Event | None = None  # the first token waits for it
     started: asyncio.Event = field(default_factory=asyncio.Event)  # the text was yielded
     closed: asyncio.Event = field(default_factory=asyncio.Event)  # the request has ended or was aborted
-
-
-class WordTokenizer(Tokenizer):
-    """A tokenizer of words, each with the blanks before it, which assigns ids in order of first use."""
-
-    def __init__(self) -> None:
-        self.template: str | None = CHAT_TEMPLATE
-        self._ids: dict[str, int] = {}
-        self._words: list[str] = []
-
-    @property
-    def vocabulary_size(self) -> int:
-        return len(self._words)
-
-    def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
-        return [self.id(word) for word in re.findall(r"\s*\S+|\s+$", text)]
-
-    def decode(self, token_ids: list[int], skip_special_tokens: bool = True) -> str:
-        return "".join(self.word(token_id) for token_id in token_ids)
-
-    def word(self, token_id: int) -> str:
-        return self._words[token_id]
-
-    def detokenizer(self, prompt_ids: list[int]) -> Detokenizer:
-        return _WordDetokenizer(self)
-
-    def token_bytes(self, token_id: int) -> bytes:
-        return self.word(token_id).encode()
-
-    def token_id(self, token: str) -> int | None:
-        return self._ids.get(token)
-
-    def chat_template(self, with_tools: bool) -> str | None:
-        return self.template
-
-    def render_chat(self, chat: Chat, template: str) -> str:
-        arguments = {"add_generation_prompt": chat.add_generation_prompt, **chat.template_arguments}
-        try:
-            prompt = (
-                ImmutableSandboxedEnvironment(trim_blocks=True)
-                .from_string(template)
-                .render(messages=chat.messages, tools=chat.tools, **arguments)
-            )
-            if not chat.continue_final_message:
-                return prompt
-            answer = str(chat.messages[-1]["content"])
-            return prompt[: prompt.rindex(answer) + len(answer)]
-        except Exception as error:
-            raise InvalidPayload(f"{REFUSED_BY_TEMPLATE}{error or type(error).__name__}") from None
-
-    def id(self, word: str) -> int:
-        if word not in self._ids:
-            self._ids[word] = len(self._words)
-            self._words.append(word)
-        return self._ids[word]
-
-
-class _WordDetokenizer(Detokenizer):
-    def __init__(self, tokenizer: WordTokenizer) -> None:
-        self._tokenizer = tokenizer
-
-    def step(self, token_id: int) -> str:
-        return self._tokenizer.word(token_id)
 
 
 class ScriptedBackend(Backend[ScriptedProperties], EmbeddingBackend):
@@ -189,6 +121,8 @@ class ScriptedBackend(Backend[ScriptedProperties], EmbeddingBackend):
         self, script: Script, request: ValidRequest, sequence_index: int
     ) -> AsyncGenerator[GenerationStep, None]:
         words = [self.tokenizer.id(text) for text in script.tokens] or self.tokenizer.encode(script.text)
+        if script.prefilled is not None:
+            await script.prefilled.wait()
         stream = TokenStream(self.tokenizer.detokenizer([]), request.parameters.stop_sequences or [], frozenset())
         most = request.parameters.max_new_tokens
         prefill = self._prefill(request) if request.parameters.wants_prefill else None

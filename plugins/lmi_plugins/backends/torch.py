@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Ite
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
-from pydantic import Field, PositiveInt
+from pydantic import Field, PositiveInt, field_validator
 
 from lmi_core.backend import Backend, BackendSetup
 from lmi_core.configuration.model_source import model_source
@@ -17,8 +17,8 @@ from lmi_core.engines.extended_parameters import ExtendedParameters
 from lmi_core.errors import InvalidParameter
 from lmi_core.generation import GenerationStep
 from lmi_core.hookspecs import hookimpl
-from lmi_core.inspection.checkpoint import read_checkpoint
-from lmi_core.inspection.model_folder import inspect_folder
+from lmi_core.host.substitution import Substitution
+from lmi_core.metrics.engine_figures import EngineFigures
 from lmi_core.remote.location import RemoteModel
 from lmi_core.request import ValidRequest
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
@@ -29,7 +29,17 @@ from lmi_plugins.backends.engine_properties import (
     engine_downloads,
     int8_warnings,
 )
+from lmi_plugins.backends.guide_properties import GuideProperties
+from lmi_plugins.backends.torch_devices import (
+    available_device,
+    degree_substitutions,
+    device_substitution,
+    dtype_substitution,
+    runs_on_cpu,
+    this_host,
+)
 from lmi_plugins.backends.torch_parameters import sampling_parameters
+from lmi_plugins.torch_engine.early import ALIASES, BACKEND
 from lmi_plugins.torch_engine.worker.client import EngineClient
 from lmi_plugins.torch_engine.worker.embedding_messages import EmbeddingInput, EmbeddingOptions
 from lmi_plugins.torch_engine.worker.messages import DataType, EngineOptions
@@ -37,7 +47,7 @@ from lmi_plugins.torch_engine.worker.messages import DataType, EngineOptions
 T = TypeVar("T")
 
 
-class TorchProperties(EngineProperties):
+class TorchProperties(EngineProperties, GuideProperties):
     """The options of the torch engine."""
 
     dtype: DataType | Literal["int8"] = Field(
@@ -74,6 +84,13 @@ class TorchProperties(EngineProperties):
     )
     lora_dtype: Annotated[str | None, NoEffect("adapters have the data type of the model")] = None
 
+    @field_validator("device")
+    @classmethod
+    def _known_device(cls, value: str) -> str:
+        if not re.fullmatch(r"auto|cpu|mps|(cuda|xpu|hpu|npu)(:\d+)?", value):
+            raise ValueError("must be auto, cpu, cuda, cuda:N or mps")
+        return value
+
     @property
     def chosen_device(self) -> str:
         """The device of `option.device`, otherwise of `option.device_map` if that is a single device."""
@@ -84,9 +101,10 @@ class TorchProperties(EngineProperties):
     @property
     def warnings(self) -> list[str]:
         """A line for each option that the torch engine treats differently from LMI."""
-        degrees = {name: getattr(self, name) for name in ("tensor_parallel_degree", "pipeline_parallel_degree")}
         spread = [
-            f"option.{name}={degree}" for name, degree in degrees.items() if isinstance(degree, int) and degree > 1
+            f"option.{name}={degree}"
+            for name, degree in self._degrees.items()
+            if isinstance(degree, int) and degree > 1 and this_host().gpus != 0
         ]
         warnings = [f"{' and '.join(spread)} has no effect: the torch engine runs on one device"] if spread else []
         if self.device_map is not None and self.device_map != "auto" and not self._maps_to_one:
@@ -94,16 +112,33 @@ class TorchProperties(EngineProperties):
         return [*warnings, *int8_warnings(self.dtype)]
 
     @property
+    def substitutions(self) -> list[Substitution]:
+        """What is done instead of what the options ask for, where this host lacks it."""
+        host, device = this_host(), available_device(self.chosen_device, this_host())
+        option = "option.device" if self.chosen_device == self.device else "option.device_map"
+        found = [
+            *device_substitution(option, self.chosen_device, host),
+            *degree_substitutions(self._degrees, host),
+            *dtype_substitution(self.dtype, device, host),
+        ]
+        if self.gpu_memory_utilization is not None and runs_on_cpu(device, host):
+            instead = "the KV cache gets a share of the free main memory, unless option.kv_cache_memory sets it"
+            share = str(self.gpu_memory_utilization)
+            found.append(Substitution("option.gpu_memory_utilization", share, "the model runs on the CPU", instead))
+        return found
+
+    @property
+    def _degrees(self) -> dict[str, object]:
+        return {name: getattr(self, name) for name in ("tensor_parallel_degree", "pipeline_parallel_degree")}
+
+    @property
     def _maps_to_one(self) -> bool:
         return re.fullmatch(r"cpu|mps|cuda(:\d+)?", self.device_map or "") is not None
 
 
 class TorchBackend(Backend[TorchProperties], EmbeddingBackend):
-    name = "torch"
-    aliases: ClassVar[tuple[str, ...]] = (
-        "scheduler",
-        "hf-accelerate",
-    )  # LMI's name of continuous batching on transformers
+    name = BACKEND
+    aliases: ClassVar[tuple[str, ...]] = ALIASES
     auto_priority: ClassVar[int | None] = 0
     properties_type: ClassVar[type[ModelProperties]] = TorchProperties
     parameters_type = ExtendedParameters
@@ -111,8 +146,16 @@ class TorchBackend(Backend[TorchProperties], EmbeddingBackend):
     def __init__(self, setup: BackendSetup[TorchProperties]) -> None:
         super().__init__(setup)
         self.warnings = setup.properties.warnings
+        self.substitutions = setup.properties.substitutions
         self.options = engine_options(setup.directory, setup.properties)
-        self.engine = EngineClient(self.options, setup.retry_threshold, setup.properties.max_stream_delay / 1000)
+        self.engine = EngineClient(
+            self.options,
+            setup.retry_threshold,
+            setup.properties.max_stream_delay / 1000,
+            setup.properties.heartbeat_timeout,
+            setup.loading_timeout,
+            resume=setup.properties.resume,
+        )
 
     @classmethod
     def downloads(cls, setup: BackendSetup[TorchProperties]) -> Mapping[str, RemoteModel]:
@@ -123,6 +166,8 @@ class TorchBackend(Backend[TorchProperties], EmbeddingBackend):
         yield from inspect_torch_model(engine_options(setup.directory, setup.properties))
 
     async def start(self) -> None:
+        self.engine.report = self.progress.report
+        self.progress.report("starting the engine's process")
         try:
             self.tokenizer, self.max_length = await with_tokenizer(self.options, self.engine.start())
         except BaseException:
@@ -136,6 +181,15 @@ class TorchBackend(Backend[TorchProperties], EmbeddingBackend):
     async def health(self) -> None:
         self.engine.check_health()
 
+    def figures(self) -> EngineFigures:
+        return self.engine.figures
+
+    def engine_began(self) -> float:
+        return self.engine.began
+
+    def process_ids(self) -> Collection[int]:
+        return [] if self.engine.process_id is None else [self.engine.process_id]
+
     async def given_up(self) -> str:
         await self.engine.restarts.given_up.wait()
         return self.engine.restarts.reason
@@ -146,6 +200,9 @@ class TorchBackend(Backend[TorchProperties], EmbeddingBackend):
 
     async def load_adapter(self, name: str, directory: Path) -> None:
         await self.engine.load_adapter(name, str(directory))
+
+    async def pin_adapter(self, name: str, pinned: bool) -> None:
+        await self.engine.pin_adapter(name, pinned)
 
     async def unload_adapter(self, name: str) -> None:
         await self.engine.unload_adapter(name)
@@ -168,18 +225,21 @@ class TorchBackend(Backend[TorchProperties], EmbeddingBackend):
 
 
 def engine_options(directory: Path, properties: TorchProperties) -> EngineOptions:
+    host = this_host()
+    device = available_device(properties.chosen_device, host)
     adapters = {name: str(folder) for name, folder in adapter_folders(directory, properties).items()}
     return EngineOptions(
         model=model_source(directory, properties),
         revision=properties.revision,
         trust_remote_code=properties.trust_remote_code,
+        allow_pickle=properties.allow_pickle,
         dtype="auto" if properties.dtype == "int8" else properties.dtype,
-        device=properties.chosen_device,
+        device=device,
         max_batch_size=properties.max_rolling_batch_size,
         max_prefill_tokens=properties.max_rolling_batch_prefill_tokens,
         max_model_len=properties.max_model_len,
         kv_cache_memory=properties.kv_cache_memory,
-        gpu_memory_utilization=properties.gpu_memory_utilization,
+        gpu_memory_utilization=None if runs_on_cpu(device, host) else properties.gpu_memory_utilization,
         enable_lora=properties.enable_lora,
         max_loras=properties.max_loras,
         max_cpu_loras=properties.max_cpu_loras,
@@ -189,6 +249,7 @@ def engine_options(directory: Path, properties: TorchProperties) -> EngineOption
         speculative_draft_model=draft_model(directory, properties),
         speculative_length=properties.speculative_length,
         record_acceptance_rate=properties.record_acceptance_rate,
+        guide_limits=properties.guide_limits,
         embedding=EmbeddingOptions(
             properties.asked_task,
             properties.engine_pooling,
@@ -201,15 +262,14 @@ def engine_options(directory: Path, properties: TorchProperties) -> EngineOption
 
 def inspect_torch_model(options: EngineOptions) -> Iterator[str]:
     """Yield a sentence for each reason for which the torch engine cannot load the model, as far as files tell."""
-    folder, checkpoint = Path(options.model), None
-    if folder.is_dir():
-        checkpoint = read_checkpoint(folder)
-        yield from inspect_folder(folder, checkpoint, options.trust_remote_code)
-    elif options.device == "auto":
+    local = Path(options.model).is_dir()
+    if not local and options.device == "auto":
         return
-    from lmi_plugins.torch_engine.checkpoint.inspection import inspect_model  # imports torch
+    from lmi_plugins.torch_engine.checkpoint.inspection import inspect_device, inspect_model  # imports torch
 
-    yield from inspect_model(options, checkpoint)
+    yield from inspect_device(options.device)
+    if local:
+        yield from inspect_model(options)
 
 
 async def with_tokenizer(options: EngineOptions, start: Coroutine[Any, Any, T]) -> tuple[HuggingFaceTokenizer, T]:

@@ -1,8 +1,7 @@
 """Translation of LMI's generation parameters to the torch engine's."""
 
-import orjson
-
 from lmi_core.engines.extended_parameters import ExtendedParameters
+from lmi_core.payloads.written_json import text_of
 from lmi_plugins.torch_engine.worker.messages import Guide, ReasoningLimit, Repetition, SamplingParameters
 
 
@@ -66,9 +65,9 @@ def _guide(parameters: ExtendedParameters) -> Guide | None:
     if parameters.guided_choice is not None:
         return Guide("choice", list(parameters.guided_choice), reasoning)
     if parameters.guided_json is not None:
-        return Guide("json", orjson.dumps(parameters.guided_json).decode(), reasoning)
+        return Guide("json", text_of(parameters.guided_json), reasoning)
     if parameters.guided_regex is not None:
         return Guide("regex", parameters.guided_regex, reasoning)
     if parameters.guided_structural_tag is not None:
-        return Guide("structural_tag", orjson.dumps(parameters.guided_structural_tag).decode(), reasoning)
+        return Guide("structural_tag", text_of(parameters.guided_structural_tag), reasoning)
     return None if parameters.guided_grammar is None else Guide("grammar", parameters.guided_grammar, reasoning)

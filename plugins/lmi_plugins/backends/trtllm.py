@@ -1,6 +1,6 @@
 """The trtllm backend, with TensorRT-LLM's requests and parameters on the torch engine."""
 
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Mapping
 from contextlib import aclosing
 from typing import Any
 
@@ -10,6 +10,7 @@ from lmi_core.backend import Backend, BackendSetup
 from lmi_core.configuration.properties import ModelProperties
 from lmi_core.generation import GenerationStep
 from lmi_core.hookspecs import hookimpl
+from lmi_core.metrics.engine_figures import EngineFigures
 from lmi_core.remote.location import RemoteModel
 from lmi_core.request import ValidRequest
 from lmi_core.tensors import Tensor, TensorBackend
@@ -39,11 +40,20 @@ class TrtllmBackend(Backend[TrtllmProperties], TensorBackend):
     def __init__(self, setup: BackendSetup[TrtllmProperties]) -> None:
         super().__init__(setup)
         self.warnings = [*setup.properties.warnings, *_of_embeddings(setup.properties)]
+        self.substitutions = setup.properties.substitutions
         self.options = _options(setup)
         limits = setup.properties.limits
         self.max_input_length, self.max_output_length = limits.longest_input, limits.max_output_len
-        self.manager = ManagerClient(self.options, limits, setup.retry_threshold)
-        self._running: dict[str, set[int]] = {}  # the manager's request ids of calls for text, by the client's id
+        self.manager = ManagerClient(
+            self.options,
+            limits,
+            setup.retry_threshold,
+            setup.properties.heartbeat_timeout,
+            setup.loading_timeout,
+            resume=setup.properties.resume,
+        )
+        # The manager's request ids of calls for text, by the client's API key and id.
+        self._running: dict[tuple[str | None, str], set[int]] = {}
 
     @classmethod
     def downloads(cls, setup: BackendSetup[TrtllmProperties]) -> Mapping[str, RemoteModel]:
@@ -73,6 +83,16 @@ class TrtllmBackend(Backend[TrtllmProperties], TensorBackend):
         await restarts.given_up.wait()
         return restarts.reason
 
+    def figures(self) -> EngineFigures:
+        return EngineFigures(restarts=self.manager.worker.restarts.count)
+
+    def engine_began(self) -> float:
+        return self.manager.worker.began
+
+    def process_ids(self) -> Collection[int]:
+        process_id = self.manager.worker.process_id
+        return [] if process_id is None else [process_id]
+
     async def infer(self, request_id: int, inputs: Mapping[str, Tensor]) -> AsyncGenerator[Mapping[str, Tensor], None]:
         async with aclosing(self.manager.infer(self.manager.new_id(), from_triton(inputs))) as responses:
             async for response in responses:
@@ -81,12 +101,12 @@ class TrtllmBackend(Backend[TrtllmProperties], TensorBackend):
     async def generate(self, request: ValidRequest) -> AsyncGenerator[GenerationStep, None]:
         assert isinstance(request.parameters, TrtllmParameters), request.parameters
         if request.parameters.stop:
-            self._stop(request.request_id)
+            self._stop(request)
             for index in range(request.parameters.num_sequences):
                 yield GenerationStep([], "abort", index)
             return
         eos_token_ids, own_id = self.manager.loaded.eos_token_ids, self.manager.new_id()
-        running = self._running.setdefault(request.request_id, set())
+        running = self._running.setdefault((request.key, request.request_id), set())
         running.add(own_id)
         bad_texts = request.parameters.bad_sequences or ()
         responses = self.manager.infer(own_id, request_tensors(request, eos_token_ids), bad_texts)
@@ -97,10 +117,10 @@ class TrtllmBackend(Backend[TrtllmProperties], TensorBackend):
         finally:
             running.discard(own_id)
             if not running:
-                self._running.pop(request.request_id, None)
+                self._running.pop((request.key, request.request_id), None)
 
-    def _stop(self, request_id: str) -> None:
-        for own_id in self._running.get(request_id, ()):
+    def _stop(self, request: ValidRequest) -> None:
+        for own_id in self._running.get((request.key, request.request_id), ()):
             self.manager.stop(own_id)
 
 

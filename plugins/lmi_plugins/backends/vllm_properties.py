@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, PositiveInt
 
 from lmi_core.backend import BackendSetup
-from lmi_core.configuration.model_source import model_source
+from lmi_core.configuration.model_source import is_on_hub, model_source
 from lmi_core.configuration.properties import Names
 from lmi_core.errors import ConfigurationError
 from lmi_core.remote.location import RemoteModel, is_s3
@@ -21,6 +21,7 @@ from lmi_plugins.backends.engine_properties import (
     engine_downloads,
     int8_warnings,
 )
+from lmi_plugins.backends.guide_properties import GuideProperties
 from lmi_plugins.backends.parallel_degrees import MAX, ParallelDegrees
 
 DataType = Literal["auto", "fp32", "fp16", "bf16", "float32", "float16", "bfloat16", "half", "float", "int8"]
@@ -41,7 +42,7 @@ OWN_DOWNLOADS = frozenset({"download_dir", "hf_token"})
 OWN_LOAD_FORMATS = frozenset({"dummy", "runai_streamer", "runai_streamer_sharded", "tensorizer"})
 
 
-class VllmProperties(EngineProperties):
+class VllmProperties(EngineProperties, GuideProperties):
     """LMI's options for vLLM, besides which every engine argument of the installed vLLM is an option."""
 
     max_rolling_batch_size: Annotated[
@@ -125,7 +126,11 @@ def vllm_downloads(setup: BackendSetup[Any]) -> dict[str, RemoteModel]:
     passed = setup.engine_arguments
     own = bool(OWN_DOWNLOADS & passed.keys()) or passed.get("load_format") in OWN_LOAD_FORMATS
     tokenizer = passed.get("tokenizer", "")
-    tokenizers = {"tokenizer": RemoteModel(tokenizer)} if is_s3(tokenizer) else {}
+    tokenizers = {}
+    if is_s3(tokenizer):
+        tokenizers["tokenizer"] = RemoteModel(tokenizer)
+    elif tokenizer and not own and is_on_hub(tokenizer):
+        tokenizers["tokenizer"] = RemoteModel(tokenizer, passed.get("tokenizer_revision"), only_tokenizer=True)
     return engine_downloads(setup, from_hub=not own) | tokenizers
 
 

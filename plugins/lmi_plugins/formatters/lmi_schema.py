@@ -4,6 +4,7 @@ from typing import Any
 
 from lmi_core.errors import LmiError
 from lmi_core.generation import GeneratedSequence, GenerationOutput, Token
+from lmi_core.payloads.json_list import json_list
 
 JsonObject = dict[str, Any]
 
@@ -37,7 +38,7 @@ def stream_details(output: GenerationOutput) -> JsonObject:
 def details(output: GenerationOutput) -> JsonObject:
     """Return the details of a whole answer, with its tokens and the other sequences."""
     best = output.best_sequence
-    whole = stream_details(output) | {"tokens": token_objects(best.tokens)}
+    whole = stream_details(output) | {"tokens": json_list(map(token_object, best.tokens))}
     asked_for = output.parameters.num_answers
     count = asked_for if asked_for > 1 else len(output.sequences)  # a single answer comes with all candidates
     others = [sequence for sequence in output.best_sequences(count) if sequence is not best]
@@ -50,7 +51,7 @@ def _best_of_sequence(output: GenerationOutput, sequence: GeneratedSequence) -> 
     return {
         "finish_reason": sequence.finish_reason,
         "generated_tokens": len(sequence.tokens),
-        "tokens": token_objects(sequence.tokens),
+        "tokens": json_list(map(token_object, sequence.tokens)),
         "generated_text": output.full_text(sequence),
     }
 

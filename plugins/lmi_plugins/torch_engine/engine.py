@@ -6,6 +6,7 @@ from typing import Self
 
 import torch
 
+from lmi_core.host.out_of_memory import is_out_of_memory
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
 from lmi_plugins.torch_engine.adapters.store import AdapterStore, Source, require_store
 from lmi_plugins.torch_engine.beams.rows import beam_rows
@@ -14,7 +15,7 @@ from lmi_plugins.torch_engine.engine_limits import EngineLimits
 from lmi_plugins.torch_engine.engine_parts import EngineParts, load_parts
 from lmi_plugins.torch_engine.model.soft_prompt import embedding_weight
 from lmi_plugins.torch_engine.requests.parameter_names import OWN_NAMES, ParameterNames
-from lmi_plugins.torch_engine.results import Results
+from lmi_plugins.torch_engine.results import Results, StepFailed
 from lmi_plugins.torch_engine.sampling.outcome import read_outcomes
 from lmi_plugins.torch_engine.sampling.raw_logits import collect_logits
 from lmi_plugins.torch_engine.sequences.chunk import Chunk
@@ -25,6 +26,8 @@ from lmi_plugins.torch_engine.worker.messages import EngineOptions, EngineReques
 
 logger = logging.getLogger(__name__)
 
+MOST_FAILED_STEPS = 5  # in a row, after which the engine itself is at fault
+
 
 class Engine:
     """A model that works on many requests. Use it from one thread: `add` and `abort`, and `step` while `has_work`."""
@@ -32,6 +35,7 @@ class Engine:
     def __init__(self, parts: EngineParts) -> None:
         self.parts = parts
         self.latest_chunks: list[Chunk] = []  # what the latest step computed
+        self._failed_steps = 0  # in a row
         self._speculates = parts.speculation.has_draft_model  # or a request has brought a draft
 
     @classmethod
@@ -107,8 +111,13 @@ class Engine:
         except torch.AcceleratorError:  # the device is beyond use
             raise
         except Exception as error:
+            self._failed_steps += 1
+            if is_out_of_memory(error) or self._failed_steps == MOST_FAILED_STEPS:
+                raise  # a new process has its memory whole
             logger.exception("A step of %d requests failed", len(chunks))
-            return ended + parts.requests.fail_all([chunk.sequence.request_id for chunk in chunks], str(error))
+            request_ids = [chunk.sequence.request_id for chunk in chunks]
+            return ended + parts.requests.fail_all(request_ids, StepFailed(f"The generation failed: {error}"))
+        self._failed_steps = 0
         return ended + parts.outputs.results(output)
 
     def _with_adapters(self, chunks: list[Chunk]) -> tuple[list[Chunk], Results]:

@@ -67,10 +67,13 @@ def load_parts(options: EngineOptions, tokenizer: HuggingFaceTokenizer) -> Engin
     limits = read_limits(options, model, min(length, pool.size * BLOCK_SIZE), cache_bytes)
     texts = TokenTexts(tokenizer, limits.eos_token_ids, limits.vocabulary)
     token_indexes = TokenIndexes(tokenizer, limits.vocabulary, limits.eos_token_ids)
-    guides = GuideQueue(GuideCompiler(tokenizer, limits.vocabulary, limits.eos_token_ids))
+    guides = GuideQueue(GuideCompiler(tokenizer, limits.vocabulary, limits.eos_token_ids, options.guide_limits))
     caches_prefixes = options.enable_prefix_caching and runner.paged
     prefix_cache = PrefixCache(pool, draft_model is not None) if caches_prefixes else None
-    scheduler = Scheduler(pool, options.max_batch_size, options.max_prefill_tokens, options.max_loras, prefix_cache)
+    pinned = set if adapters is None else adapters.pinned
+    scheduler = Scheduler(
+        pool, options.max_batch_size, options.max_prefill_tokens, options.max_loras, prefix_cache, pinned
+    )
     requests = ActiveRequests(scheduler, guides)
     inputs = InputProcessor(model, limits, runner.paged, adapters, pool, texts, token_indexes)
     sampler = Sampler()

@@ -101,9 +101,17 @@ class OutputProcessor:
         if not tokens and reason is None and prefill is None and prompt_logits is None:
             return None
         generation_logits = take_generation_logits(sequence, len(tokens))
-        cached, sequence.num_cached_tokens = sequence.num_cached_tokens, None  # it is told once
+        cached, sequence.num_cached_tokens = sequence.num_cached_tokens, None  # it is told once, and so is the next
+        queued, sequence.queue_time = sequence.queue_time, None
         return GenerationStep(
-            tokens, reason, sequence.index, prefill, prompt_logits, generation_logits, cached_tokens=cached
+            tokens,
+            reason,
+            sequence.index,
+            prefill,
+            prompt_logits,
+            generation_logits,
+            cached_tokens=cached,
+            queue_time=queued,
         )
 
     def _verify(self, checks: Items[Check]) -> Results:

@@ -2,11 +2,17 @@
 
 from collections.abc import Iterable
 
-from lmi_core.errors import LmiError
+from lmi_core.errors import GenerationFailed, LmiError
 from lmi_core.generation import GenerationStep
 
 Result = GenerationStep | LmiError  # an error ends its request; a finish reason ends one of its sequences
 Results = list[tuple[str, Result]]  # by request id
+
+
+class StepFailed(GenerationFailed):
+    """The failure of a whole step, whichever of its requests it is by."""
+
+    kind = "step_failed"
 
 
 def merge_steps(results: Iterable[tuple[str, Result]]) -> Results:

@@ -4,7 +4,7 @@ import msgspec
 
 from lmi_core.tensors import Tensor
 from lmi_plugins.torch_engine.worker.messages import EngineOptions
-from lmi_plugins.torch_engine.worker.protocol import Failure
+from lmi_plugins.torch_engine.worker.protocol import Alive, Failure, Ping
 from lmi_plugins.trtllm.requests.limits import RequestLimits
 
 
@@ -45,6 +45,7 @@ class LoadFailed(msgspec.Struct, tag=True):
     """The end of a worker that could not load its model, by a fault of the model's directory."""
 
     message: str
+    out_of_memory: bool = False
 
 
 class ResponseMessage(msgspec.Struct, array_like=True):
@@ -62,8 +63,8 @@ class Responses(msgspec.Struct, tag=True):
     responses: list[ResponseMessage]
 
 
-ToWorker = Load | Infer | Stop
-FromWorker = Started | Loaded | LoadFailed | Responses
+ToWorker = Load | Infer | Stop | Ping
+FromWorker = Started | Loaded | LoadFailed | Responses | Alive
 
 encode = msgspec.msgpack.Encoder().encode
 decode_to_worker = msgspec.msgpack.Decoder(ToWorker).decode

@@ -5,8 +5,10 @@ from collections import deque
 
 from lmi_core.engines.worker import Channel
 from lmi_core.errors import ConfigurationError, LmiError
+from lmi_core.host.out_of_memory import is_out_of_memory
 from lmi_core.tensors import Tensor
-from lmi_plugins.torch_engine.worker.protocol import Failure
+from lmi_plugins.torch_engine.worker.protocol import ALIVE, Failure, Ping
+from lmi_plugins.torch_engine.worker.pulse import Pulse
 from lmi_plugins.trtllm.gpt_manager import GptManager, Tensors
 from lmi_plugins.trtllm.protocol import (
     Infer,
@@ -40,10 +42,17 @@ def run(channel: Channel) -> None:
     except ConfigurationError as error:
         channel.send(encode(LoadFailed(error.message)))
         return
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        why = f"{first.options.model}: the model cannot be loaded: {type(error).__name__}: {error}"
+        channel.send(encode(LoadFailed(why, out_of_memory=True)))
+        return
     engine = manager.engine
     channel.send(
         encode(Loaded(engine.limits.max_length, engine.limits.vocabulary, sorted(engine.limits.eos_token_ids)))
     )
+    engine.parts.runner.progress = Pulse(lambda: channel.send(ALIVE)).beat
     callbacks.loaded.set()
     manager.join()
 
@@ -97,6 +106,8 @@ class Callbacks:
                 except LmiError as error:
                     failure = Failure(str(request_id), error.kind, error.message)
                     self._responses.append(ResponseMessage(request_id, {}, True, failure))
+            case Ping():
+                self._channel.send(ALIVE)
             case Stop(request_id):
                 self._stopped.add(request_id)
                 self._waiting = deque(each for each in self._waiting if each.request_id != request_id)

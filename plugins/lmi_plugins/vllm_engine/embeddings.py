@@ -6,9 +6,10 @@ from collections.abc import AsyncGenerator, Sequence
 from lmi_core.embeddings.backend import EmbeddingModel, Vector
 from lmi_core.embeddings.request import ValidEmbedding
 from lmi_core.errors import GenerationFailed
-from lmi_plugins.vllm_engine.adapters import VllmAdapters
-from lmi_plugins.vllm_engine.engine import EMBED, VllmEngine
+from lmi_plugins.vllm_engine.adapters.loaded import VllmAdapters
+from lmi_plugins.vllm_engine.engine import VllmEngine
 from lmi_plugins.vllm_engine.library import ModelConfig, PoolingParams, token_prompt
+from lmi_plugins.vllm_engine.loading import EMBED
 
 MAX_AT_ONCE = 128  # inputs of one request in the engine: to hand over more would hold up other requests
 

@@ -3,64 +3,151 @@
 import asyncio
 import itertools
 import logging
-import multiprocessing
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
-from contextlib import aclosing, contextmanager
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
+from contextlib import aclosing, contextmanager, suppress
+from weakref import WeakKeyDictionary
 
-from pydantic import ValidationError
+from msgspec.structs import replace
+from prometheus_client import Metric
 
+from lmi_core.engines.failures.heartbeat import HEARTBEAT_TIMEOUT, Heartbeat
+from lmi_core.engines.failures.resumption import EngineLost, Resumption
 from lmi_core.engines.restarts import Restarts
-from lmi_core.engines.supervisor import Supervisor
-from lmi_core.errors import BackendUnhealthy, ConfigurationError, GenerationFailed, InvalidParameter, LmiError
+from lmi_core.engines.supervisor import LOADING_TIMEOUT, Supervisor
+from lmi_core.errors import (
+    BackendUnhealthy,
+    ConfigurationError,
+    GenerationFailed,
+    InvalidParameter,
+    LmiError,
+    OutOfMemory,
+)
+from lmi_core.host.out_of_memory import tells_of_memory
+from lmi_core.metrics.engine_figures import EngineFigures
+from lmi_core.metrics.trace_context import TRACE_HEADERS
+from lmi_plugins.vllm_engine.adapters.adapter import Adapter
+from lmi_plugins.vllm_engine.adapters.slots import AdapterSlots
 from lmi_plugins.vllm_engine.arguments.parsing import engine_arguments
+from lmi_plugins.vllm_engine.failures import Failures
 from lmi_plugins.vllm_engine.library import (
-    AsyncEngineArgs,
     AsyncLLM,
     EngineDeadError,
-    LoRARequest,
     MultiModalInput,
     PoolingParams,
     PoolingRequestOutput,
     RequestOutput,
-    RequestOutputKind,
     SamplingParams,
     TokensInput,
     VLLMClientError,
+    core_process_ids,
+    fail_requests,
     generation_eos_token_ids,
-    token_prompt,
+    traces,
 )
+from lmi_plugins.vllm_engine.loading import load_engine, shut_down
 from lmi_plugins.vllm_engine.outputs.stream_intervals import StreamIntervals
-from lmi_plugins.vllm_engine.requests.logits_processors import LOGITS_PROCESSORS
+from lmi_plugins.vllm_engine.pings import Pings, workers_time
+from lmi_plugins.vllm_engine.processes import kill_with_children
+from lmi_plugins.vllm_engine.release import release
+from lmi_plugins.vllm_engine.requests.verification import verify_guide
+from lmi_plugins.vllm_engine.socket_folder import SocketFolder
+from lmi_plugins.vllm_engine.statistics import EngineStatistics, statistics_of
 from lmi_plugins.vllm_engine.versions import installed_version, warn_if_untested
 
 logger = logging.getLogger(__name__)
 
-POOLING = "pooling"  # vLLM's name of the runner
-EMBED = "embed"  # and of the task
+SEEN_SECONDS = 10  # after which vLLM has seen that its core was killed
 LOST = "the request was lost: vLLM's engine died"
+
+_sockets = SocketFolder()  # that of all engines: vLLM reads its path once
+
+
+def _is_no_death(record: logging.LogRecord) -> bool:
+    return record.exc_info is None or not isinstance(record.exc_info[1], EngineDeadError)
+
+
+logging.getLogger(AsyncLLM.__module__).addFilter(_is_no_death)  # told here in one line, and there with a traceback
 
 
 class VllmEngine:
     """vLLM's engine, which is started again when it dies."""
 
-    def __init__(self, arguments: Mapping[str, str], retry_threshold: int, max_stream_delay: float = 0.0) -> None:
-        """`max_stream_delay`: in seconds; see StreamIntervals."""
+    def __init__(
+        self,
+        arguments: Mapping[str, str],
+        retry_threshold: int,
+        max_stream_delay: float = 0.0,
+        heartbeat_timeout: float = HEARTBEAT_TIMEOUT,
+        loading_timeout: float = LOADING_TIMEOUT,
+        *,
+        resume: bool = False,
+    ) -> None:
+        """For the times, in seconds, see StreamIntervals, Heartbeat and Supervisor.
+
+        `resume`: requests outlive the engine.
+        """
         self._arguments = arguments
         self._stream_intervals = StreamIntervals(max_stream_delay)
-        self._supervisor: Supervisor[AsyncLLM] = Supervisor(self._create, _watch, _end, retry_threshold)
+        self._supervisor: Supervisor[AsyncLLM] = Supervisor(
+            self._create, self._watch, _end, retry_threshold, loading_timeout
+        )
+        self._heartbeat = Heartbeat(heartbeat_timeout)
+        self.resumption = Resumption(self._available, enabled=resume)
+        self._dead: WeakKeyDictionary[AsyncLLM, bool] = WeakKeyDictionary()  # with whether a request was alone in it
+        self.adapter_slots = AdapterSlots()
         self._ids = itertools.count()
+        self._statistics: EngineStatistics | None = None  # of the engine that runs
+        self._figures_before = EngineFigures()  # of those before it
 
     @property
     def restarts(self) -> Restarts:
         return self._supervisor.restarts
 
     @property
+    def began(self) -> float:
+        """When the engine began to take requests, by the loop's clock: now, while another is to replace it."""
+        return self._supervisor.began
+
+    @property
+    def figures(self) -> EngineFigures:
+        """What the engine tells of itself now, with what those before it had counted."""
+        statistics, found = self._statistics, self._figures_before
+        if statistics is not None:
+            found = statistics.figures().after(found)
+        return replace(found, restarts=self.restarts.count)
+
+    def process_ids(self) -> list[int]:
+        """Return the processes of the engine's cores; none while no engine runs."""
+        with suppress(BackendUnhealthy):
+            return core_process_ids(self._supervisor.running)
+        return []
+
+    def metrics(self) -> Iterable[Metric]:
+        """Return the families of vLLM's own metrics, where it keeps them."""
+        return () if self._statistics is None else self._statistics.metrics()
+
+    @property
     def vllm(self) -> AsyncLLM:
         """The engine while it takes requests. Raise BackendUnhealthy otherwise."""
         engine = self._supervisor.running
         if engine.errored:
-            raise BackendUnhealthy(self._supervisor.why_unhealthy)
+            raise self._supervisor.unhealthy()
         return engine
+
+    async def _available(self) -> None:
+        """Wait until the engine takes requests. Raise BackendUnhealthy where none is started any more."""
+        await self._supervisor.available()
+        while (engine := self._supervisor.running).errored:  # it has died, which is not noticed yet
+            await asyncio.wait({engine.output_handler})
+            await asyncio.sleep(0)
+            await self._supervisor.available()
+
+    def _lost(self, engine: AsyncLLM) -> EngineLost:
+        """Return what its requests get of an engine's death, some of them late."""
+        if engine not in self._dead:
+            self._dead[engine] = self.resumption.in_engine == 1
+            self.resumption.engine_died()
+        return EngineLost(LOST, alone=self._dead[engine])
 
     @property
     def max_length(self) -> int:
@@ -84,7 +171,7 @@ class VllmEngine:
         self,
         prompt: TokensInput | MultiModalInput,
         parameters: SamplingParams,
-        adapter: LoRARequest | None = None,
+        adapter: Adapter | None = None,
         *,
         coalesces: bool = False,
         priority: int = 0,
@@ -94,136 +181,132 @@ class VllmEngine:
         Closing the generator aborts the request. Raise LmiError where the engine fails.
         """
         engine, request_id = self.vllm, str(next(self._ids))
-        finished = False
-        try:
-            with self._stream_intervals.stream() as clock:
-                if coalesces:
-                    parameters.stream_interval = self._stream_intervals.choose()
-                with translated_errors():
-                    collector = await engine.add_request(
-                        request_id, prompt, parameters, lora_request=adapter, priority=priority
-                    )
-                while not finished:
-                    output = collector.get_nowait() or await collector.get()
-                    clock.read(len(output.outputs[0].token_ids))
-                    finished = output.finished
-                    if finished:
-                        self.restarts.worked()
-                    yield output
-        except EngineDeadError:
-            raise GenerationFailed(LOST) from None
-        except LmiError:
-            raise
-        except Exception as error:  # of whatever class vLLM's reading of its outputs raises
-            raise GenerationFailed(f"vLLM failed to process the request: {error}") from error
-        finally:
-            if not finished and not engine.errored:
-                await engine.abort(request_id)
+        finished, lora = False, None if adapter is None else adapter.request
+        async with self.adapter_slots.one(adapter):
+            try:
+                if adapter is not None:
+                    await adapter.check(engine)
+                with self._stream_intervals.stream() as clock:
+                    if coalesces:
+                        parameters.stream_interval = self._stream_intervals.choose()
+                    with translated_errors():
+                        if parameters.structured_outputs is not None:
+                            await verify_guide(engine, parameters)
+                        collector = await engine.add_request(
+                            request_id,
+                            prompt,
+                            parameters,
+                            lora_request=lora,
+                            priority=priority,
+                            trace_headers=TRACE_HEADERS.get() if traces(engine) else None,
+                        )
+                    while not finished:
+                        output = await collector.get()
+                        clock.read(len(output.outputs[0].token_ids))
+                        finished = output.finished
+                        if finished:
+                            self.restarts.worked()
+                        yield output
+            except EngineDeadError:
+                raise self._lost(engine) from None
+            except LmiError:
+                raise
+            except Exception as error:  # of whatever class vLLM's reading of its outputs raises
+                raise GenerationFailed(f"vLLM failed to process the request: {error}") from error
+            finally:
+                if not finished and not engine.errored:
+                    await engine.abort(request_id)
 
     async def embed(
-        self, prompt: TokensInput, parameters: PoolingParams, adapter: LoRARequest | None = None
+        self, prompt: TokensInput, parameters: PoolingParams, adapter: Adapter | None = None
     ) -> PoolingRequestOutput:
         """Return the vector of a prompt; cancelling aborts the request. Raise LmiError where the engine fails."""
         engine, request_id = self.vllm, str(next(self._ids))
+        lora = None if adapter is None else adapter.request
         try:
-            with translated_errors():
-                async with aclosing(engine.encode(prompt, parameters, request_id, lora_request=adapter)) as outputs:
-                    output = await anext(outputs)  # the only one
+            async with self.adapter_slots.one(adapter):
+                if adapter is not None:
+                    await adapter.check(engine)
+                with translated_errors():
+                    async with aclosing(engine.encode(prompt, parameters, request_id, lora_request=lora)) as outputs:
+                        output = await anext(outputs)  # the only one
             self.restarts.worked()
             return output
         except EngineDeadError:
-            raise GenerationFailed(LOST) from None
+            raise self._lost(engine) from None
         except LmiError:
             raise
         except Exception as error:
             raise GenerationFailed(f"vLLM failed at this request: {error}") from error
 
     async def _create(self) -> AsyncLLM:
-        arguments = await asyncio.to_thread(engine_arguments, self._arguments)
-        engine = await _in_own_thread(lambda: _from_arguments(arguments))
+        _sockets.enter()
         try:
-            await _warm_up(engine)
+            return await self._load()
         except BaseException:
-            await asyncio.to_thread(engine.shutdown)
+            _sockets.leave()
+            raise
+
+    async def _load(self) -> AsyncLLM:
+        arguments = await asyncio.to_thread(engine_arguments, self._arguments)
+        self._failures = Failures()
+        try:
+            engine = await load_engine(arguments)
+        except ConfigurationError as error:
+            if (cause := self._failures.cause) is None:
+                raise
+            found = OutOfMemory if tells_of_memory(cause) else ConfigurationError
+            raise found(f"{arguments.model}: vLLM cannot load the model: {cause}") from error
+        try:
+            self._statistics = statistics_of(engine)
+            await self.adapter_slots.begin(engine)
+        except BaseException:
+            await _shut_down(engine)
             raise
         return engine
 
-
-async def _warm_up(engine: AsyncLLM) -> None:
-    """Run one token; that is also what makes vLLM listen to its core, whose death is then seen at once.
-
-    Raise ConfigurationError for a pooling model that makes no vectors of texts.
-    """
-    outputs: AsyncGenerator[object, None]
-    if embeds(engine):
-        tasks = await engine.get_supported_tasks()
-        if EMBED not in tasks:
-            raise ConfigurationError(f"vLLM makes no embeddings with this model, whose tasks are {', '.join(tasks)}")
-        outputs = engine.encode(token_prompt([0]), PoolingParams(task=EMBED), "warm-up")
-    else:
-        parameters = SamplingParams(max_tokens=1, detokenize=False, output_kind=RequestOutputKind.FINAL_ONLY)
-        outputs = engine.generate(token_prompt([0]), parameters, "warm-up")
-    async for _ in outputs:
-        pass
-
-
-def embeds(engine: AsyncLLM) -> bool:
-    """Return whether the engine runs a pooling model, which generates nothing."""
-    return str(engine.model_config.runner_type) == POOLING
-
-
-async def _watch(engine: AsyncLLM) -> str:
-    """Wait until the core has died, and return that it has."""
-    await asyncio.wait({engine.output_handler})  # ends when the core has died, or with the engine
-    logger.error("vLLM's engine died; its log above says why")
-    return "vLLM's engine died"
+    async def _watch(self, engine: AsyncLLM) -> str:
+        """Wait until the core has died or is frozen, which ends it, and return that it has."""
+        pings = Pings(engine, self._heartbeat.beat)
+        frozen = asyncio.create_task(self._heartbeat.frozen(pings.send, workers_time(engine).grows))
+        try:
+            # The first one ends when the core has died, or with the engine.
+            await asyncio.wait({engine.output_handler, frozen}, return_when=asyncio.FIRST_COMPLETED)
+            if not frozen.done():
+                cause = self._failures.cause
+                death = "vLLM's engine died" if cause is None else f"vLLM's engine died ({cause})"
+                logger.error("%s", death)
+                return death
+            logger.error("vLLM's engine %s and is killed", frozen.result())
+            for process_id in core_process_ids(engine):
+                kill_with_children(process_id)
+            await asyncio.wait({engine.output_handler}, timeout=SEEN_SECONDS)  # tells the requests that it is dead
+            return f"vLLM's engine {frozen.result()} and was killed"
+        finally:
+            frozen.cancel()
+            pings.cancel()
+            self._figures_before, self._statistics = self.figures.idle(), None
 
 
 async def _end(engine: AsyncLLM) -> None:
+    try:
+        await _shut_down(engine)
+    finally:
+        _sockets.leave()
+
+
+async def _shut_down(engine: AsyncLLM) -> None:
     engine.output_handler.cancel()  # which otherwise logs that the core is gone
-    await asyncio.shield(asyncio.to_thread(engine.shutdown))
-
-
-def _from_arguments(arguments: AsyncEngineArgs) -> AsyncLLM:
+    fail_requests(engine)  # those that it has not told
     try:
-        if _pools(arguments):  # vLLM refuses logits processors then
-            of_others = [each for each in arguments.logits_processors or () if each not in LOGITS_PROCESSORS]
-            arguments.logits_processors = of_others or None
-        return AsyncLLM.from_engine_args(arguments)
-    except ValidationError as error:
-        raise ConfigurationError(f"vLLM cannot load the model: {_complaints(error)}") from error
-    except Exception as error:  # of whatever class vLLM or the model's own code raises
-        raise ConfigurationError(f"vLLM cannot load the model: {' '.join(str(error).split())}") from error
+        await asyncio.shield(_shut_down_and_release(engine))
+    finally:
+        fail_requests(engine)  # those that came since
 
 
-def _pools(arguments: AsyncEngineArgs) -> bool:
-    """Return whether vLLM will choose its pooling runner."""
-    chosen = arguments.create_model_config().runner_type if arguments.runner == "auto" else arguments.runner
-    return str(chosen) == POOLING
-
-
-def _complaints(error: ValidationError) -> str:
-    """Return one complaint about each argument: a union reports an error for each of its members."""
-    lines: dict[str, str] = {}
-    for details in error.errors():
-        option = f"option.{details['loc'][0]}: " if details["loc"] else ""
-        own = details.get("ctx", {}).get("error", details["msg"])  # what vLLM raised, or pydantic found
-        lines.setdefault(option, f"{option}{own}")
-    return "; ".join(lines.values())
-
-
-async def _in_own_thread(create: Callable[[], AsyncLLM]) -> AsyncLLM:
-    """Create the engine in a thread, as vLLM waits for its processes; if cancelled, end them, which ends the wait."""
-    loading = asyncio.ensure_future(asyncio.to_thread(create))
-    try:
-        return await asyncio.shield(loading)
-    except asyncio.CancelledError:
-        for process in multiprocessing.active_children():
-            process.kill()  # SIGTERM is only noted until the model is loaded, and nothing is lost yet
-        await asyncio.wait({loading})
-        if not loading.cancelled() and loading.exception() is None:
-            loading.result().shutdown()
-        raise
+async def _shut_down_and_release(engine: AsyncLLM) -> None:
+    await asyncio.to_thread(shut_down, engine)
+    await release(engine)
 
 
 @contextmanager

@@ -5,9 +5,11 @@ Importing this module imports vLLM, and raises ImportError where that is not pos
 
 import os
 
-from lmi_plugins.vllm_engine.processes import SERVER_VARIABLE
+from lmi_plugins.vllm_engine.processes import SERVER_VARIABLE, is_server, run_core, server_id
 
-os.environ[SERVER_VARIABLE] = "1"
+os.environ[SERVER_VARIABLE] = server_id()
+# vLLM otherwise writes each line of its log a second time, in a form of its own.
+os.environ.setdefault("VLLM_CONFIGURE_LOGGING", "0")
 # vLLM otherwise forks a process that runs threads: those of tokenizers, of torch and of the event loop's executor.
 os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")
 # vLLM's second model runner, its choice on GPUs, refuses the kind of logits processors that `logits_processors` has.
@@ -25,6 +27,7 @@ from vllm.platforms import current_platform
 from vllm.sampling_params import RepetitionDetectionParams, RequestOutputKind, StructuredOutputsParams
 from vllm.utils.argparse_utils import FlexibleArgumentParser
 from vllm.v1.engine.async_llm import AsyncLLM
+from vllm.v1.engine.core import EngineCoreProc
 from vllm.v1.engine.exceptions import EngineDeadError
 from vllm.v1.outputs import LogprobsTensors
 from vllm.v1.sample.logits_processor import AdapterLogitsProcessor
@@ -54,12 +57,21 @@ __all__ = [
     "TokensInput",
     "VLLMClientError",
     "VllmConfig",
+    "core_process_ids",
     "current_platform",
+    "fail_requests",
     "generation_eos_token_ids",
     "get_model_cls",
+    "guide_library",
     "image_prompt",
     "token_prompt",
+    "traces",
+    "xgrammar_lacks",
 ]
+
+if is_server():
+    # vLLM loads its plugins, and so calls `prepare`, only once the core has met the server, for which it waits minutes.
+    EngineCoreProc.run_engine_core = staticmethod(run_core)
 
 MOST_PIXELS: int = envs.VLLM_MAX_IMAGE_PIXELS  # vLLM's bound on one image, here on a prompt's together
 
@@ -80,3 +92,34 @@ def generation_eos_token_ids(config: ModelConfig) -> frozenset[int]:
     """Return the end-of-sequence tokens that the model's generation configuration names."""
     found = config.try_get_generation_config().get("eos_token_id")
     return frozenset([found] if isinstance(found, int) else found or ())
+
+
+def core_process_ids(engine: AsyncLLM) -> list[int]:
+    """Return the process ids of the engine's cores that run; none where others, such as Ray, start them."""
+    manager = getattr(getattr(engine.engine_core, "resources", None), "engine_manager", None)
+    return [process.pid for process in getattr(manager, "processes", ()) if process.is_alive()]
+
+
+def fail_requests(engine: AsyncLLM) -> None:
+    """Have whoever waits for an engine that has ended get EngineDeadError, which vLLM leaves to its own tasks."""
+    engine.output_processor.propagate_error(EngineDeadError())
+    for waiting in tuple(getattr(engine.engine_core, "utility_results", {}).values()):
+        if not waiting.done():
+            waiting.set_exception(EngineDeadError())
+
+
+def guide_library(engine: AsyncLLM) -> str:
+    """Return the library that is to follow guides, "auto" where vLLM chooses one for each."""
+    return str(engine.vllm_config.structured_outputs_config.backend)
+
+
+def xgrammar_lacks(schema: object) -> bool:
+    """Return whether a JSON schema has what xgrammar would leave out, and vLLM gives to another library."""
+    from vllm.v1.structured_output.backend_xgrammar import has_xgrammar_unsupported_json_features
+
+    return bool(has_xgrammar_unsupported_json_features(schema))
+
+
+def traces(engine: AsyncLLM) -> bool:
+    """Return whether the engine writes spans, by `otlp_traces_endpoint`; vLLM warns of each trace that it cannot."""
+    return engine.observability_config.otlp_traces_endpoint is not None

@@ -2,10 +2,50 @@
 
 import multiprocessing
 import os
+import signal
 import threading
+from contextlib import suppress
 from multiprocessing.process import BaseProcess
+from typing import Any
 
-SERVER_VARIABLE = "LMI_VLLM"  # set in the environment of this server's processes
+import psutil
+
+from lmi_core.engines.logs import LOG_LEVEL_VARIABLE, configure_logging_of_another_program
+from lmi_plugins.vllm_engine.failures import VARIABLE as FAILURES_VARIABLE
+from lmi_plugins.vllm_engine.failures import tell_failures
+from lmi_plugins.vllm_engine.guide_libraries import choose_library_by_request
+from lmi_plugins.vllm_engine.quick_end import heed_end
+from lmi_plugins.vllm_engine.socket_folder import FOLDER_VARIABLE, SOCKETS_VARIABLE, meet_in_folder, remove_sockets
+
+SERVER_VARIABLE = "LMI_VLLM"  # the server's process id, in the environment of its processes
+END_WITH_PARENT = "end-with-parent"  # a thread
+
+
+def server_id() -> str:
+    """Return the process id of the server, for the environment: this one's, unless it is a process of an engine.
+
+    A program that has engines may start a server, to which it leaves its environment: what that says is forgotten.
+    """
+    own, named = str(os.getpid()), os.environ.get(SERVER_VARIABLE)
+    if named in (None, own):
+        return own
+    if _is_started_by_another():
+        return named
+    os.environ.pop(FAILURES_VARIABLE, None)
+    folder = os.environ.pop(FOLDER_VARIABLE, None)
+    if folder is not None and os.environ.get(SOCKETS_VARIABLE) == folder:
+        del os.environ[SOCKETS_VARIABLE]
+    return own
+
+
+def _is_started_by_another() -> bool:
+    """Return whether multiprocessing started this process: it names it before it imports the parent's main module."""
+    return multiprocessing.parent_process() is not None or multiprocessing.current_process().name != "MainProcess"
+
+
+def is_server() -> bool:
+    """Return whether this process is the server, and none of an engine."""
+    return os.environ.get(SERVER_VARIABLE) == str(os.getpid())
 
 
 def prepare() -> None:
@@ -13,22 +53,66 @@ def prepare() -> None:
     parent = multiprocessing.parent_process()
     if parent is None or SERVER_VARIABLE not in os.environ:
         return
-    from lmi_plugins.vllm_engine.cpu_adapters import mend_adapters
+    from lmi_plugins.vllm_engine.adapters.cpu_adapters import mend_adapters
 
     attach(parent)
+    configure_logging_of_another_program(os.environ.get(LOG_LEVEL_VARIABLE, "info"))
+    tell_failures()
     mend_adapters()
+    heed_end()
 
 
 def attach(parent: BaseProcess) -> None:
     """End this process with its parent, and not before: a group of its own keeps the terminal's Ctrl-C from it.
 
     It gets no session of its own: Linux shares the time of a busy machine among sessions, and processes that wait for
-    each other step by step are best in one.
+    each other step by step are best in one. SIGTERM and SIGHUP, which systemd and containers may send to all processes,
+    are the server's: it lets requests finish, and then ends vLLM by SIGINT.
     """
     os.setpgid(0, 0)
-    threading.Thread(target=_exit_with, args=(parent,), daemon=True).start()
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, _ignore)
+    end_with(parent)
+
+
+def run_core(*arguments: Any, **options: Any) -> None:
+    """Run a core as vLLM does, in a process that ends with the server also while it starts, and its workers with it."""
+    from vllm.v1.engine.core import EngineCoreProc
+
+    meet_in_folder()
+    choose_library_by_request()
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        end_with(parent)
+    try:
+        EngineCoreProc.run_engine_core(*arguments, **options)
+    finally:
+        for worker in multiprocessing.active_children():  # multiprocessing asks them by SIGTERM, and waits without end
+            worker.kill()
+
+
+def end_with(parent: BaseProcess) -> None:
+    """End this process once its parent has ended."""
+    if not any(thread.name == END_WITH_PARENT for thread in threading.enumerate()):
+        threading.Thread(target=_exit_with, args=(parent,), name=END_WITH_PARENT, daemon=True).start()
+
+
+def _ignore(number: int, frame: object) -> None:
+    pass
+
+
+def kill_with_children(process_id: int) -> None:
+    """Kill a core and its workers, also where they are stopped."""
+    with suppress(psutil.NoSuchProcess):
+        core = psutil.Process(process_id)
+        for process in (*core.children(recursive=True), core):
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
 
 
 def _exit_with(parent: BaseProcess) -> None:
     parent.join()
+    if str(parent.pid) == os.environ.get(SERVER_VARIABLE):  # otherwise the server lives, and may need it for a new core
+        remove_sockets()
     os._exit(1)

@@ -1,39 +1,52 @@
 """The vLLM backend's work once vLLM is imported: it turns valid requests into generation steps."""
 
-from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
+
+from prometheus_client import Metric
 
 from lmi_core.chats.images import Image, ImagePrompt
 from lmi_core.embeddings.backend import EmbeddingModel, Vector
 from lmi_core.embeddings.request import ValidEmbedding
 from lmi_core.engines.extended_parameters import ExtendedParameters
+from lmi_core.engines.failures.so_far import Given, SoFar
+from lmi_core.engines.failures.turns import Place
 from lmi_core.engines.merge import merge
+from lmi_core.errors import GenerationFailed
 from lmi_core.generation import GenerationStep
+from lmi_core.metrics.engine_figures import EngineFigures
 from lmi_core.request import ValidRequest
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
 from lmi_core.texts.token_writer import TokenWriter
 from lmi_plugins.backends.vllm_fields import fields_of, read_fields
-from lmi_plugins.vllm_engine.adapters import VllmAdapters
+from lmi_plugins.torch_engine.guides.limits import GuideLimits
+from lmi_plugins.torch_engine.worker.messages import Guide
+from lmi_plugins.vllm_engine.adapters.adapter import Adapter
+from lmi_plugins.vllm_engine.adapters.loaded import VllmAdapters
 from lmi_plugins.vllm_engine.embeddings import embedding_model, vectors
-from lmi_plugins.vllm_engine.engine import VllmEngine, embeds, translated_errors
+from lmi_plugins.vllm_engine.engine import VllmEngine, translated_errors
 from lmi_plugins.vllm_engine.library import (
     MultiModalInput,
     RequestOutput,
     SamplingParams,
     TokensInput,
+    guide_library,
     image_prompt,
     token_prompt,
 )
+from lmi_plugins.vllm_engine.loading import embeds
 from lmi_plugins.vllm_engine.outputs.acceptance import AcceptanceLog
 from lmi_plugins.vllm_engine.outputs.beam_search import BeamSearch
-from lmi_plugins.vllm_engine.outputs.generation import steps
+from lmi_plugins.vllm_engine.outputs.generation import NOTHING, steps
+from lmi_plugins.vllm_engine.requests.guides import GuideTrials, guide_of
 from lmi_plugins.vllm_engine.requests.images import VllmImages, place_images
-from lmi_plugins.vllm_engine.requests.parameter_checks import check_beams, check_speculation, check_structural_tag
+from lmi_plugins.vllm_engine.requests.parameter_checks import check_beams, check_speculation
 from lmi_plugins.vllm_engine.requests.passed_fields import check_passed_fields
 from lmi_plugins.vllm_engine.requests.reasoning_budget import check_reasoning_budget
-from lmi_plugins.vllm_engine.requests.sampling import sampling_params
+from lmi_plugins.vllm_engine.requests.resuming import CANNOT, goes_on, repeats, rest, shorten
+from lmi_plugins.vllm_engine.requests.sampling import sampling_params, structured_outputs
 
 
 class VllmService:
@@ -45,10 +58,19 @@ class VllmService:
         tokenizer: HuggingFaceTokenizer,
         retry_threshold: int,
         max_stream_delay: float,
+        heartbeat_timeout: float,
+        loading_timeout: float,
+        guide_limits: GuideLimits,
+        *,
+        resume: bool = False,
+        allow_pickle: bool = False,
     ) -> None:
-        self._engine = VllmEngine(arguments, retry_threshold, max_stream_delay)
-        self._adapters = VllmAdapters(self._engine)
+        self._engine = VllmEngine(
+            arguments, retry_threshold, max_stream_delay, heartbeat_timeout, loading_timeout, resume=resume
+        )
+        self._adapters = VllmAdapters(self._engine, allow_pickle=allow_pickle)
         self._tokenizer = tokenizer
+        self._trials = GuideTrials(tokenizer, guide_limits)
         self.embedding: EmbeddingModel | None = None  # None: the model generates
         self._speculates = "speculative_config" in arguments
         self._acceptance = AcceptanceLog() if "per_request_spec_decode_metrics" in arguments else None
@@ -68,6 +90,7 @@ class VllmService:
     async def stop(self) -> None:
         """End the engine."""
         await self._engine.stop()
+        await self._trials.stop()
 
     def check_health(self) -> None:
         """Raise BackendUnhealthy unless the engine takes requests."""
@@ -87,6 +110,10 @@ class VllmService:
         """Load an adapter, in place of one of the same name. Raise InvalidAdapter where it does not fit."""
         await self._adapters.load(name, directory)
 
+    async def pin_adapter(self, name: str, pinned: bool) -> None:
+        """Keep an adapter in a slot of the engine, or no longer. Raise what VllmAdapters.pin does."""
+        await self._adapters.pin(name, pinned)
+
     def unload_adapter(self, name: str) -> None:
         """Forget an adapter. Raise AdapterNotFound where there is none."""
         self._adapters.unload(name)
@@ -103,23 +130,73 @@ class VllmService:
         assert isinstance(parameters, ExtendedParameters), parameters
         if self._speculates:
             check_speculation(parameters)
-        check_structural_tag(parameters)
         check_reasoning_budget(parameters, self._engine.vllm.model_config.get_vocab_size())
         if parameters.wants_prefill:
             self._adapters.check_prompt_log_probs()
         check_passed_fields(parameters)
+        adapter = self._adapters.find(request.adapter)  # another of its name may take its place meanwhile
+        first = [self._begin(request, parameters, adapter)]  # raises what vLLM refuses
+        so_far = SoFar(parameters.num_sequences)
+
+        def begin(_: Place) -> AsyncGenerator[GenerationStep, None]:
+            return first.pop() if first else self._begin_again(request, parameters, adapter, so_far.given)
+
+        steps = self._engine.resumption.stream(begin, so_far.add)
+        guide = guide_of(structured_outputs(parameters))
+        return steps if guide is None else self._guided(guide, steps)
+
+    async def _guided(
+        self, guide: Guide, steps: AsyncGenerator[GenerationStep, None]
+    ) -> AsyncGenerator[GenerationStep, None]:
+        """Yield the steps of a request whose guide is to be tried first. Raise what GuideTrials.check does."""
+        async with aclosing(steps):
+            vllm = self._engine.vllm
+            await self._trials.check(guide, vllm.model_config.get_vocab_size(), guide_library(vllm))
+            async for step in steps:
+                yield step
+
+    def _begin(
+        self, request: ValidRequest, parameters: ExtendedParameters, adapter: Adapter | None
+    ) -> AsyncGenerator[GenerationStep, None]:
         if parameters.num_beams > 1:
-            return self._search(request, parameters)
-        sequences = [self._sequence(request, parameters, i) for i in range(parameters.num_sequences)]
-        return sequences[0] if len(sequences) == 1 else _together(sequences)
+            return self._search(request, parameters, adapter)
+        return _together([self._sequence(request, parameters, adapter, i) for i in range(parameters.num_sequences)])
+
+    def _begin_again(
+        self, request: ValidRequest, parameters: ExtendedParameters, adapter: Adapter | None, given: list[Given]
+    ) -> AsyncGenerator[GenerationStep, None]:
+        """Return the steps after those that were given. Raise GenerationFailed where the request cannot go on."""
+        if not given:
+            return self._begin(request, parameters, adapter)
+        if goes_on(parameters):
+            unfinished = [(i, each) for i, each in enumerate(given) if not each.finished]
+            return _together([self._sequence(request, parameters, adapter, i, each) for i, each in unfinished])
+        if repeats(parameters):
+            return rest(self._begin(request, parameters, adapter), given)
+        raise GenerationFailed(CANNOT)
+
+    def figures(self) -> EngineFigures:
+        return self._engine.figures
+
+    @property
+    def engine_began(self) -> float:
+        """When the engine began to take requests, by the loop's clock: now, while another is to replace it."""
+        return self._engine.began
+
+    def process_ids(self) -> Collection[int]:
+        return self._engine.process_ids()
+
+    def metrics(self) -> Iterable[Metric]:
+        return self._engine.metrics()
 
     def embed(self, requests: Sequence[ValidEmbedding]) -> AsyncGenerator[Vector, None]:
         """Return the vectors of the requests as they are made. Raise InvalidParameter where vLLM refuses one."""
         return vectors(requests, self._engine, self._adapters)
 
-    def _search(self, request: ValidRequest, parameters: ExtendedParameters) -> AsyncGenerator[GenerationStep, None]:
+    def _search(
+        self, request: ValidRequest, parameters: ExtendedParameters, adapter: Adapter | None
+    ) -> AsyncGenerator[GenerationStep, None]:
         check_beams(parameters)
-        adapter = self._adapters.find(request.adapter)
         priority = fields_of(parameters).priority
 
         async def next_token(ids: list[int], asked: SamplingParams) -> RequestOutput:
@@ -131,20 +208,24 @@ class VllmService:
         return search.steps(next_token)
 
     def _sequence(
-        self, request: ValidRequest, parameters: ExtendedParameters, index: int
+        self,
+        request: ValidRequest,
+        parameters: ExtendedParameters,
+        adapter: Adapter | None,
+        index: int,
+        given: Given = NOTHING,
     ) -> AsyncGenerator[GenerationStep, None]:
         """Return the steps of one sequence, which is a request of its own to vLLM; the prompt they share is cached."""
         with translated_errors():
             sampling = sampling_params(parameters, index, request.log_probs)
-        adapter = self._adapters.find(request.adapter)
+        shorten(sampling, given)
         coalesces = not parameters.stop_sequences  # they are looked for in what was read
         priority = fields_of(parameters).priority
-        outputs = self._engine.generate(
-            _prompt(request, request.prompt_ids), sampling, adapter, coalesces=coalesces, priority=priority
-        )
+        prompt = _prompt(request, [*request.prompt_ids, *given.token_ids])
+        outputs = self._engine.generate(prompt, sampling, adapter, coalesces=coalesces, priority=priority)
         if self._acceptance is not None:
             outputs = self._acceptance.recorded(request.request_id, outputs)
-        return steps(outputs, request.prompt_ids, parameters, self._writer, index, request.markers)
+        return steps(outputs, request.prompt_ids, parameters, self._writer, index, request.markers, given)
 
 
 def _prompt(request: ValidRequest, ids: list[int]) -> TokensInput | MultiModalInput:
@@ -155,7 +236,11 @@ def _prompt(request: ValidRequest, ids: list[int]) -> TokensInput | MultiModalIn
     return image_prompt(request.image_prompt.content, ids, salt)
 
 
-async def _together(sequences: list[AsyncGenerator[GenerationStep, None]]) -> AsyncGenerator[GenerationStep, None]:
+def _together(sequences: list[AsyncGenerator[GenerationStep, None]]) -> AsyncGenerator[GenerationStep, None]:
+    return sequences[0] if len(sequences) == 1 else _merged(sequences)
+
+
+async def _merged(sequences: list[AsyncGenerator[GenerationStep, None]]) -> AsyncGenerator[GenerationStep, None]:
     async with aclosing(merge(sequences)) as merged:
         async for _, step in merged:
             yield step

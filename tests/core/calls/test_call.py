@@ -77,3 +77,12 @@ def test_nesting_that_can_be_read_and_not_written() -> None:
     given = call(b'{"a":' * 500 + b"1" + b"}" * 500)
     with pytest.raises(InvalidPayload, match=r"^the body cannot be written as JSON: "):
         given.with_json({**given.json_object(), "b": 1})
+
+
+def test_text() -> None:
+    assert call("Grüße".encode()).text() == "Grüße"
+
+
+def test_what_is_no_text_is_the_client_s_error() -> None:
+    with pytest.raises(InvalidPayload, match="the body must be UTF-8 text: 'utf-8' codec can't decode byte 0xff"):
+        call(b"\xff").text()

@@ -22,6 +22,14 @@ def test_file(tmp_path: Path) -> None:
     assert read_chat_template("chat.jinja", tmp_path) == "Grüße {{ messages }}"
 
 
+def test_the_directory_s_own_file(tmp_path: Path) -> None:
+    (tmp_path / "chat_template.jinja").write_text(TEMPLATE)
+    assert read_chat_template(None, tmp_path) == TEMPLATE
+    assert read_chat_template("{{ messages }}", tmp_path) == "{{ messages }}"
+    (tmp_path / "tokenizer_config.json").write_text("{}")
+    assert read_chat_template(None, tmp_path) is None, "the tokenizer has it"
+
+
 @pytest.mark.parametrize("option", ["missing.jinja", ".", "latin.jinja"])
 def test_no_template(tmp_path: Path, option: str) -> None:
     (tmp_path / "latin.jinja").write_bytes(b"\xff")

@@ -81,4 +81,7 @@ def test_nothing_is_available() -> None:
 def test_unknown_name() -> None:
     with pytest.raises(PluginError) as raised:
         choose_backend("slwo", registry(SLOW))
-    assert raised.value.message == "there is no backend `slwo`. Did you mean `slow`? Known: slow, slow-alias"
+    assert raised.value.message == (
+        "there is no backend `slwo`. Did you mean `slow`? Known: slow, slow-alias. Others come from packages of "
+        "plugins that are installed, and from the files of --plugins-dir"
+    )

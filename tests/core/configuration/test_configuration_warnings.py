@@ -45,8 +45,6 @@ def test_what_has_no_effect_is_explained(
         ("engine=MPI", "engine"),
         ("option.mpi_mode=true", "option.mpi_mode"),
         ("option.parallel_loading=true", "option.parallel_loading"),
-        ("load_on_devices=0;1", "load_on_devices"),
-        ("option.load_on_devices=*", "load_on_devices"),
     ],
 )
 def test_keys_of_lmi_that_have_no_effect(directory: Directory, text: str, key: str) -> None:

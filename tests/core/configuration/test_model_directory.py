@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from lmi_core.configuration.model_directory import find_model_directories, is_model_directory, model_variable
+from lmi_core.configuration.model_directory import WAYS, find_model_directories, is_model_directory, model_variable
 from lmi_core.errors import ConfigurationError
 
 
@@ -63,9 +63,7 @@ def test_current_directory_has_its_own_name(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_missing_path(tmp_path: Path) -> None:
-    assert error_of(tmp_path / "nowhere") == (
-        f"{tmp_path / 'nowhere'} does not exist: give the path of a model directory"
-    )
+    assert error_of(tmp_path / "nowhere") == (f"{tmp_path / 'nowhere'} does not exist: give {WAYS}")
 
 
 def test_file(tmp_path: Path) -> None:

@@ -68,15 +68,22 @@ def test_s3_url(directory: Path) -> None:
     assert source(directory, "s3://bucket/model/") == "s3://bucket/model/"
 
 
+def test_archives(directory: Path) -> None:
+    assert source(directory, "https://host/weights.zip?x=1") == "https://host/weights.zip?x=1"
+    (directory / "weights.tar.gz").touch()
+    assert source(directory, "weights.tar.gz") == str(directory / "weights.tar.gz")
+    assert error_of(directory, "./other.zip") == "option.model_id=./other.zip: there is no such folder"
+
+
 def test_wrong_s3_url(directory: Path) -> None:
     assert error_of(directory, "s3:///model") == "s3:///model is not an S3 URL: give s3://bucket/folder/"
 
 
-@pytest.mark.parametrize("model_id", ["https://host/model", "djl://ai.djl/model", "S3://bucket/model"])
+@pytest.mark.parametrize("model_id", ["djl://ai.djl/model", "S3://bucket/model"])
 def test_other_url(directory: Path, model_id: str) -> None:
     assert error_of(directory, model_id) == (
-        f"option.model_id={model_id} is not a supported URL: give s3://bucket/folder/, the path of a folder, or a "
-        "hub id"
+        f"option.model_id={model_id} is not a supported URL: give s3://bucket/folder/, the URL of an archive, the path "
+        "of a folder, or a hub id"
     )
 
 

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 import pytest
 
 from lmi_core.engines import coalescing
-from lmi_core.engines.coalescing import TICK, CoalescedStream, OutputCoalescing
+from lmi_core.engines.coalescing import MAX_UNDELAYED_STREAMS, TICK, CoalescedStream, OutputCoalescing
 from tests.virtual_time import in_virtual_time
 
 MANY = 100
@@ -23,7 +23,10 @@ def waits(stream: CoalescedStream) -> bool:
     return True
 
 
-@pytest.mark.parametrize(("longest", "streams", "expected"), [(1, 1, False), (1, 5, False), (1, MANY, True)])
+@pytest.mark.parametrize(
+    ("longest", "streams", "expected"),
+    [(1, 1, False), (1, MAX_UNDELAYED_STREAMS, False), (1, MAX_UNDELAYED_STREAMS + 1, True)],
+)
 async def test_only_many_streams_wait(longest: float, streams: int, expected: bool) -> None:
     engine = OutputCoalescing(longest)
     with ExitStack() as stack:
@@ -48,6 +51,7 @@ async def test_nobody_waits_longer_than_allowed() -> None:
 
 
 async def test_a_stream_waits_neither_at_nor_after_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(coalescing, "MAX_UNDELAYED_STREAMS", 0)
     monkeypatch.setattr(coalescing, "SECONDS_PER_STREAM", 1000)
     found = OutputCoalescing(1000)
     with found.stream() as stream, found.stream() as other, found.stream() as leaving:

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from lmi_core.engines.restarts import FIRST_DELAY
 from lmi_core.engines.supervisor import Supervisor
 from lmi_core.errors import BackendUnhealthy, ConfigurationError
 from tests.virtual_time import in_virtual_time
@@ -34,8 +35,8 @@ class Engines:
     def kill(self) -> None:
         self._deaths[-1].set_result("the engine died")
 
-    def supervisor(self, retry_threshold: int = 3) -> Supervisor[int]:
-        return Supervisor(self.create, self.watch, self.end, retry_threshold)
+    def supervisor(self, retry_threshold: int = 3, loading_timeout: float = 1800) -> Supervisor[int]:
+        return Supervisor(self.create, self.watch, self.end, retry_threshold, loading_timeout)
 
 
 @in_virtual_time
@@ -56,6 +57,28 @@ async def test_another_one_runs_after_a_death() -> None:
     await supervisor.stop()
     await supervisor.stop()
     assert engines.ended == [1, 2]
+
+
+@in_virtual_time
+async def test_when_the_engine_began() -> None:
+    engines, now = Engines(most=2), asyncio.get_running_loop().time
+    supervisor = engines.supervisor(retry_threshold=1)
+    await supervisor.start()
+    began = now()
+    await asyncio.sleep(100)
+    assert supervisor.began == began
+    engines.kill()
+    await asyncio.sleep(FIRST_DELAY / 2)
+    assert supervisor.began == now()  # none runs
+    await supervisor.available()
+    replaced = now()
+    await asyncio.sleep(100)
+    assert supervisor.began == replaced == pytest.approx(began + 100 + FIRST_DELAY)
+    engines.kill()
+    await supervisor.restarts.given_up.wait()
+    await asyncio.sleep(0)
+    assert supervisor.began == replaced  # so that nobody waits for another
+    await supervisor.stop()
 
 
 @in_virtual_time
@@ -132,4 +155,99 @@ async def test_errors_of_any_kind_count_as_failed_restarts() -> None:
     await supervisor.restarts.given_up.wait()
     with pytest.raises(BackendUnhealthy, match="is not restarted again"):
         _ = supervisor.running
+    await supervisor.stop()
+
+
+class Hanging(Engines):
+    """Engines of which the first takes some seconds to be created, and the second never is."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self.seconds = seconds
+        self.cancelled = 0
+
+    async def create(self) -> int:
+        await asyncio.sleep(self.seconds)
+        if self.created == 1 and not self.cancelled:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                self.cancelled += 1
+                raise
+        return await super().create()
+
+
+@in_virtual_time
+@pytest.mark.parametrize(
+    ("seconds", "loading_timeout", "bound"),
+    [(10, 1800, 120), (60, 1800, 300), (60, 100, 100)],
+)
+async def test_a_restart_that_hangs_has_failed(
+    seconds: float, loading_timeout: float, bound: float, caplog: pytest.LogCaptureFixture
+) -> None:
+    engines = Hanging(seconds)
+    supervisor = engines.supervisor(loading_timeout=loading_timeout)
+    await supervisor.start()
+    engines.kill()
+    await asyncio.sleep(bound)
+    assert engines.cancelled == 0
+    await asyncio.sleep(1)
+    assert engines.cancelled == 1
+    assert f"could not be restarted: it did not start within {bound} seconds" in caplog.text
+    await supervisor.available()
+    assert supervisor.running == 2
+    await supervisor.stop()
+
+
+@in_virtual_time
+async def test_restarts_that_hang_are_given_up(caplog: pytest.LogCaptureFixture) -> None:
+    engines = Engines()
+    supervisor = engines.supervisor(retry_threshold=2)
+    await supervisor.start()
+
+    async def hangs() -> int:
+        await asyncio.Event().wait()
+        return 0
+
+    supervisor._create = hangs
+    waiting = asyncio.create_task(supervisor.available())
+    engines.kill()
+    await asyncio.sleep(0.1)
+    later = asyncio.create_task(supervisor.available())
+    await supervisor.restarts.given_up.wait()
+    await waiting
+    with pytest.raises(BackendUnhealthy, match="is not restarted again"):
+        await later
+    assert caplog.text.count("did not start within 120 seconds") == 2
+    await supervisor.stop()
+
+
+@in_virtual_time
+async def test_the_timeout_of_the_engine_itself_is_a_failed_restart(caplog: pytest.LogCaptureFixture) -> None:
+    engines = Engines()
+    supervisor = engines.supervisor(retry_threshold=1)
+    await supervisor.start()
+
+    async def times_out() -> int:
+        raise TimeoutError("no core came")
+
+    supervisor._create = times_out
+    engines.kill()
+    await supervisor.restarts.given_up.wait()
+    assert "no core came" in caplog.text
+    await supervisor.stop()
+
+
+@in_virtual_time
+async def test_requests_are_told_when_the_next_engine_may_be_there() -> None:
+    engines = Hanging(7)
+    supervisor = engines.supervisor()
+    await supervisor.start()
+    engines.kill()
+    await asyncio.sleep(0.1)
+    with pytest.raises(BackendUnhealthy) as raised:
+        _ = supervisor.running
+    assert raised.value.retry_after == pytest.approx(7.4)
+    await asyncio.sleep(60)
+    assert supervisor.unhealthy().retry_after == 1
     await supervisor.stop()

@@ -2,10 +2,12 @@ import asyncio
 import os
 import signal
 import sys
+import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
 import pytest_asyncio
 
@@ -14,7 +16,7 @@ from lmi_core.engines.logs import LOG_LEVEL_VARIABLE
 from lmi_core.engines.worker import Worker, WorkerDied
 
 ROOT = Path(__file__).parents[3]
-LIMIT = 30.0
+LIMIT = 60.0
 
 PARENT = """\
 import asyncio
@@ -157,23 +159,29 @@ async def test_stop_leaves_no_process_behind(start: Start) -> None:
     await worker.stop()
 
 
-async def test_child_that_ignores_the_request_to_stop_is_killed(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+async def frozen(worker: Worker) -> int:
+    """Wait until the child is frozen, and return its process id."""
+    assert await worker.receive() == b"ready"
+    worker.send(b"freeze")
+    assert worker.process_id is not None
+    while psutil.Process(worker.process_id).status() != psutil.STATUS_STOPPED:
+        await asyncio.sleep(0.01)
+    return worker.process_id
+
+
+async def test_a_frozen_child_is_killed(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker_module, "STOP_SECONDS", 0.05)
-    worker = await start("ignore_termination")
+    worker = await start("freeze")
     async with asyncio.timeout(LIMIT):
-        assert await worker.receive() == b"ready"
-        child = worker.process_id
-        assert child is not None
+        child = await frozen(worker)
         await worker.stop()
     assert is_gone(child)
 
 
 async def test_stop_again_after_one_that_was_cancelled(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    worker = await start("ignore_termination")
+    worker = await start("freeze")
     async with asyncio.timeout(LIMIT):
-        assert await worker.receive() == b"ready"
-        child = worker.process_id
-        assert child is not None
+        child = await frozen(worker)
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(worker.stop(), 0.05)
         assert not is_gone(child)
@@ -195,7 +203,7 @@ async def test_stop_ends_a_wait(start: Start) -> None:
     waiting = asyncio.create_task(death(worker))
     await asyncio.sleep(0)
     await worker.stop()
-    assert await waiting == -signal.SIGTERM
+    assert await waiting == 0
 
 
 async def test_stop_before_start() -> None:
@@ -222,3 +230,57 @@ async def test_child_ends_when_its_parent_is_killed() -> None:
         await parent.wait()
         # The child holds the pipe's other end as well: it ends with the last of the two.
         assert await parent.stdout.read() == b""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+async def test_a_signal_to_the_whole_group_is_left_to_the_parent(start: Start, number: signal.Signals) -> None:
+    worker = await start("tell_of_signals")
+    child = await process_id(worker)
+    os.kill(child, number)
+    async with asyncio.timeout(LIMIT):
+        worker.send(b"still there?")
+        assert await worker.receive() == b"yes"
+        await worker.stop()
+    assert is_gone(child)
+
+
+async def test_no_folder_is_left_once_both_are_connected(
+    start: Start, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Should the parent be killed, nobody could remove it."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    worker = await start("echo_after_hello")
+    assert [path.name[:4] for path in tmp_path.iterdir()] == ["lmi-"]
+    async with asyncio.timeout(LIMIT):
+        await worker.receive()
+        assert list(tmp_path.iterdir()) == []
+        worker.send(b"one")
+        assert await worker.receive() == b"one"
+
+
+ABANDONED = """\
+import asyncio, os, signal
+from lmi_core.engines.worker import Worker
+
+async def main():
+    worker = Worker("tests.core.engines.worker_targets:wait")
+    await worker.start()
+    print(worker.process_id, flush=True)
+    await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+
+
+async def test_a_child_whose_parent_is_killed_before_they_connect_removes_their_folder(tmp_path: Path) -> None:
+    parent = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", ABANDONED), stdout=asyncio.subprocess.PIPE, env=os.environ | {"TMPDIR": str(tmp_path)}
+    )
+    assert parent.stdout is not None
+    async with asyncio.timeout(LIMIT):
+        await parent.stdout.readline()
+        assert [path.name[:4] for path in tmp_path.iterdir()] == ["lmi-"]
+        parent.kill()
+        await parent.wait()
+        assert await parent.stdout.read() == b""  # the child is gone too
+    assert list(tmp_path.iterdir()) == []

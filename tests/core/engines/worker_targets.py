@@ -4,6 +4,7 @@ import logging
 import os
 import signal
 import sys
+import threading
 
 from lmi_core.engines.worker import Channel
 
@@ -51,8 +52,33 @@ def crash(channel: Channel) -> None:
     raise ValueError("broken target")
 
 
-def ignore_termination(channel: Channel) -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+def freeze(channel: Channel) -> None:
+    """Stop the process, all of its threads, which can only be killed then."""
     channel.send(b"ready")
-    while True:
-        signal.pause()
+    channel.receive()
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def tell_of_signals(channel: Channel) -> None:
+    """Send a message, and once every signal that ends a server has come, another."""
+    channel.send(str(os.getpid()).encode())
+    while (message := channel.receive()) == b"still there?":
+        channel.send(b"yes")
+    channel.send(message)
+
+
+def echo_after_hello(channel: Channel) -> None:
+    channel.send(b"hello")
+    echo(channel)
+
+
+def wait(channel: Channel) -> None:
+    threading.Event().wait()
+
+
+def hello_once(channel: Channel) -> None:
+    """Send a message and wait, unless another process has done so: then wait only."""
+    if not os.path.exists(os.environ["LMI_TEST"]):
+        open(os.environ["LMI_TEST"], "x").close()
+        channel.send(b"hello")
+    threading.Event().wait()

@@ -23,8 +23,6 @@ def test_shards(tmp_path: Path) -> None:
     save(tmp_path / "model-2.safetensors", OTHER, data=1)
     checkpoint = read_checkpoint(tmp_path)
     assert (set(checkpoint.weights), checkpoint.faults) == ({"a", "b", "c"}, [])
-    (tmp_path / INDEX).write_text(json.dumps({"weight_map": {**SHARDS, "d": "model-2.safetensors"}}))
-    assert read_checkpoint(tmp_path).faults == [f"{tmp_path / INDEX}: weights that no shard has: d"]
 
 
 @pytest.mark.parametrize(
@@ -53,9 +51,38 @@ def test_every_damaged_shard_is_told(tmp_path: Path) -> None:
 
 def test_no_weights(tmp_path: Path) -> None:
     assert read_checkpoint(tmp_path).faults[0].startswith(f"{tmp_path}: no weights")
-    (tmp_path / "pytorch_model.bin").touch()
+    (tmp_path / "model.gguf").touch()
     checkpoint = read_checkpoint(tmp_path)
-    assert (checkpoint.faults, checkpoint.is_known) == ([], False)
+    assert (checkpoint.faults, checkpoint.others, checkpoint.is_known) == ([], ["model.gguf"], False)
+    save(tmp_path / "model.safetensors", {}, data=0)
+    assert read_checkpoint(tmp_path).faults == [f"{tmp_path}: no weights: the files for them contain none"]
+
+
+def test_engines_of_tensorrt(tmp_path: Path) -> None:
+    (tmp_path / "1").mkdir()
+    (tmp_path / "1" / "rank0.engine").touch()
+    (fault,) = read_checkpoint(tmp_path).faults
+    assert fault.startswith(f"{tmp_path}: TensorRT engines (rank0.engine) run only in NVIDIA's own runtime: set option")
+
+
+@pytest.mark.parametrize(
+    ("content", "fault"),
+    [
+        (b"", "the file is not in PyTorch's format"),
+        (b"PK\x03\x04 and no more", "the file is cut off: the directory at the end of the archive is missing"),
+        (b"\x80\x02 a pickle of older versions", None),
+    ],
+)
+def test_pickled_weights(tmp_path: Path, content: bytes, fault: str | None) -> None:
+    (file := tmp_path / "pytorch_model.bin").write_bytes(content)
+    checkpoint = read_checkpoint(tmp_path)
+    assert checkpoint.faults == ([] if fault is None else [f"{file}: {fault}"])
+    assert checkpoint.pickled == ([] if fault else [file])
+
+
+def test_missing_pickled_shards(tmp_path: Path) -> None:
+    (tmp_path / "pytorch_model.bin.index.json").write_text('{"weight_map": {"a": "pytorch_model-1.bin"}}')
+    assert read_checkpoint(tmp_path).faults == [f"{tmp_path}: 1 of 1 shards missing: pytorch_model-1.bin"]
 
 
 def test_names() -> None:

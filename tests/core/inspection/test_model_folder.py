@@ -28,6 +28,11 @@ def test_model_without_faults(folder: Path) -> None:
     assert faults(folder) == []
 
 
+def replace_by_folder(file: Path) -> None:
+    file.unlink()
+    file.mkdir()
+
+
 def change_config(folder: Path, **values: object) -> None:
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**config, **values}))
@@ -42,8 +47,45 @@ def change_config(folder: Path, **values: object) -> None:
             lambda folder: change_config(folder, model_type=None),
             "config.json: `model_type` must name the model's archi",
         ),
+        (
+            lambda folder: change_config(folder, num_hidden_layers=10**9),
+            "config.json: `num_hidden_layers` must be at most 2000. Given: 1000000000",
+        ),
+        (
+            lambda folder: change_config(folder, text_config={"num_layers": 10**9}),
+            "config.json: `num_layers` must be at most 2000. Given: 1000000000",
+        ),
+        (
+            lambda folder: change_config(folder, padding=" " * 2**24),
+            "config.json: the file has 16777",
+        ),
+        (
+            lambda folder: (folder / "config.json").write_text('{"a":' + "[" * 100_000),
+            "config.json: the file is not JSON: maximum recursion depth exceeded",
+        ),
         (lambda folder: (folder / "tokenizer.json").write_text("{"), "tokenizer.json: the file is not JSON: "),
-        (lambda folder: (folder / "tokenizer.json").write_text("{}"), ": the tokenizer cannot be loaded: "),
+        (
+            lambda folder: (folder / "tokenizer.json").write_text("{}"),
+            ": the tokenizer cannot be loaded: the key 'added_tokens' is missing",
+        ),
+        (
+            lambda folder: (folder / "tokenizer.json").unlink(),
+            ": there is no tokenizer: neither tokenizer.json nor another file of a vocabulary",
+        ),
+        (
+            lambda folder: (folder / "generation_config.json").write_text('{"eos_token_id": "x"}'),
+            "generation_config.json: `eos_token_id` must be a token id or several. Given: x",
+        ),
+        (
+            lambda folder: (folder / "chat_template.jinja").write_bytes(b"\xe9"),
+            "chat_template.jinja: the file must be UTF-8 text: ",
+        ),
+        (
+            lambda folder: replace_by_folder(folder / "tokenizer.json"),
+            "tokenizer.json: a folder, where a file is expec",
+        ),
+        (lambda folder: replace_by_folder(folder / "config.json"), "config.json: a folder, where a file is expected"),
+        (lambda folder: replace_by_folder(folder / "model.safetensors"), "model.safetensors: a folder, where a file i"),
         (
             lambda folder: (folder / "chat_template.jinja").write_text("{% if %}"),
             ": the chat template is not Jinja: line 1",

@@ -1,10 +1,12 @@
 from typing import Self
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from lmi_core.errors import InvalidPayload
-from lmi_core.payloads.payload import read_object, read_payload, shown
+from lmi_core.payloads.payload import MAX_VALUE_LENGTH, read_object, read_payload, shown
 
 
 class Message(BaseModel):
@@ -115,6 +117,31 @@ def test_shown(value: object, expected: str) -> None:
     assert shown(value) == expected
 
 
-def test_what_is_nested_too_deeply_to_show() -> None:
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=100),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(max_size=100), inner),
+)
+
+
+@given(JSON)
+@settings(deadline=None, derandomize=True, database=None)
+def test_what_is_shown_is_the_beginning(value: object) -> None:
+    text = repr(value)
+    assert shown(value) == (text if len(text) <= MAX_VALUE_LENGTH else text[:MAX_VALUE_LENGTH] + "...")
+
+
+def test_no_more_is_written_than_shown() -> None:
+    class Number(int):
+        written = 0
+
+        def __repr__(self) -> str:
+            Number.written += 1
+            return "1"
+
+    shown({"a": [[Number()] * 1000] * 1000, "b": [Number()] * 1000})
+    assert Number.written <= MAX_VALUE_LENGTH
+
+
+def test_what_is_nested_deeply() -> None:
     body = b"[" * 1023 + b"]" * 1023  # orjson reads no more
-    assert error_of(body) == "the body must be a JSON object. Given: a value nested too deeply to show"
+    assert error_of(body) == f"the body must be a JSON object. Given: {'[' * MAX_VALUE_LENGTH}..."

@@ -35,7 +35,7 @@ def test_unknown_fields_are_dropped_and_named() -> None:
             {"inputs": "a", "session_id": "1"},
             True,
             "`session_id` is not a field of this request: a header names a session, and SageMaker's clients set it "
-            "by `SessionId` (docs/sagemaker.md)",
+            "by `SessionId` (docs/reference/sagemaker.md)",
         ),
     ],
 )

@@ -298,6 +298,19 @@ def test_broken_file_is_named_with_its_error(tmp_path: Path, text: str, error: s
     assert message.startswith(f"the plugin {tmp_path / 'mine.py'} cannot be imported: {error}")
 
 
+def test_broken_file_is_named_with_its_line(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("x = 1\ny = x / 0\n")
+    assert error_of(directory=tmp_path).endswith("ZeroDivisionError: division by zero (mine.py, line 2)")
+
+
+def test_hook_that_raises(tmp_path: Path) -> None:
+    lines = ("from lmi import hookimpl", "@hookimpl", "def lmi_register_formatters(register):", "    register(Missing)")
+    (tmp_path / "mine.py").write_text("\n".join(lines))
+    assert error_of(directory=tmp_path) == (
+        "a plugin's lmi_register_formatters raised NameError: name 'Missing' is not defined (mine.py, line 4)"
+    )
+
+
 def test_misspelt_hook_in_a_file_names_the_file(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(PLUGIN.format(name="mine").replace("formatters(", "formatter("))
     message = error_of(directory=tmp_path)

@@ -5,6 +5,8 @@ import pytest
 from lmi_core.errors import PluginError
 from lmi_core.plugins.registry import Registry, origin
 
+OTHERS = "Others come from packages of plugins that are installed, and from the files of --plugins-dir"
+
 
 class Fruit:
     name: ClassVar[str]
@@ -79,7 +81,7 @@ def test_unknown_name_lists_the_known_ones_with_a_suggestion(fruits: Registry[Fr
     with pytest.raises(PluginError) as raised:
         fruits.get("aple")
     assert raised.value.message == (
-        "there is no fruit `aple`. Did you mean `apple`? Known: apple, nashi, pear, williams"
+        f"there is no fruit `aple`. Did you mean `apple`? Known: apple, nashi, pear, williams. {OTHERS}"
     )
     assert "aple" not in fruits
 
@@ -87,7 +89,14 @@ def test_unknown_name_lists_the_known_ones_with_a_suggestion(fruits: Registry[Fr
 def test_unknown_name_that_is_near_to_none(fruits: Registry[Fruit]) -> None:
     with pytest.raises(PluginError) as raised:
         fruits.get("xyz")
-    assert raised.value.message == "there is no fruit `xyz`. Known: apple, nashi, pear, williams"
+    assert raised.value.message == f"there is no fruit `xyz`. Known: apple, nashi, pear, williams. {OTHERS}"
+
+
+def test_without_one(fruits: Registry[Fruit]) -> None:
+    assert list(fruits.without("nashi")) == [Apple]  # with all its names
+    assert list(fruits) == [Pear, Apple]
+    with pytest.raises(PluginError, match="there is no fruit `plum`"):
+        fruits.without("plum")
 
 
 def test_origin_of_what_is_no_class() -> None:

@@ -5,6 +5,7 @@ import contextlib
 import json
 import socket
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,14 @@ async def test_snapshot_without_formats_that_are_not_read(hub: FakeHub, tmp_path
     folder = await fetch(MODEL)
     assert folder == tmp_path / "hf/hub/models--org--tiny/snapshots" / COMMIT
     assert contents(folder) == FILES
+
+
+async def test_a_tokenizer_comes_without_weights(hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = await fetch(replace(MODEL, only_tokenizer=True))
+    assert set(contents(folder)) == FILES.keys() - {"model.safetensors"}
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    assert await fetch(replace(MODEL, only_tokenizer=True)) == folder
+    assert "no complete copy" in await error_of(MODEL)
 
 
 async def test_cached_snapshot_takes_one_request(hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,7 @@
 import pytest
 
 from lmi_core.errors import ConfigurationError
-from lmi_core.remote.location import S3Location, is_hub_id
+from lmi_core.remote.location import S3Location, archive_name, is_hub_id
 
 ARN = "arn:aws:s3:eu-west-1:123456789012:accesspoint/mine"
 
@@ -28,6 +28,27 @@ def test_url(url: str, expected: S3Location, name: str) -> None:
 def test_wrong_url(url: str) -> None:
     with pytest.raises(ConfigurationError, match="is not an S3 URL: give s3://bucket/folder/"):
         S3Location.parse(url)
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("https://models.example/a/b%20c.tar.gz?version=2", "b c"),
+        ("https://models.example:8443", "models.example"),
+        ("/models/mine.zip", "mine"),
+        (f"s3://{ARN}/a/mine.tgz", "mine"),
+    ],
+)
+def test_name_of_an_archive(source: str, expected: str) -> None:
+    assert archive_name(source) == expected
+
+
+@pytest.mark.parametrize("host", ["[::1", "host:port", "host:99999", "host:0", ""])
+def test_url_of_an_archive_without_a_valid_host(host: str) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        archive_name(f"http://user:secret@{host}/m.zip?sig=hidden")
+    shown = f"http://{host}/m.zip"
+    assert raised.value.message == f"{shown} is not a valid URL: check its host, and the port if it has one"
 
 
 @pytest.mark.parametrize(

@@ -1,75 +1,50 @@
-import logging
-import os
-import pty
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-
 import pytest
 
-from lmi_core.remote import progress
+from lmi_core.progress.loading import LoadingProgress
 from lmi_core.remote.location import RemoteModel
-from lmi_core.remote.progress import ProgressDisplay
+from lmi_core.remote.progress import DownloadProgress
+from lmi_core.remote.report import Begin
 
 MODEL = RemoteModel("s3://bucket/folder")
 
 
-@contextmanager
-def terminal_for_errors() -> Iterator[Callable[[], str]]:
-    """Put a terminal in the place of standard error; what it gives tells what was written there."""
-    ours, theirs = pty.openpty()
-    os.set_blocking(ours, False)
-
-    def shown() -> str:
-        read = b""
-        with suppress(BlockingIOError):
-            while data := os.read(ours, 4096):
-                read += data
-        return read.decode()
-
-    with os.fdopen(theirs, "w") as stream, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "stderr", stream)
-        patch.setenv("TERM", "xterm")
-        patch.setenv("COLUMNS", "160")
-        yield shown
-    os.close(ours)
-
-
-def test_lines_in_the_log(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_download_is_reported_to_its_last_byte(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
-    monkeypatch.setattr(progress, "LOG_SECONDS", 0.0)
-    with ProgressDisplay(MODEL) as display:
-        display.begin(2_000_000, 500_000)
-        display.update(1_000_000)
-        display.finish()
+    progress = LoadingProgress(lambda: 0.0)
+    download = DownloadProgress(MODEL, progress.report)
+    download.begin(Begin(2_000_000, 500_000, 0, "/cache"))
+    assert str(progress) == "downloading s3://bucket/folder, 500 kB of 2 MB, 0 s"
+    download.update(1_000_000)
+    assert progress.share == 0.5
+    download.finish()
+    assert progress.share == 1.0
     first, last = caplog.messages
-    assert first == "downloading s3://bucket/folder: 1 MB of 2 MB, 0 seconds"
+    assert first == "downloading s3://bucket/folder to /cache: 2 MB, 500 kB of which are already there"
     assert last.startswith("downloaded s3://bucket/folder: 1.5 MB in ")
+
+
+def test_stages_of_an_archive_of_unknown_size(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    progress = LoadingProgress(lambda: 0.0)
+    download = DownloadProgress(RemoteModel("https://user:secret@host/m.zip?Signature=secret"), progress.report)
+    download.begin(Begin(None, 0, 0, "/cache"))
+    download.update(1_000_000)
+    assert (str(progress), progress.share) == ("downloading https://host/m.zip, 1 MB, 0 s", None)
+    download.begin(Begin(1_000_000, 0, 0, "/cache", unpacks=True))
+    download.update(500_000)
+    assert str(progress) == "unpacking https://host/m.zip, 500 kB of 1 MB, 0 s"
+    download.finish()
+    starts = [message.partition(" in ")[0] for message in caplog.messages]
+    assert starts == [
+        "downloading https://host/m.zip to /cache",
+        "downloaded https://host/m.zip: 1 MB",
+        "unpacking https://host/m.zip to /cache: 1 MB",
+        "unpacked https://host/m.zip: 1 MB",
+    ]
 
 
 def test_no_line_where_nothing_was_downloaded(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
-    with ProgressDisplay(MODEL) as display:
-        display.finish()
-    assert caplog.messages == []
-
-
-def test_bars_on_a_terminal() -> None:
-    root = logging.getLogger()
-    with terminal_for_errors() as shown:
-        handler = logging.StreamHandler()
-        root.addHandler(handler)
-        try:
-            with ProgressDisplay(MODEL) as one, ProgressDisplay(RemoteModel("org/tiny")) as other:
-                one.begin(2_000_000, 0)
-                other.begin(1000, 0)
-                one.update(1_000_000)
-                root.error("meanwhile")
-            assert handler.stream is sys.stderr
-        finally:
-            root.removeHandler(handler)
-        text = shown()
-    assert "s3://bucket/folder" in text
-    assert "org/tiny" in text
-    assert "1.0/2.0 MB" in text
-    assert "meanwhile\r\n" in text
+    progress = LoadingProgress()
+    DownloadProgress(MODEL, progress.report).finish()
+    assert (caplog.messages, progress.what) == ([], "")

@@ -110,9 +110,19 @@ def test_long_conversations_are_freed() -> None:
 
 class Answer:
     request_id = "id"
+    key: str | None = "ann"
 
     def so_far(self, status: str) -> bytes:
         return status.encode()
+
+
+def test_turns_of_other_keys_are_unknown() -> None:
+    kept = Conversations(10 * TURN)
+    of_ann = Turn(b"q", b"a", None, ["item"], "ann")
+    kept.keep("a", of_ann)
+    assert kept.find("a", "ann") is kept.find("a") is of_ann
+    assert kept.owner("item", "ann") is kept.owner("item") is of_ann
+    assert kept.find("a", "bob") is kept.owner("item", "bob") is None
 
 
 def test_a_running_answer_is_gone_with_its_call() -> None:
@@ -120,7 +130,12 @@ def test_a_running_answer_is_gone_with_its_call() -> None:
     answer = Answer()
     kept.running["a"] = answer
     seen = weakref.ref(answer)
-    assert kept.running["a"].so_far("in_progress") == b"in_progress"
+    found = kept.find_running("a", "ann")
+    assert found is kept.find_running("a")
+    assert found is not None
+    assert found.so_far("in_progress") == b"in_progress"
+    assert kept.find_running("a", "bob") is None
+    del found
     del answer
     gc.collect()
     assert seen() is None

@@ -1,4 +1,5 @@
 import asyncio
+import gc
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +21,7 @@ class ToyBackend(ScriptedBackend):
     name = "toy"
 
     def _prepare(self) -> None:
-        self.loaded = asyncio.Event()
+        self.begun, self.loaded = asyncio.Event(), asyncio.Event()
         self.loaded.set()
         self.start_error: Exception | None = None
         self.stop_error: Exception | None = None
@@ -28,6 +29,7 @@ class ToyBackend(ScriptedBackend):
         self.events: list[str] = []
 
     async def start(self) -> None:
+        self.begun.set()
         try:
             await self.loaded.wait()
         except asyncio.CancelledError:
@@ -188,11 +190,15 @@ async def test_start_and_stop(dispatch: Dispatch) -> None:
 async def test_models_load_at_the_same_time(dispatch: Dispatch) -> None:
     dispatcher = dispatch("a", "b")
     a, b = (toy(model) for model in dispatcher.models.values())
-    a.loaded.clear()
+    for backend in (a, b):
+        backend.loaded.clear()
     b.start_error = ConfigurationError("no weights")
     async with asyncio.timeout(60):
+        starting = asyncio.create_task(dispatcher.start())
+        await a.begun.wait()  # memory is planned before, in threads
+        b.loaded.set()
         with pytest.raises(ConfigurationError, match=r"^no weights$"):
-            await dispatcher.start()
+            await starting
     assert a.events == ["cancelled"]
     assert not any(model.ready for model in dispatcher.models.values())
 
@@ -225,3 +231,19 @@ async def test_health_needs_every_model(dispatch: Dispatch) -> None:
     toy(dispatcher.find("b")).health_error = BackendUnhealthy("the engine is restarting")
     with pytest.raises(BackendUnhealthy, match="the engine is restarting"):
         await dispatcher.health()
+
+
+async def test_the_wait_for_failed_models_is_cancelled_in_silence(
+    dispatch: Dispatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    dispatcher = dispatch("a", "b")
+    await dispatcher.start()
+    waiting = asyncio.create_task(dispatcher.wait_given_up())
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    await dispatcher.stop()
+    gc.collect()
+    assert [record for record in caplog.records if record.levelname == "ERROR"] == []

@@ -2,6 +2,7 @@ import asyncio
 
 import pytest
 
+from lmi_core.configuration.properties import ServerProperties
 from lmi_core.serving.dynamic_batch import DynamicBatch
 from tests.virtual_time import in_virtual_time
 
@@ -11,13 +12,13 @@ LONG = 60.0
 class Member:
     """A task that holds a place in a batch until it is told to leave."""
 
-    def __init__(self, batch: DynamicBatch) -> None:
+    def __init__(self, batch: DynamicBatch, client: str = "") -> None:
         self.started = asyncio.Event()
         self._leave = asyncio.Event()
-        self._task = asyncio.create_task(self._hold(batch))
+        self._task = asyncio.create_task(self._hold(batch, client))
 
-    async def _hold(self, batch: DynamicBatch) -> None:
-        async with batch.member():
+    async def _hold(self, batch: DynamicBatch, client: str) -> None:
+        async with batch.member(client):
             self.started.set()
             await self._leave.wait()
 
@@ -134,6 +135,47 @@ async def test_full_batch_that_everybody_left_holds_nobody_up() -> None:
     for member in running:
         await member.leave()
     await started(*following)
+
+
+async def test_clients_take_turns_where_more_wait_than_fit() -> None:
+    batch = DynamicBatch(2, LONG)
+    running = [Member(batch, "ann"), Member(batch, "ann")]
+    await started(*running)
+    many = [Member(batch, "ann") for _ in range(6)]
+    assert await waiting(*many)
+    bob, carol = Member(batch, "bob"), Member(batch, "carol")
+    assert await waiting(bob, carol)
+    for member in running:
+        await member.leave()
+    await started(many[0], bob)
+    assert await waiting(carol, *many[1:])
+    for member in (many[0], bob):
+        await member.leave()
+    await started(carol, many[1])
+    assert await waiting(*many[2:])
+
+
+@in_virtual_time
+async def test_the_delay_is_of_whoever_has_waited_longest() -> None:
+    now = asyncio.get_running_loop().time
+    batch, begin = DynamicBatch(2, 1), now()
+    running = [Member(batch), Member(batch)]
+    await started(*running)
+    waits = Member(batch, "ann")
+    assert await waiting(waits)
+    await asyncio.sleep(0.75)
+    for member in running:
+        await member.leave()
+    await started(waits)
+    assert now() - begin == pytest.approx(1)
+
+
+async def test_larger_batches_start_at_once_when_they_become_smaller() -> None:
+    batch = DynamicBatch(3, LONG)
+    members = [Member(batch), Member(batch)]
+    assert await waiting(*members)
+    batch.change(ServerProperties(batch_size=2, max_batch_delay=60_000))
+    await started(*members)
 
 
 async def test_cancelled_member_of_a_running_batch_lets_the_next_start() -> None:

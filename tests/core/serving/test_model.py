@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from lmi_core.calls.beside_loop import LONG_TEXT
 from lmi_core.chats.chat_formatter import ChatAnswer
 from lmi_core.errors import (
     BackendUnhealthy,
@@ -21,7 +22,7 @@ from lmi_core.errors import (
 from lmi_core.generation import GenerationStep
 from lmi_core.plugins.loading import Plugins, load_plugins
 from lmi_core.request import GenerationRequest
-from lmi_core.serving.model import LONG_PROMPT, Model
+from lmi_core.serving.model import Model
 from lmi_core.serving.model_plan import ModelPlan, read_plan
 from lmi_handlers.lmi.chat_formatters import LmiChatFormatter
 from lmi_plugins.backends.scripted import Script, ScriptedBackend
@@ -251,7 +252,7 @@ async def test_one_prompt_has_the_request_s_own_id(started: Start) -> None:
     assert [request.request_id for request in backend.history] == ["r"]
 
 
-@pytest.mark.parametrize("words", [10, LONG_PROMPT])
+@pytest.mark.parametrize("words", [10, LONG_TEXT])
 async def test_validation_raises_whatever_the_length(started: Start, words: int) -> None:
     model, backend = await started()
     backend.max_length = 10
@@ -261,27 +262,33 @@ async def test_validation_raises_whatever_the_length(started: Start, words: int)
 
 async def test_long_prompt(started: Start) -> None:
     model, _ = await started()
-    word = "x" * (LONG_PROMPT + 1)
+    word = "x" * (LONG_TEXT + 1)
     [request] = await model.validate([GenerationRequest(word, {})], "r")
     assert (request.prompt, len(request.prompt_ids)) == (word, 1)
 
 
-@pytest.mark.parametrize("said", ["", "one two"])
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        ("", f"no first token was generated within option.first_token_timeout={TINY} seconds"),
+        ("one two", f"no further token was generated within option.inter_token_timeout={TINY} seconds"),
+    ],
+)
 @in_virtual_time
-async def test_predict_timeout_aborts_the_request(started: Start, said: str) -> None:
-    model, backend = await started(predict_timeout=TINY)
+async def test_time_limit_aborts_the_request(started: Start, said: str, message: str) -> None:
+    model, backend = await started(first_token_timeout=TINY, inter_token_timeout=TINY)
     script = Script(said, hold=True)
     backend.enqueue(script)
     with pytest.raises(GenerationTimeout) as raised:
         await generate(model, "a")
-    assert raised.value.message == f"no generation step was received within option.predict_timeout={TINY} seconds"
+    assert raised.value.message == message
     assert script.started.is_set()
     assert script.closed.is_set()
 
 
 @in_virtual_time
-async def test_predict_timeout_of_one_prompt_aborts_them_all(started: Start) -> None:
-    model, backend = await started(predict_timeout=TINY)
+async def test_time_limit_of_one_prompt_aborts_them_all(started: Start) -> None:
+    model, backend = await started(inter_token_timeout=TINY)
     scripts = [Script("one"), Script("two", hold=True), Script("three", hold=True)]
     backend.enqueue(*scripts)
     with pytest.raises(GenerationTimeout):
@@ -290,15 +297,8 @@ async def test_predict_timeout_of_one_prompt_aborts_them_all(started: Start) -> 
 
 
 @in_virtual_time
-async def test_predict_timeout_is_not_for_the_whole_answer(started: Start) -> None:
-    model, backend = await started(SCRIPTED + "option.scripted_delay=0.02", predict_timeout=0.1)
-    backend.enqueue(Script("1 2 3 4 5 6 7 8"))
-    assert len(await generate(model, "a")) == 8
-
-
-@in_virtual_time
 async def test_time_that_the_client_takes_does_not_count(started: Start) -> None:
-    model, backend = await started(predict_timeout=TINY)
+    model, backend = await started(inter_token_timeout=TINY)
     backend.enqueue(Script("one two"))
     seen: list[GenerationStep] = []
     requests = await model.validate([GenerationRequest("a", {})], "r")

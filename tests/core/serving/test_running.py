@@ -1,11 +1,15 @@
 import asyncio
 from collections.abc import AsyncGenerator
+from typing import Any
 
 import pytest
 
-from lmi_core.errors import GenerationTimeout
+from lmi_core.errors import GenerationTimeout, LmiError, QueueTimeout
+from lmi_core.serving.limits.time_limits import TimeLimits
 from lmi_core.serving.running import RunningCall, RunningCalls
 from tests.virtual_time import VirtualTimeLoop, in_virtual_time
+
+NO_LIMITS = TimeLimits()
 
 
 class Engine:
@@ -25,10 +29,10 @@ class Engine:
 
 
 async def collect(
-    calls: RunningCalls, steps: AsyncGenerator[str, None], request_id: str = "r", predict_timeout: float = 60
+    calls: RunningCalls, steps: AsyncGenerator[str, None], request_id: str = "r", limits: TimeLimits = NO_LIMITS
 ) -> tuple[list[str], bool]:
     """Return the steps received, and whether the call was aborted."""
-    with calls.call(request_id, predict_timeout) as call:
+    with calls.call(request_id, limits) as call:
         return [step async for step in call.until_aborted(steps)], call.aborted
 
 
@@ -69,7 +73,7 @@ async def test_abort_again_while_the_engine_is_being_closed() -> None:
 async def test_abort_while_a_step_is_sent() -> None:
     calls, engine = RunningCalls(), Engine()
     seen: list[str] = []
-    with calls.call("r", 60) as call:
+    with calls.call("r", NO_LIMITS) as call:
         async for step in call.until_aborted(engine.steps()):
             seen.append(step)
             calls.abort("r")
@@ -85,7 +89,7 @@ async def test_a_step_that_comes_as_the_call_is_aborted_is_sent() -> None:
         yield await coming
 
     calls, seen = RunningCalls(), []
-    with calls.call("r", 60) as call:
+    with calls.call("r", NO_LIMITS) as call:
         asyncio.get_running_loop().call_soon(coming.set_result, "one")
         asyncio.get_running_loop().call_soon(calls.abort, "r")
         async for step in call.until_aborted(steps()):
@@ -133,14 +137,20 @@ async def test_errors_pass_through() -> None:
         await collect(RunningCalls(), failing())
 
 
+@pytest.mark.parametrize(
+    ("limits", "message"),
+    [
+        (TimeLimits(inter_token=0.05), "no further token was generated within option.inter_token_timeout=0.05 seconds"),
+        (TimeLimits(queue=0.01, first_token=0.02, inter_token=0.5), "option.inter_token_timeout=0.5 seconds"),
+    ],
+)
 @in_virtual_time
-async def test_a_step_that_does_not_come() -> None:
+async def test_a_further_token_that_does_not_come(limits: TimeLimits, message: str) -> None:
     engine = Engine()
-    with pytest.raises(
-        GenerationTimeout, match=r"no generation step was received within option.predict_timeout=0.05 seconds"
-    ):
-        await collect(RunningCalls(), engine.steps(), predict_timeout=0.05)
+    with pytest.raises(GenerationTimeout, match=message):
+        await collect(RunningCalls(), engine.steps(), limits=limits)
     assert engine.closed
+    assert asyncio.get_running_loop().time() == pytest.approx(limits.inter_token)
 
 
 @in_virtual_time
@@ -153,12 +163,12 @@ async def test_the_limit_holds_on_after_a_step_that_came_just_in_time() -> None:
         yield await coming
         await asyncio.Event().wait()
 
-    with RunningCalls().call("r", 0.06) as call:
+    with RunningCalls().call("r", TimeLimits(first_token=0.06, inter_token=0.06)) as call:
         waits = call.until_aborted(steps())
         loop.call_later(0.05, coming.set_result, "one")
         loop.call_soon(loop.pass_time, 0.1)  # then the step and the limit are due at once, in this order
         assert await anext(waits) == "one"
-        with pytest.raises(GenerationTimeout):
+        with pytest.raises(GenerationTimeout, match="no further token"):
             await anext(waits)
 
 
@@ -172,24 +182,126 @@ async def paced(pause: float) -> AsyncGenerator[str, None]:
 @in_virtual_time
 async def test_only_each_wait_for_the_engine_counts(engine: float, client: float) -> None:
     seen = []
-    with RunningCalls().call("r", 0.15) as call:
+    with RunningCalls().call("r", TimeLimits(first_token=0.15, inter_token=0.15)) as call:
         async for step in call.until_aborted(paced(engine)):
             await asyncio.sleep(client)
             seen.append(step)
     assert seen == ["one", "two", "three"]
 
 
-@in_virtual_time
-async def test_a_wait_for_a_place_does_not_count() -> None:
-    async def steps(call: RunningCall) -> AsyncGenerator[str, None]:
-        call.wait_for_place()
-        await asyncio.sleep(0.2)
-        call.wait_for_step()
-        yield "one"
-        await asyncio.Event().wait()
+class Phases:
+    """A call that waits for its turn, then for its first token, then for others, for as long as told."""
 
-    with RunningCalls().call("r", 0.1) as call:
-        waits = call.until_aborted(steps(call))
-        assert await anext(waits) == "one"
-        with pytest.raises(GenerationTimeout):
-            await anext(waits)
+    def __init__(self, queue: float = 0, first_token: float = 0, inter_token: float = 0) -> None:
+        self.pauses = (first_token, inter_token, inter_token)
+        self.queue = queue
+        self.closed = False
+
+    async def steps(self, call: RunningCall) -> AsyncGenerator[str, None]:
+        try:
+            call.wait_for_turn()
+            await asyncio.sleep(self.queue)
+            call.begin()
+            for pause in self.pauses:
+                await asyncio.sleep(pause)
+                yield "word"
+        finally:
+            self.closed = True
+
+
+LIMITS = TimeLimits(queue=3, first_token=2, inter_token=1)
+QUEUED = "the request did not begin within option.queue_timeout=3 seconds"
+FIRST = "no first token was generated within option.first_token_timeout=2 seconds"
+FURTHER = "no further token was generated within option.inter_token_timeout=1 seconds"
+
+
+@pytest.mark.parametrize(
+    ("phases", "after", "error"),
+    [
+        (Phases(queue=9), 3, QUEUED),
+        (Phases(2.9, 9), 4.9, FIRST),
+        (Phases(2.9, 1.9, 9), 5.8, FURTHER),
+        (Phases(2.9, 1.9, 0.9), 6.6, None),
+    ],
+)
+@in_virtual_time
+async def test_each_phase_has_its_own_limit(phases: Phases, after: float, error: str | None) -> None:
+    raised: LmiError | None = None
+    with RunningCalls().call("r", LIMITS) as call:
+        try:
+            seen = [word async for word in call.until_aborted(phases.steps(call))]
+        except LmiError as found:
+            raised = found
+        else:
+            assert seen == ["word"] * 3
+    assert (raised and raised.message, phases.closed) == (error, True)
+    assert asyncio.get_running_loop().time() == pytest.approx(after)
+    assert isinstance(raised, QueueTimeout) == (after == 3)
+
+
+class ReplacedEngine:
+    """An engine that is replaced after some seconds, for which it takes some more, and never answers again."""
+
+    def __init__(self, after: float, takes: float) -> None:
+        self._died, self._began = after, after + takes
+
+    def began(self) -> float:
+        now = asyncio.get_running_loop().time()
+        return 0.0 if now < self._died else min(now, self._began)
+
+
+@pytest.mark.parametrize(
+    ("died", "takes", "phases", "after", "message"),
+    [
+        (0.5, 60, Phases(inter_token=99), 61.5, FURTHER),
+        (0.5, 60, Phases(inter_token=61.4), None, None),  # within a second of the next engine
+        (1.5, 60, Phases(inter_token=99), 1, FURTHER),  # too late for this call
+        (0.5, 0.1, Phases(inter_token=99), 1.6, FURTHER),
+        (1.5, 60, Phases(first_token=99), 63.5, FIRST),
+        (0.5, 60, Phases(queue=99), 3, QUEUED),  # which nobody begins to answer
+    ],
+)
+@in_virtual_time
+async def test_waits_for_tokens_begin_anew_with_another_engine(
+    died: float, takes: float, phases: Phases, after: float | None, message: str | None
+) -> None:
+    raised: LmiError | None = None
+    with RunningCalls(None, ReplacedEngine(died, takes).began).call("r", LIMITS) as call:
+        try:
+            async for _ in call.until_aborted(phases.steps(call)):
+                if after is None:
+                    break
+        except LmiError as found:
+            raised = found
+    assert (raised and raised.message) == message
+    if after is not None:
+        assert asyncio.get_running_loop().time() == pytest.approx(after)
+
+
+@in_virtual_time
+async def test_a_limit_costs_no_timer_per_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = asyncio.get_running_loop()
+    timers: list[float] = []
+    call_later = loop.call_later
+
+    def counted(delay: float, *args: Any, **kwargs: Any) -> asyncio.TimerHandle:
+        timers.append(delay)
+        return call_later(delay, *args, **kwargs)
+
+    async def steps() -> AsyncGenerator[str, None]:
+        for _ in range(1000):
+            loop.pass_time(0.01)  # type: ignore[attr-defined]
+            await asyncio.sleep(0)
+            yield "word"
+
+    monkeypatch.setattr(loop, "call_later", counted)
+    with RunningCalls().call("r", TimeLimits(5, 5, 5)) as call:
+        assert len([word async for word in call.until_aborted(steps())]) == 1000
+    assert len(timers) <= 4  # in ten seconds
+
+
+@in_virtual_time
+async def test_no_limit_has_no_timer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(asyncio.BaseEventLoop, "call_later")
+    with RunningCalls().call("r", NO_LIMITS) as call:
+        assert [word async for word in call.until_aborted(Phases().steps(call))] == ["word"] * 3

@@ -160,6 +160,24 @@ def test_special_tokens_may_have_a_text(spaces: bool) -> None:
     assert texts == ["<99>", " <99>" if spaces else "<99>", "a", "<99>"]
 
 
+@pytest.mark.parametrize("stops", [[], ["c d"]])
+@pytest.mark.parametrize("size", [1, 2, 3, 100])
+def test_tokens_that_come_together_are_those_that_come_alone(stops: list[str], size: int) -> None:
+    def stream() -> TokenStream:
+        return TokenStream(
+            Words("a ", "b", " c", " d", "e"), stops, {SPECIAL}, special_text=lambda token_id: f"<{token_id}>"
+        )
+
+    ids = [0, SPECIAL, SPECIAL, 1, 1, SPECIAL, SPECIAL, 0, 2, 3, 4, SPECIAL]
+    together, alone = stream(), stream()
+    expected = [token for token_id in ids if not alone.stopped for token in alone.push(token_id)]
+    parts = [ids[place : place + size] for place in range(0, len(ids), size)]
+    found = [token for part in [[], *parts] if not together.stopped for token in together.push_all(part)]
+    assert found == expected
+    assert together.stopped == alone.stopped == bool(stops)
+    assert together.finish() == alone.finish()
+
+
 def test_the_likeliest_tokens_stay_with_their_token() -> None:
     top = [Token(7, "x", -0.1)]
     assert TokenStream(Words("a")).push(0, -0.5, top) == [Token(0, "a", -0.5, top_tokens=top)]

@@ -1,14 +1,18 @@
 """Chat templates that requests bring."""
 
+import asyncio
 from typing import Any
 
 import pytest
 
+from lmi_core.chats.rendering import budget
 from lmi_plugins.backends.scripted import Script
-from tests.conftest import ModelDirectory, RunningServer, Serve
+from tests.conftest import SCRIPTED, ModelDirectory, RunningServer, Serve
 from tests.handlers.openai.chats import MESSAGES, chat, serve_with
+from tests.longest_hold import longest_hold
 
 TRUSTING = "option.trust_request_chat_template=true\n"
+HELD = 0.1  # seconds of CPU time, of which the tests' own checks of answers take some
 CALLING = "{% for tool in tools %}{{ tool.function.name }} {% endfor %}<tool_call>"
 TOOLS = [{"type": "function", "function": {"name": "clock"}}]
 
@@ -69,3 +73,50 @@ async def test_without_the_option_requests_bring_none(serve: Serve, model_dir: M
     assert (answer.status, answer.json()["error"]["param"]) == (400, "chat_template")
     assert "option.trust_request_chat_template=true" in answer.json()["error"]["message"]
     assert server.scripted.history == []
+
+
+ENDLESS = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
+DOUBLING = "{% set ns = namespace(t='x') %}{% for i in range(99) %}{% set ns.t = ns.t ~ ns.t %}{% endfor %}"
+
+
+@pytest.mark.parametrize(
+    ("template", "reason"),
+    [(ENDLESS, "it takes more than 0.5 seconds"), (DOUBLING, "it makes texts of more than 8388608 characters")],
+)
+async def test_endless_template_is_refused_and_harms_nobody(
+    server: RunningServer, monkeypatch: pytest.MonkeyPatch, template: str, reason: str
+) -> None:
+    """Two clients bring it, in both ways in which chats are read, while others ask."""
+    monkeypatch.setattr(budget, "MAX_SECONDS", 0.5)
+    await chat(server)
+    long = [{"role": "user", "content": "word " * 5000}]
+    with longest_hold() as hold:
+        endless = [
+            asyncio.create_task(chat(server, chat_template=template)),
+            asyncio.create_task(server.post("/v1/chat/completions", {"messages": long, "chat_template": template})),
+            asyncio.create_task(server.post("/tokenize", {"messages": MESSAGES, "chat_template": template})),
+        ]
+        while not all(each.done() for each in endless):
+            assert (await server.get("/ping")).status == 200
+            assert (await chat(server)).status == 200
+    for each in endless:
+        answer = await each
+        assert answer.status == 400
+        assert f"`chat_template` cannot be used for these messages: {reason}" in answer.body.decode()
+    assert hold.seconds < HELD, hold.callback
+
+
+async def test_endless_template_of_the_directory(
+    serve: Serve, model_dir: ModelDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Serve a template that ends for a single message, with which models are tried at the start."""
+    monkeypatch.setattr(budget, "MAX_SECONDS", 0.5)
+    template = "{% if messages | length > 1 %}" + ENDLESS + "{% endif %}hello"
+    server = await serve(model_dir({"serving.properties": SCRIPTED + f"option.chat_template={template}\n"}))
+    with longest_hold() as hold:
+        several = asyncio.create_task(chat(server))
+        assert (await server.post("/invocations", {"messages": [MESSAGES[0]]})).status == 200
+        answer = await several
+    assert answer.status == 400
+    assert "`messages` are refused by the chat template: it takes more than 0.5 seconds" in answer.body.decode()
+    assert hold.seconds < HELD, hold.callback

@@ -64,7 +64,7 @@ def nested(depth: int) -> dict[str, Any]:
             "`properties.one.$ref` must be a reference within this schema",
         ),
         ({"$defs": [1]}, "`$defs` must be an object with a JSON schema for each name. Given: [1]"),
-        (nested(100), f"`{'properties.a.' * 100}type` {TYPES}'strng'"),
+        (nested(100), f"`{('properties.a.' * 100)[:80]}...` {TYPES}'strng'"),
     ],
 )
 async def test_what_is_no_schema(server: RunningServer, choice: str, parameters: object, message: str) -> None:

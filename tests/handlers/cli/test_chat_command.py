@@ -45,7 +45,7 @@ def test_conversation(model_dir: ModelDirectory, tmp_path: Path) -> None:
 
 def test_commands(model_dir: ModelDirectory, tmp_path: Path) -> None:
     file = tmp_path / "chat.json"
-    typed = ("/retry", "Hello", "/set max_tokens 2", "/retry", "/system Be brief.", "/set user me", f"/save {file}")
+    typed = ("/retry", "Hello", "/set max_tokens 2", "/retry", "/system Be brief.", "/set user=me", f"/save {file}")
     printed = chat(model_dir({"serving.properties": SAYS}), *typed, "/exit", "not read")
     assert printed[0] == "there is nothing to answer yet"
     assert (printed[1], printed[3], printed[-1], len(printed)) == ("It is warm.", "It is", "END: 0", 6)
@@ -58,6 +58,24 @@ def test_commands(model_dir: ModelDirectory, tmp_path: Path) -> None:
         "max_tokens": 2,
         "user": "me",
     }
+
+
+def test_fields_are_shown(model_dir: ModelDirectory) -> None:
+    typed = ("/set nonsense", "/set top_k 3", "/set", "/set top_k")
+    printed = chat(model_dir({"serving.properties": SAYS}), *typed)
+    assert printed[:3] == [
+        "nonsense has no value: /set nonsense VALUE gives it one. Sent with each message: nothing else",
+        "Sent with each message: top_k=3",
+        "top_k is not sent any more",
+    ]
+
+
+def test_fields_that_the_server_ignores_are_told_once(model_dir: ModelDirectory) -> None:
+    command = [str(LMI), "chat", str(model_dir({"serving.properties": SAYS}))]
+    typed = "/set zzz 1\nHello\nHello\n"
+    result = subprocess.run(command, input=typed, capture_output=True, text=True, timeout=60)
+    assert result.stdout.count("the server ignores zzz: /set zzz removes it\n") == 1
+    assert result.stderr == ""
 
 
 def test_what_does_not_work_ends_no_conversation(model_dir: ModelDirectory, tmp_path: Path) -> None:

@@ -38,6 +38,34 @@ def test_the_server_refuses_the_same_without_a_traceback(hello: Path) -> None:
     assert result.stderr.splitlines()[-1].startswith(f"lmi: {hello}: 18 weights are missing (")
 
 
+@pytest.mark.parametrize("command", ["check", "serve"])
+def test_a_chat_template_that_is_not_jinja(hello: Path, command: str) -> None:
+    (hello / "chat_template.jinja").write_text("{% for message in messages %}")
+    result = lmi(command, hello, *(["--port", "0"] if command == "serve" else []))
+    assert result.returncode == 2
+    assert "the chat template is not Jinja: line 1: Unexpected end of template." in result.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize("command", ["check", "serve"])
+def test_more_layers_than_any_model_has(hello: Path, command: str) -> None:
+    """Building them would take days."""
+    configure(hello, num_hidden_layers=10**9)
+    result = lmi(command, hello, *(["--port", "0"] if command == "serve" else []))
+    assert result.returncode == 2
+    assert "config.json: `num_hidden_layers` must be at most 2000. Given: 1000000000" in result.stderr
+
+
+@pytest.mark.parametrize("command", ["check", "serve"])
+def test_a_chat_template_that_never_ends(hello: Path, command: str) -> None:
+    (hello / "chat_template.jinja").write_text(
+        "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
+    )
+    result = lmi(command, hello, *(["--port", "0"] if command == "serve" else []))
+    assert result.returncode == 2
+    told = result.stderr.splitlines()[-1]
+    assert "the chat template cannot be used: for one short message it takes more than 2 seconds" in told
+
+
 def test_all_faults_of_options_and_files_are_told_at_once(hello: Path) -> None:
     (hello / "serving.properties").write_text("option.dtype=strange\noption.max_rolling_batch_size=0\n")
     (hello / "tokenizer_config.json").write_text("{")
@@ -81,3 +109,26 @@ def test_json_of_a_directory_with_faults(model_dir: ModelDirectory) -> None:
     assert (result.returncode, report["models"]) == (2, [])
     assert report["faults"][0].startswith("serving.properties:")
     assert result.stderr.startswith(f"lmi: {report['faults'][0]}")
+
+
+def test_plugins_that_nobody_loads(model_dir: ModelDirectory) -> None:
+    directory = model_dir(
+        {"serving.properties": SCRIPTED, "plugins/mine.py": "def lmi_register_backends(register): ..."}
+    )
+    warning = f"the plugins in {directory}/plugins are not loaded: --plugins-dir {directory}/plugins loads them"
+    found = lmi("check", directory, "--json")
+    assert (found.returncode, json.loads(found.stdout)["server"]["warnings"]) == (0, [warning])
+    strict = lmi("check", directory, "--strict")
+    assert (strict.returncode, strict.stderr.splitlines()[-1]) == (2, warning)
+
+
+def test_code_that_runs(model_dir: ModelDirectory, tmp_path: Path) -> None:
+    (plugins := tmp_path / "plugins").mkdir()
+    (plugins / "mine.py").write_text("")
+    directory = model_dir({"model.py": "def handle(inputs):\n    return None\n"})
+    printed = lmi("check", directory, "--plugins-dir", str(plugins)).stdout
+    assert "  code that runs: model.py, in processes of its own\n" in printed
+    assert f"  plugins, whose code runs in the server: {plugins / 'mine.py'}\n" in printed
+    report = json.loads(lmi("check", directory, "--plugins-dir", str(plugins), "--json").stdout)
+    assert report["models"][0]["code_that_runs"] == "model.py, in processes of its own"
+    assert report["server"]["plugins"] == [str(plugins / "mine.py")]

@@ -23,6 +23,7 @@ def test_limits_and_options(model_dir: ModelDirectory) -> None:
     directory = model_dir({"serving.properties": SAYS})
     result = lmi("generate", directory, "Hello", "--max-tokens", 2, "-o", "option.scripted_text=No, it is not.")
     assert result.stdout == "No, it\n"
+    assert result.stderr.endswith("\nthe limit of tokens was reached before the end: --max-tokens sets another\n")
 
 
 def test_prompt_of_standard_input(model_dir: ModelDirectory) -> None:
@@ -47,7 +48,12 @@ async def test_a_server_elsewhere(serve: Serve, model_dir: ModelDirectory) -> No
     [
         ("http://127.0.0.1:1", [], 1, "the server does not answer: "),
         ("http://127.0.0.1:1", ["-o", "option.dtype=bf16"], 2, "-o is for models that this command serves itself, not"),
-        ("nowhere", [], 2, "nowhere does not exist: give the path of a model directory, an s3:// URL, or the id of a"),
+        (
+            "nowhere",
+            [],
+            2,
+            "nowhere does not exist: give the path of a model directory or of an archive, an s3:// URL, ",
+        ),
     ],
 )
 def test_no_model(target: str, arguments: list[str], status: int, message: str) -> None:

@@ -11,7 +11,8 @@ import pytest
 from lmi_core.errors import ConfigurationError
 from lmi_handlers.cli.new_command import write_new
 
-OPTIONS = ("-o", "asyncio_default_fixture_loop_scope=function")  # pytest-asyncio warns without it
+# Its tests need no pytest-asyncio. `-p` does what the entry point does where it is installed, under the same name.
+OPTIONS = ("-p", "no:asyncio", "-p", "lmi_handlers.testing", "-o", "faulthandler_timeout=30")
 KINDS = ("formatter", "handler", "backend")
 
 
@@ -24,12 +25,27 @@ def test_what_is_written_passes_its_own_test(kind: str, tmp_path: Path) -> None:
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=110,
         env=os.environ,
     )
-    assert result.returncode == 0, result.stdout
+    assert result.returncode == 0, result.stdout + result.stderr
     for source in (tmp_path / "my_own").rglob("*.py"):
         assert ast.get_docstring(ast.parse(source.read_text())) or source.name.startswith("test_")
+
+
+@pytest.mark.parametrize(("kind", "name"), [("backend", "torch"), ("formatter", "jsonlines"), ("handler", "tgi")])
+def test_taken_name(kind: str, name: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        write_new(kind, name, tmp_path)
+    assert raised.value.message == f"there is a {kind} `{name}` already, see lmi plugins: choose another name"
+    assert not (tmp_path / name).exists()
+
+
+def test_names_of_python(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="it is a word of Python's own"):
+        write_new("handler", "class", tmp_path)
+    with pytest.raises(ConfigurationError, match="there is a Python package or module `pydantic` already"):
+        write_new("handler", "pydantic", tmp_path, package=True)
 
 
 @pytest.mark.parametrize("name", ["My", "my-own", "2nd", ""])

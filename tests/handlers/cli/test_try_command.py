@@ -118,3 +118,33 @@ def test_several_models(model_dir: ModelDirectory) -> None:
     store = model_dir({"serving.properties": SCRIPTED}, "store/one").parent
     model_dir({"serving.properties": SCRIPTED}, "store/two")
     assert lmi("try", store).stderr == f"lmi: {store} contains several models: give the directory of one\n"
+
+
+def test_other_methods(directory: Path) -> None:
+    result = lmi("try", directory, "-X", "get", "--route", "/v1/models?limit=1")
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout.startswith("200 application/json\n")
+    assert '"id":"model"' in result.stdout
+    assert lmi("try", directory, "-X", "DELETE", "--route", "/models/model/adapters/none").returncode == 1
+
+
+@pytest.mark.parametrize("argument", ["--stream", "--prompt=x"])
+def test_what_a_request_without_a_body_has_no_place_for(directory: Path, argument: str) -> None:
+    result = lmi("try", directory, "-X", "GET", argument)
+    assert result.returncode == 2
+    assert "is part of a request's body, which GET does not have" in result.stderr
+
+
+@pytest.mark.parametrize("real", [(), ("--real",)], ids=["scripted", "real"])
+def test_warnings_of_check(model_dir: ModelDirectory, real: tuple[str, ...]) -> None:
+    directory = model_dir(
+        {
+            "serving.properties": SCRIPTED + "option.dtyp=fp16\noption.foo=1\n",
+            "model.py": "def custom_output_formatter(x): return ''\n",
+        }
+    )
+    checked = json.loads(lmi("check", directory, "--json").stdout)
+    warnings = [*checked["server"]["warnings"], *checked["models"][0]["warnings"]]
+    assert len(warnings) == 3
+    tried = lmi("try", directory, *real)
+    assert tried.stderr.splitlines() == [f"lmi: warning: {warning}" for warning in warnings]

@@ -42,6 +42,8 @@ def test_who_says_it_first(environment: dict[str, str], in_container: str | None
         ("HTTP://localhost", ("localhost", "80")),
         ("http://localhost:81/", ("localhost", "81")),
         ("http://[::1]:82", ("::1", "82")),
+        ("https://0.0.0.0:8443", ("0.0.0.0", "8443")),
+        ("https://localhost", ("localhost", "443")),
     ],
 )
 def test_addresses(url: str, expected: tuple[str, str]) -> None:
@@ -51,7 +53,6 @@ def test_addresses(url: str, expected: tuple[str, str]) -> None:
 @pytest.mark.parametrize(
     ("url", "message"),
     [
-        ("https://0.0.0.0:8443", "asks for HTTPS, which is not supported: give http://HOST:PORT, and put a proxy"),
         ("unix:/tmp/socket", "asks for a Unix socket, which is not supported"),
         ("0.0.0.0:8080", "must be http://HOST:PORT"),
         ("http://", "must be http://HOST:PORT"),

@@ -4,7 +4,7 @@ from lmi_handlers.container.document import tables, with_tables
 from lmi_handlers.container.server_keys import SERVER_KEYS
 from lmi_handlers.container.variables import VARIABLES
 
-DOCUMENT = Path(__file__).parents[3] / "docs" / "container.md"
+DOCUMENT = Path(__file__).parents[3] / "docs" / "how_to" / "container.md"
 
 
 def test_the_document_is_as_declared() -> None:

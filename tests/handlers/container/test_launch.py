@@ -8,8 +8,14 @@ from lmi_handlers.container.declarations import COMMAND_LINE
 from lmi_handlers.container.launch import BASE, HOME, Launch, read_launch
 from lmi_handlers.container.search import NOTHING, Arguments, PlacedModel
 from tests.conftest import ModelDirectory
+from tests.core.remote.archives.packing import tar_of, zip_of
 
 SCRIPTED = {"serving.properties": "option.rolling_batch=scripted\n"}
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LMI_CACHE", str(tmp_path / "cache"))
 
 
 @pytest.fixture
@@ -107,10 +113,7 @@ def test_nothing_at_all(container: Container) -> None:
     assert container.error() == f"{NOTHING}. {container.model}, where SageMaker puts models, does not exist"
     container.model.mkdir(parents=True)
     assert container.error() == f"{NOTHING}. {container.model}, where SageMaker puts models, contains none"
-    assert container.error(environment={"SAGEMAKER_MULTI_MODEL": "true"}).endswith(
-        "contains none. SAGEMAKER_MULTI_MODEL=true asks for a server without models that loads them later, which is "
-        "not supported"
-    )
+    assert container.launch(environment={"SAGEMAKER_MULTI_MODEL": "true"}).models == ()
 
 
 def test_the_command_line_comes_first(container: Container, store: Path, model_dir: ModelDirectory) -> None:
@@ -153,9 +156,8 @@ def test_all_on_the_command_line_is_the_given_store(container: Container, store:
 
 def test_no_models(container: Container) -> None:
     container.write_model()
-    assert container.error(environment={"SERVING_LOAD_MODELS": "none"}) == (
-        f"environment SERVING_LOAD_MODELS: load_models=none leaves no model to serve: {NOTHING}"
-    )
+    assert container.launch(environment={"SERVING_LOAD_MODELS": "none"}).models == ()
+    assert container.launch(environment={"SERVING_LOAD_MODELS": "none"}, items=("ALL",)).models != ()
 
 
 def test_models_from_several_places(container: Container, store: Path, model_dir: ModelDirectory) -> None:
@@ -168,16 +170,26 @@ def test_models_from_several_places(container: Container, store: Path, model_dir
         ("y", "v2", other),
         ("z", None, other),
     ]
-    assert [warning.partition(" of y ")[0] for warning in launch.warnings] == ["-m: the devices"]
+    assert [model.overrides for model in launch.models if model.overrides] == [(Given("load_on_devices", "0", "-m"),)]
 
 
 def test_two_models_of_one_name(container: Container, store: Path) -> None:
     a, b = store / "a", store / "b"
     assert container.error(f"x={a}", f"x={b}") == f"two models are named x: {a} and {b}. Name them: NAME=DIR"
-    assert container.error(items=(f"x:v1={a},x:v2={b}",)) == (
-        f"-m: model x can be served in one version only. Given: v1 ({a}) and v2 ({b}). Give the second another name"
+    assert container.error(items=(f"x:v1={a},x:v1={b}",)) == (
+        f"-m: two models are named x in version v1: {a} and {b}. Name them: NAME=DIR"
     )
-    assert "Given: no version" in container.error(f"x={a}", f"x:v2={b}")
+
+
+def test_versions_of_one_model(container: Container, store: Path) -> None:
+    launch = container.launch(items=(f"x:v1={store / 'a'},x:v2={store / 'b'}",))
+    assert [(model.name, model.version) for model in launch.models] == [("x", "v1"), ("x", "v2")]
+
+
+def test_room_for_others(container: Container) -> None:
+    container.write_model()
+    assert not container.launch().evicts_models
+    assert container.launch(environment={"SERVING_EVICT_MODELS": "true"}).evicts_models
 
 
 def test_a_url_names_its_model(container: Container, store: Path) -> None:
@@ -192,9 +204,9 @@ def test_a_url_names_its_model(container: Container, store: Path) -> None:
 
 
 def test_stores_that_are_no_folders_of_this_host(container: Container) -> None:
-    message = "https://bucket/models: models cannot be fetched from https://"
-    assert container.error(model_store="https://bucket/models").startswith(f"-s: {message}")
-    environment = {"SERVING_MODEL_STORE": "https://bucket/models"}
+    message = "hdfs://bucket/models: models cannot be fetched from hdfs://"
+    assert container.error(model_store="hdfs://bucket/models").startswith(f"-s: {message}")
+    environment = {"SERVING_MODEL_STORE": "hdfs://bucket/models"}
     assert container.error(environment=environment).startswith(f"environment SERVING_MODEL_STORE: {message}")
 
 
@@ -217,12 +229,42 @@ def test_a_named_folder_whose_model_the_environment_names(container: Container, 
 def test_what_a_store_has_beside_models(container: Container, store: Path) -> None:
     for folder in ("notes", ".cache", "__MACOSX"):
         (store / folder).mkdir()
-    for file in ("readme.txt", "c.tar.gz"):
-        (store / file).touch()
+    (store / "readme.txt").touch()
+    (store / "c.tar.gz").write_bytes(tar_of({"data.csv": b"1"}))
+    (store / "a.zip").write_bytes(zip_of({"config.json": b"{}"}))
     assert container.launch(store).warnings == (
-        f"{store}/c.tar.gz is not served: archives must be unpacked",
         f"{store}/notes is not served: it contains no model",
+        f"{store}/a.zip is not served: {store}/a is the model of that name",
+        f"{store}/c.tar.gz is not served: it contains no model",
     )
+
+
+def test_archives_of_a_store(container: Container, store: Path, tmp_path: Path) -> None:
+    files = {name: text.encode() for name, text in SCRIPTED.items()}
+    (store / "c.tar.gz").write_bytes(tar_of(files))
+    (store / "d.zip").write_bytes(zip_of({f"top/{name}": content for name, content in files.items()}))
+    assert list(named(container.launch(model_store=str(store)))) == ["a", "b", "c", "d"]
+    only = tmp_path / "only"
+    only.mkdir()
+    (store / "c.tar.gz").rename(only / "c.tar.gz")
+    assert list(named(container.launch(environment={"SERVING_MODEL_STORE": str(only)}))) == ["c"]
+    (only / "c.tar.gz").write_bytes(tar_of({"data.csv": b"1"}))
+    assert container.error(only) == f"{only} contains no model: its archives have none at their top"
+    assert named(container.launch(only, environment={"HF_MODEL_ID": "org/name"})) == {"only": only}
+
+
+def test_archives_by_path_and_url(container: Container, tmp_path: Path) -> None:
+    archive = tmp_path / "my model.tar.gz"
+    archive.write_bytes(tar_of({name: text.encode() for name, text in SCRIPTED.items()}))
+    urls = (str(archive), f"file://{tmp_path}/my%20model.tar.gz", f"other:v1={archive}")
+    for url, name in zip(urls, ("my model", "my model", "other"), strict=True):
+        (model,) = container.launch(items=(url,)).models
+        assert (model.name, (model.directory / "serving.properties").is_file()) == (name, True)
+    for ending in ("7z", "tar.xz"):
+        (tmp_path / f"m.{ending}").touch()
+        assert container.error(tmp_path / f"m.{ending}") == (
+            f"{tmp_path}/m.{ending} is an archive of a kind that is not supported: pack it as .zip, .tar.gz or .tar"
+        )
 
 
 def test_a_model_id_for_every_model_of_a_store(container: Container, store: Path) -> None:
@@ -304,9 +346,31 @@ def test_models_of_the_hub(container: Container, tmp_path: Path, monkeypatch: py
     assert (first.name, second.name, first.directory) == ("org_name", "mine", Path("org/name"))
     expected = [("option.model_id", "org/name"), ("option.served_model_name", "org/name")]
     assert [(each.name, each.value) for each in first.overrides] == [*expected, ("option.served_model_name", "other")]
-    assert container.error("name").startswith("name does not exist: give the path of a model directory, an s3:// URL")
+    assert container.error("name").startswith("name does not exist: give the path of a model directory or of an")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "org" / "name").mkdir(parents=True)
     (tmp_path / "org" / "name" / "config.json").touch()
     (local,) = container.launch("org/name").models
     assert (local.name, local.overrides) == ("name", ())
+
+
+@pytest.mark.parametrize(
+    ("asked", "environment", "expected"),
+    [
+        (None, {}, True),
+        (False, {}, False),
+        (None, {"SERVING_PAGES": "false"}, False),
+        (None, {"SERVING_PAGES": "TRUE"}, True),
+        (True, {"SERVING_PAGES": "false"}, True),
+        (False, {"SERVING_PAGES": "true"}, False),
+    ],
+)
+def test_pages(
+    container: Container, store: Path, asked: bool | None, environment: dict[str, str], expected: bool
+) -> None:
+    assert container.launch(store, environment=environment, pages=asked).pages is expected
+
+
+def test_pages_neither_on_nor_off(container: Container, store: Path) -> None:
+    message = container.error(store, environment={"SERVING_PAGES": "no"})
+    assert message == "environment SERVING_PAGES: pages must be true or false. Given: no"

@@ -34,13 +34,14 @@ def test_a_folder_that_looks_like_a_url(tmp_path: Path, monkeypatch: pytest.Monk
     assert local_directory("s3:models", "-m") == Path("s3:models")
 
 
-@pytest.mark.parametrize("scheme", ["https", "http", "djl", "hdfs"])
+@pytest.mark.parametrize("scheme", ["djl", "hdfs", "ftp"])
 def test_other_schemes_are_refused_by_name(scheme: str) -> None:
     with pytest.raises(ConfigurationError) as raised:
         local_directory(f"{scheme}://host/model", "environment SERVING_LOAD_MODELS")
     assert raised.value.message == (
         f"environment SERVING_LOAD_MODELS: {scheme}://host/model: models cannot be fetched from {scheme}://: give a "
-        "directory on this host, as a path or as file:///path, or one in S3, as s3://bucket/folder/"
+        "directory or an archive on this host, as a path or as file:///path, the https:// URL of an archive, or "
+        "s3://bucket/folder/"
     )
 
 
@@ -52,10 +53,10 @@ def test_other_schemes_are_refused_by_name(scheme: str) -> None:
             "file:/model?application=nlp",
             "the query after `?` is not supported: put its settings into the model's serving.properties",
         ),
-        ("/nowhere/model", "/nowhere/model does not exist: give the path of a model directory"),
+        ("/nowhere/model", "/nowhere/model does not exist: give the path of a model directory or of an archive"),
         (
             "org/model",
-            "org/model does not exist: give the path of a model directory, an s3:// URL, or the id of a model of the",
+            "org/model does not exist: give the path of a model directory or of an archive, an s3:// URL, the URL of",
         ),
     ],
 )
@@ -66,7 +67,10 @@ def test_what_is_no_directory(url: str, message: str) -> None:
 
 
 def test_files(tmp_path: Path) -> None:
-    for name, message in (("m.tar.gz", "is an archive: unpack it"), ("m.bin", "is a file: give the path of the model")):
+    for name, message in (
+        ("m.7z", "is an archive of a kind that is not supported: pack it as .zip"),
+        ("m.bin", "is a file: give the path of the model"),
+    ):
         (tmp_path / name).touch()
         with pytest.raises(ConfigurationError) as raised:
             local_directory(str(tmp_path / name), COMMAND_LINE)
@@ -75,9 +79,17 @@ def test_files(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("url", "name"),
-    [("s3://bucket/models/mine/", "mine"), ("s3://bucket/models/mine", "mine"), ("s3://bucket", "bucket")],
+    [
+        ("s3://bucket/models/mine/", "mine"),
+        ("s3://bucket/models/mine", "mine"),
+        ("s3://bucket", "bucket"),
+        ("s3://bucket/models/mine.tar.gz", "mine"),
+        ("https://user:secret@host:80/models/my%20one.ZIP?a=b/c.zip#d", "my one"),
+        ("HTTP://host/models/mine/", "mine"),
+        ("https://host", "host"),
+    ],
 )
-def test_in_s3(tmp_path: Path, url: str, name: str) -> None:
+def test_what_is_fetched(tmp_path: Path, url: str, name: str) -> None:
     fetched: list[str] = []
 
     def fetch(url: str) -> Path:
@@ -87,3 +99,17 @@ def test_in_s3(tmp_path: Path, url: str, name: str) -> None:
     assert find_directory(url, "-m", fetch) == tmp_path
     assert fetched == [url]
     assert inferred_name(url, tmp_path) == name
+
+
+def test_archive_on_this_host(tmp_path: Path) -> None:
+    (tmp_path / "mine.tgz").touch()
+    fetched: list[str] = []
+
+    def fetch(url: str) -> Path:
+        fetched.append(url)
+        return tmp_path
+
+    for url in (f"file://{tmp_path}/mine.tgz", f"{tmp_path}/mine.tgz"):
+        assert find_directory(url, "-m", fetch) == tmp_path
+        assert inferred_name(url, tmp_path) == "mine"
+    assert fetched == [f"{tmp_path}/mine.tgz"] * 2

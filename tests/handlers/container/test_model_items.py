@@ -2,6 +2,7 @@ from pathlib import Path
 
 import pytest
 
+from lmi_core.configuration.configuration import Given
 from lmi_core.errors import ConfigurationError
 from lmi_handlers.container.declarations import COMMAND_LINE
 from lmi_handlers.container.model_items import ModelItem, parse_item, parse_items
@@ -15,6 +16,7 @@ from lmi_handlers.container.model_items import ModelItem, parse_item, parse_item
         ("[llama]=/models/llama", ModelItem("/models/llama", "-m", "llama")),
         ("llama:v2=/models/llama", ModelItem("/models/llama", "-m", "llama", "v2")),
         ("llama::MPI=/models/llama", ModelItem("/models/llama", "-m", "llama")),
+        ("llama::DeepSpeed=/models/llama", ModelItem("/models/llama", "-m", "llama")),
         ("::Python=/models/llama", ModelItem("/models/llama", "-m")),
         ("llama:v2:python:*=file:/models/llama", ModelItem("file:/models/llama", "-m", "llama", "v2", "*")),
         ("llama:::gpu0;gpu1=m", ModelItem("m", "-m", "llama", None, "gpu0;gpu1")),
@@ -40,8 +42,12 @@ def test_an_item(text: str, expected: ModelItem) -> None:
         ),
         (
             "a::PyTorch=m",
-            "-m: the engine must be Python or MPI, or be omitted: this server runs language models and Python model "
-            "functions. Given: PyTorch in a::PyTorch=m",
+            "-m: the engine must be one of Python, MPI, DeepSpeed, FasterTransformer: DJLServing's other engines are "
+            "for kinds of models that this server does not support. Given: PyTorch in a::PyTorch=m",
+        ),
+        (
+            "a::Pyhton=m",
+            "-m: the engine must be one of Python, MPI, DeepSpeed, FasterTransformer. Given: Pyhton in a::Pyhton=m",
         ),
     ],
 )
@@ -68,13 +74,16 @@ def test_separators_in_a_path_that_exists(tmp_path: Path) -> None:
     assert parse_items(f"a={path}", "-m") == [ModelItem(str(path), "-m", "a")]
 
 
-@pytest.mark.parametrize("devices", ["", "*"])
-def test_devices_that_say_nothing(devices: str) -> None:
-    assert parse_item(f"a:::{devices}=m", "-m").warning is None
+@pytest.mark.parametrize("devices", ["*", "cpu", "-1", "0;1", "gpu0;gpu1"])
+def test_devices_are_a_key_of_the_model(devices: str) -> None:
+    item = parse_item(f"[a:::{devices}]=m", "-m")
+    assert (item.name, item.overrides) == ("a", (Given("load_on_devices", devices, "-m"),))
+    assert parse_item("a:::=m", "-m").overrides == ()
 
 
-def test_devices_are_a_warning() -> None:
-    warning = parse_item("a:::0;1=m", "-m").warning
-    assert warning is not None
-    assert warning.startswith("-m: the devices of a have no effect: ")
-    assert warning.endswith("CUDA_VISIBLE_DEVICES selects the devices. Given: 0;1")
+@pytest.mark.parametrize("devices", ["nc0", "gpu", "0+1", "cpu;0", "0;*", "\u0663", "99999"])
+def test_devices_that_are_unknown(devices: str) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        parse_item(f"a:::{devices}=m", "-m")
+    assert raised.value.message.startswith("-m: the devices must be *, or cpu, or GPUs such as 0, gpu0 or cuda:0")
+    assert raised.value.message.endswith(f"Given: {devices} in a:::{devices}=m")

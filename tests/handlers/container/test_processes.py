@@ -1,13 +1,19 @@
 """`lmi serve` and `lmi check` as a container runs them."""
 
+import asyncio
 import os
+import signal
 import subprocess
+import threading
 from pathlib import Path
 
 import aiohttp
 import pytest
 
+from lmi_core.remote import locks
+from tests.archive_server import archive_server, hold_until
 from tests.conftest import SCRIPTED, ModelDirectory
+from tests.core.remote.archives.packing import tar_of, zip_of
 from tests.lmi_process import LMI, lmi_serve
 
 ANSWER = {"generated_text": "Deep Learning is a really cool field."}
@@ -137,3 +143,50 @@ def test_errors(arguments: list[str], message: str, tmp_path: Path) -> None:
 
 def test_h_is_help() -> None:
     assert lmi("serve", "-h").stdout == lmi("serve", "--help").stdout != ""
+
+
+async def test_archive_of_a_web_server(tmp_path: Path) -> None:
+    cache = {"LMI_CACHE": str(tmp_path / "cache"), "NO_PROXY": "127.0.0.1"}
+    with archive_server() as web:
+        url = web.put("mine.tar.gz", tar_of({"top/serving.properties": SCRIPTED.encode()}))
+        early = lmi("check", url, LMI_CACHE=cache["LMI_CACHE"])
+        assert early.returncode == 2
+        assert early.stderr.startswith(f"lmi: {url} is not downloaded yet: `lmi serve {url}` downloads it to ")
+        async with lmi_serve("-m", f"x:v1::*={url}", url, "--port", 0, environment=cache) as server:
+            await server.line_with(f"downloading {url} to {tmp_path}")
+            await server.line_with(f"unpacking {url} to {tmp_path}")
+            async with aiohttp.ClientSession(await server.ready()) as client:
+                for path in ("/predictions/x/v1", "/predictions/mine"):
+                    async with client.post(path, json={"inputs": "hi"}) as response:
+                        assert await response.json() == ANSWER
+        assert "model mine: " in lmi("check", url, LMI_CACHE=cache["LMI_CACHE"]).stdout
+
+
+async def test_an_archive_of_the_start_is_locked_as_long_as_its_models_are_there(tmp_path: Path) -> None:
+    store, cache = tmp_path / "store.zip", tmp_path / "cache"
+    store.write_bytes(zip_of({f"{name}/serving.properties": SCRIPTED.encode() for name in ("one", "two")}))
+    async with (
+        lmi_serve(store, "--port", 0, environment={"LMI_CACHE": str(cache)}) as server,
+        aiohttp.ClientSession(await server.ready()) as client,
+    ):
+        (lock,) = (cache / "archives").glob("*/*.lock")
+        for name, is_free in (("one", False), ("two", True)):
+            with locks.unused(lock) as free:
+                assert not free
+            async with client.delete(f"/models/{name}") as response:
+                assert response.status == 200
+            with locks.unused(lock) as free:
+                assert free is is_free
+
+
+async def test_signal_ends_a_download_at_once(tmp_path: Path) -> None:
+    released, begun = threading.Event(), threading.Event()
+    with archive_server() as web:
+        url = web.put("mine.zip", bytes(10_000))
+        web.fault = hold_until(released, begun, 100)
+        async with lmi_serve(url, environment={"LMI_CACHE": str(tmp_path), "NO_PROXY": "127.0.0.1"}) as server:
+            await asyncio.to_thread(begun.wait, 60)
+            server.process.send_signal(signal.SIGTERM)
+            async with asyncio.timeout(60):
+                assert await server.process.wait() == 0
+        released.set()

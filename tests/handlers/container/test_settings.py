@@ -63,8 +63,8 @@ def test_messages() -> None:
     settings = Settings({"SERVING_OPTS": "-Dx=y", "SERVING_KEYSTORE_PASS": "secret", "SAGEMAKER_REGON": "eu"})
     assert settings.warnings == [
         "environment SAGEMAKER_REGON is not known. Did you mean `SAGEMAKER_REGION`?",
-        "environment SERVING_KEYSTORE_PASS: keystore_pass has no effect: put a proxy in front of the server for "
-        "HTTPS. Given: ***",
+        "environment SERVING_KEYSTORE_PASS: keystore_pass has no effect: certificate_file and private_key_file are "
+        "the server's certificate and its key, in PEM. Given: ***",
         "environment SERVING_OPTS has no effect: this server has no JVM; --log-level sets the lowest level of "
         "messages to log. Given: -Dx=y",
     ]

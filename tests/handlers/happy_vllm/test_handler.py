@@ -1,12 +1,14 @@
 """happy_vllm's generating endpoints, with its documentation's examples, and the abort of requests of every dialect."""
 
 import asyncio
+from itertools import pairwise
 from typing import Any
 
 import orjson
 import pytest
 
 from lmi_core.engines.extended_parameters import ExtendedParameters
+from lmi_handlers.happy_vllm.formatters import BYTES_PER_TOKEN
 from lmi_plugins.backends.scripted import Script
 from tests import golden
 from tests.conftest import SCRIPTED, ModelDirectory, RunningServer, Serve
@@ -110,6 +112,20 @@ async def test_stream_has_the_text_so_far(server: RunningServer) -> None:
         {"responses": ["Deep Learning"], "finish_reasons": ["None"], "usages": [usage(2, 2)]},
         {"responses": ["Deep Learning is"], "finish_reasons": ["length"], "usages": [usage(2, 3)]},
     ]
+
+
+async def test_long_lines_of_a_stream_come_less_often(server: RunningServer) -> None:
+    tokens = 800
+    server.scripted.enqueue(Script(" ".join(f"w{i % 50}" for i in range(tokens))))
+    answer = await server.post("/v1/generate_stream", {"prompt": "Hey", "max_tokens": tokens, "logprobs": 20})
+    lines = [orjson.loads(line) for line in answer.body.splitlines()]
+    counts = [line["usages"][0]["completion_tokens"] for line in lines]
+    assert counts[:5] == [1, 2, 3, 4, 5]
+    assert counts[-1] == tokens
+    assert [len(line["logprobs"][0]) for line in lines] == counts
+    assert all(later["responses"][0].startswith(line["responses"][0]) for line, later in pairwise(lines))
+    assert lines[-1]["finish_reasons"] == ["stop"]
+    assert len(answer.body) < (tokens + 100) * BYTES_PER_TOKEN  # a line for each token would be 300 MB
 
 
 async def test_several_sequences(server: RunningServer) -> None:

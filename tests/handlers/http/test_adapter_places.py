@@ -37,12 +37,13 @@ BODIES: dict[str, dict[str, Any]] = {
     "/": INPUTS,
     "/generate": INPUTS,
     "/generate_stream": INPUTS,
+    "/models/model/invoke": {"inputs": "hi"},
     "/v2/models/model/generate": {"text_input": "hi"},
     "/v2/models/model/generate_stream": {"text_input": "hi"},
     "/v2/models/model/versions/1/generate": {"text_input": "hi"},
     "/v2/models/model/versions/1/generate_stream": {"text_input": "hi"},
 }
-LMI_ROUTES = {path for path in BODIES if path.startswith(("/invocations", "/predictions", "/endpoints"))}
+LMI_ROUTES = {path for path in BODIES if path.startswith(("/invocations", "/predictions", "/endpoints", "/models"))}
 SAME_ID = {"x-request-id": "same"}  # which some errors hold
 PLACES = [
     ("", {"X-Amzn-SageMaker-Adapter-Identifier": "NAME"}),

@@ -63,6 +63,13 @@ async def test_openai_clients_read_what_is_wrong_with_a_path(
     assert error == {"type": "invalid_request_error", "param": None, "code": code}
 
 
+@pytest.mark.parametrize("path", ["/api/chats", "/api/nothing/here", "/v2/models/model/generates", "/v2/nothing"])
+async def test_errors_of_ollama_s_and_triton_s_paths_have_their_form(server: RunningServer, path: str) -> None:
+    answer = await server.post(path, {})
+    assert (answer.status, list(answer.json())) == (404, ["error"])
+    assert answer.json()["error"].startswith(f"there is no route POST {path}.")
+
+
 @pytest.mark.parametrize(
     "path", ["/ping", "/docs", "/openapi.json", "/v1/models", "/v1/models/model", "/v1/models/", "/health", "/v2"]
 )
@@ -84,3 +91,9 @@ async def test_a_slash_at_the_end_is_the_same_route(server: RunningServer) -> No
     assert (await server.client.get("/v1/models/", allow_redirects=False)).status == 200
     answer = await server.get("/invocations/")
     assert (answer.status, answer.headers["Allow"]) == (405, "POST")
+
+
+async def test_the_page_of_the_api_with_a_slash_leads_to_the_one_without(server: RunningServer) -> None:
+    async with server.client.get("/docs/", allow_redirects=False) as response:
+        assert (response.status, response.headers["Location"]) == (308, "../docs")
+    assert (await server.get("/docs/")).body == (await server.get("/docs")).body

@@ -200,7 +200,7 @@ def test_header_that_is_no_utf_8() -> None:
 
 async def test_batch_has_the_names_of_each_request(tmp_path: Path) -> None:
     shutil.copytree(SCRIPT, tmp_path / "model")
-    (tmp_path / "model" / "serving.properties").write_text("batch_size=2\nmax_batch_delay=5000\n")
+    (tmp_path / "model" / "serving.properties").write_text("batch_size=2\nmax_batch_delay=60000\n")
     async with running_server(tmp_path / "model") as running:
         one = running.post("/invocations?n=1", data=b"a=1", headers=FORM)
         two = running.post("/invocations?n=2", data=part("file", b"2") + END, headers=MULTIPART)

@@ -69,17 +69,23 @@ async def test_a_second_signal_does_not_wait(model_dir: ModelDirectory) -> None:
         await server.line_with("shutting down")
         server.process.send_signal(signal.SIGTERM)
         assert await server.process.wait() == 0
-        with pytest.raises(aiohttp.ClientError):
-            await response.read()
+        assert (await response.read()).endswith(b'"error":"the server is shutting down"}\n')
 
 
-async def test_drain_seconds_bound_the_wait(model_dir: ModelDirectory) -> None:
-    arguments = (model_dir({"serving.properties": ENDLESS}), "--port", 0, "--drain-seconds", 0.1)
-    async with lmi_serve(*arguments) as server, streaming(await server.ready()) as response:
+@pytest.mark.parametrize(
+    ("arguments", "environment"),
+    [(["--drain-seconds", 0.1], {}), ([], {"SERVING_DRAIN_TIMEOUT": "0.1"})],
+    ids=["command line", "environment"],
+)
+async def test_drain_seconds_bound_the_wait(
+    model_dir: ModelDirectory, arguments: list[object], environment: dict[str, str]
+) -> None:
+    directory = model_dir({"serving.properties": ENDLESS})
+    serving = lmi_serve(directory, "--port", 0, *arguments, environment=environment)
+    async with serving as server, streaming(await server.ready()) as response:
         server.process.send_signal(signal.SIGTERM)
         assert await server.process.wait() == 0
-        with pytest.raises(aiohttp.ClientError):
-            await response.read()
+        assert (await response.read()).endswith(b'"error":"the server is shutting down"}\n')
 
 
 async def test_a_server_whose_last_model_is_given_up_ends(model_dir: ModelDirectory) -> None:

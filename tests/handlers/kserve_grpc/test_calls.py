@@ -3,6 +3,7 @@
 import asyncio
 from typing import Any
 
+import grpc
 import orjson
 import pytest
 import pytest_asyncio
@@ -101,6 +102,16 @@ async def test_size(server: RunningServer) -> None:
     assert await refusal(server, too_long) == ("RESOURCE_EXHAUSTED", message)
     far_too_long = infer_request(("text_input", "BYTES", [1], {"bytes_contents": [b"h" * 100_000]}))
     assert (await refusal(server, far_too_long))[0] == "RESOURCE_EXHAUSTED"
+
+
+async def test_a_compressed_bomb(server: RunningServer) -> None:
+    """A message is refused by its length after decompression, which gRPC stops where it exceeds the bound."""
+    bomb = infer_request(("text_input", "BYTES", [1], {"bytes_contents": [bytes(20_000_000)]}))
+    found = await refusal(server, bomb, compression=grpc.Compression.Gzip)
+    assert found == ("RESOURCE_EXHAUSTED", "Decompressed message larger than max")
+    small = infer_request(TEXT)
+    async with stub_of(server) as stub:
+        assert (await stub.ModelInfer(small, compression=grpc.Compression.Gzip)).outputs
 
 
 @pytest.mark.parametrize(

@@ -74,6 +74,10 @@ async def test_bytes(server: RunningServer) -> None:
         ([(*IDS[:3], {})], [b"1234"], "`input_ids`: INT32 of shape [1, 2] must have 8 bytes. Given: 4"),
         ([("a", "INT", [1], {})], [], "`inputs.0.datatype` must be "),
         ([("a", "INT32", [-1], {})], [], "`inputs.0.shape.0` must be "),
+        ([("a", "INT32", [1] * 65, {"int_contents": [1]})], [], "`inputs.0.shape` must have at most 32 items"),
+        ([("a", "INT32", [1] * 40_000, {})], [b"1234"], "`inputs.0.shape` must have at most 32 items"),
+        ([("a", "INT32", [2**62] * 32, {})], [b"1234"], "`a`: INT32 of shape [4611686018427387904, "),
+        ([("a", "BYTES", [2**62] * 32, {"bytes_contents": [b"a"]})], [], "`a`: BYTES of shape [4611686018427387904, "),
         ([], [], "`inputs` must have at least 1 item"),
     ],
 )

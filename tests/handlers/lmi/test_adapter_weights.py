@@ -1,15 +1,18 @@
 """The routes that manage adapters, with a model whose adapters have weights."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import orjson
+import psutil
 import pytest
 import pytest_asyncio
 
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
+from tests.command_lines import command_line
 from tests.lmi_process import client_of
 from tests.plugins.torch_engine.adapters.lora_adapters import merged_model, save_adapter
 from tests.plugins.torch_engine.tiny_models import reference_ids, reference_model
@@ -94,6 +97,57 @@ async def test_weights_that_do_not_fit(
     assert await change(client, "POST", name="c", src=str(tmp_path)) == 400
     assert await ask(client, "c") == (424, [], None)
     assert await change(client, "DELETE", "/b") == 200
+
+
+async def test_pin(
+    client: aiohttp.ClientSession, weights: dict[str, Path], expected: dict[str | None, list[int]]
+) -> None:
+    async def pinned() -> dict[str, bool]:
+        async with client.get(WEIGHTS) as response:
+            return {each["name"]: each["pin"] for each in (await response.json())["adapters"]}
+
+    for name in ("a", "b", "c"):
+        assert await change(client, "POST", name=name, src=str(weights["plain"]), pin=True) == 200
+    assert await change(client, "POST", name="d", src=str(weights["plain"]), pin=True) == 400
+    assert await pinned() == {"a": True, "b": True, "c": True}  # d was not left behind
+    assert await change(client, "POST", name="d", src=str(weights["plain"])) == 200
+    assert await change(client, "POST", "/d/update", src=str(weights["formatted"]), pin=True) == 400
+    assert await ask(client, "d") == (200, expected["plain"], None)
+    assert await change(client, "POST", "/a/update", pin=False) == 200
+    assert await change(client, "POST", "/d/update", src=str(weights["formatted"]), pin=True) == 200
+    assert await pinned() == {"a": False, "b": True, "c": True, "d": True}
+    assert await ask(client, "d") == (200, expected["formatted"], "NAME")
+    assert await change(client, "POST", "/d/update", src=str(weights["plain"])) == 200
+    assert (await pinned())["d"]  # the name's
+    for name in ("a", "b", "c", "d"):
+        assert await change(client, "DELETE", f"/{name}") == 200
+
+
+def workers() -> list[psutil.Process]:
+    """Return the processes of engines that this test's server has."""
+    every = psutil.Process().children(recursive=True)
+    return [each for each in every if any("torch_engine.worker.start" in part for part in command_line(each))]
+
+
+async def test_adapters_outlive_the_engine_s_worker(
+    client: aiohttp.ClientSession, weights: dict[str, Path], expected: dict[str | None, list[int]]
+) -> None:
+    assert await change(client, "POST", name="a", src=str(weights["formatted"]), pin=True) == 200
+    assert await change(client, "POST", name="b", src=str(weights["plain"])) == 200
+    assert await change(client, "POST", "/b/update", src=str(weights["formatted"])) == 200
+    (worker,) = workers()
+    worker.kill()
+    async with asyncio.timeout(100):
+        while worker.is_running() or not workers():
+            await asyncio.sleep(0.05)
+        while await ask(client, "a") != (200, expected["formatted"], "NAME"):
+            await asyncio.sleep(0.2)
+    assert await ask(client, "b") == (200, expected["formatted"], "NAME")
+    async with client.get(WEIGHTS) as response:
+        listed = (await response.json())["adapters"]
+    assert [(each["name"], each["pin"]) for each in listed] == [("a", True), ("b", False)]
+    for name in ("a", "b"):
+        assert await change(client, "DELETE", f"/{name}") == 200
 
 
 async def test_what_runs_finishes(client: aiohttp.ClientSession, weights: dict[str, Path]) -> None:

@@ -91,7 +91,7 @@ async def test_adapter_comes_changes_and_goes(server: RunningServer, directory: 
     assert (answer.status, answer.json()) == (200, {"status": "Adapter danish registered"})
     assert await written_by(server, "danish") == "one"
     answer = await server.get(f"{ADAPTERS}/danish")
-    assert (answer.status, answer.json()) == (200, {"name": "danish", "src": str(directory / "one")})
+    assert (answer.status, answer.json()) == (200, {"name": "danish", "src": str(directory / "one"), "pin": False})
     answer = await server.post(f"{ADAPTERS}/danish/update", {"src": "two"})
     assert (answer.status, answer.json()) == (200, {"status": "Adapter danish updated"})
     assert await written_by(server, "danish") == "two"
@@ -127,11 +127,14 @@ async def test_adapter_comes_changes_and_goes(server: RunningServer, directory: 
             ADAPTERS,
             {"name": "a", "src": "none"},
             400,
-            "`src` must be a folder on the server's host, or an s3:// URL. Given: 'none'",
+            "`src` must be a folder or an archive on the server's host, an s3:// URL, or the URL of an archive. Given: "
+            "'none'",
         ),
         (ADAPTERS, {"name": "a", "src": "\0"}, 400, "`src` must be a folder"),
         (ADAPTERS, {"name": "a", "src": "o" * 5000}, 400, "`src` must be a folder"),
-        (ADAPTERS, {"name": "a", "src": "one", "pin": True}, 400, "`pin` must be false: adapters cannot be pinned"),
+        (ADAPTERS, {"name": "a", "src": "o" * 300 + ".zip"}, 400, "`src` must be a folder"),
+        (ADAPTERS, {"name": "a", "src": "one", "pin": "often"}, 400, "`pin` must be a valid boolean"),
+        (f"{ADAPTERS}?limit=0", {"name": "a", "src": "one"}, 400, "`limit` is not a field of this request."),
         (ADAPTERS, {"name": "a", "src": "one", "perload": True}, 400, "`perload` is not a field of this request."),
         (f"{ADAPTERS}/frensh/update", {"src": "one"}, 404, "there is no adapter `frensh`. Did you mean `french`?"),
         (f"{ADAPTERS}/french/update", {"src": "none"}, 400, "`src` must be a folder"),
@@ -191,6 +194,69 @@ async def test_formatter_of_an_unloaded_adapter_still_imports(server: RunningSer
     assert (await delete(server, f"{ADAPTERS}/a")).status == 200
     await server.post("/v1/abort_request", {"request_id": "late"})
     assert (await asked).json() == {"by": "other"}
+
+
+async def test_list_by_pages(server: RunningServer) -> None:
+    for name in ("b", "d", "a", "c"):
+        assert (await server.post(ADAPTERS, {"name": name, "src": "one"})).status == 200
+    path, found = f"{ADAPTERS}?limit=2", list[list[str]]()
+    while path:
+        page = (await server.get(path)).json()
+        found.append([each["name"] for each in page["adapters"]])
+        token = page.get("nextPageToken")
+        path = f"{ADAPTERS}?limit=2&next_page_token={token}" if token else ""
+    assert found == [["a", "b"], ["c", "d"], ["french"]]
+    assert (await server.get(f"{ADAPTERS}?next_page_token=5")).json() == {"adapters": []}
+    for query, message in (
+        ("limit=0", "`limit` must be greater than or equal to 1. Given: '0'"),
+        ("limit=x", "`limit` must be a valid integer"),
+        ("next_page_token=-1", "`next_page_token` must be greater than or equal to 0. Given: '-1'"),
+        ("page=1", "`page` is not a field of this request."),
+    ):
+        answer = await server.get(f"{ADAPTERS}?{query}")
+        assert answer.status == 400
+        assert answer.json()["error"].startswith(message)
+
+
+async def test_routes_without_the_name_of_the_only_model(server: RunningServer, directory: Path) -> None:
+    assert (await server.post("/adapters", {"name": "a", "src": "one"})).status == 200
+    shown = {"name": "a", "src": str(directory / "one"), "pin": False}
+    assert (await server.get("/adapters/a")).json() == shown
+    assert (await server.get("/adapters?limit=1")).json() == {"adapters": [shown], "nextPageToken": "1"}
+    assert (await server.post("/adapters/a/update?src=two")).status == 200
+    assert await written_by(server, "a") == "two"
+    assert (await delete(server, "/adapters/a")).status == 200
+    assert await sources(server) == {"french": "french"}
+    assert (await server.post("/models", {"url": str(directory), "model_name": "other"})).status == 200
+    answer = await server.post("/adapters", {"name": "a", "src": "one"})
+    message = "/adapters is for servers of one model; here name one of model, other, as in /models/{model}/adapters"
+    assert (answer.status, answer.json()) == (400, {"error": message, "code": 400})
+
+
+async def test_adapter_without_weights_is_pinned_by_name(server: RunningServer) -> None:
+    async def pinned() -> dict[str, bool]:
+        return {each["name"]: each["pin"] for each in (await server.get(ADAPTERS)).json()["adapters"]}
+
+    assert (await server.post(f"{ADAPTERS}?name=a&src=one&pin=true")).status == 200
+    assert await pinned() == {"a": True, "french": False}
+    assert (await server.post(f"{ADAPTERS}/french/update?pin=true")).status == 200
+    assert (await server.post(f"{ADAPTERS}/a/update?pin=false")).status == 200
+    assert await pinned() == {"a": False, "french": True}
+    assert (await server.post(f"{ADAPTERS}/a/update")).status == 200  # read again
+    assert await written_by(server, "a") == "one"
+    (described,) = (await server.get("/models/model")).json()[0]["models"]
+    assert [each["pin"] for each in described["adapters"]] == [False, True]
+    assert (await delete(server, f"{ADAPTERS}/french")).status == 200
+    assert (await server.post(ADAPTERS, {"name": "french", "src": "one"})).status == 200
+    assert await pinned() == {"a": False, "french": False}
+
+
+async def test_answers_have_the_alias_of_sagemaker(server: RunningServer) -> None:
+    alias = {"X-Amzn-SageMaker-Adapter-Alias": "my-french"}
+    answer = await server.post(ADAPTERS, {"name": "a", "src": "one"}, headers=alias)
+    assert answer.json() == {"status": "Adapter my-french registered"}
+    answer = await server.post(f"{ADAPTERS}/a/update", {}, headers=alias)
+    assert answer.json() == {"status": "Adapter my-french updated"}
 
 
 async def test_one_of_many_at_once_gets_the_name(server: RunningServer) -> None:
@@ -268,8 +334,8 @@ async def test_handle_function_gets_its_source_and_fields_as_they_are(serve: Ser
     server = await serve(model_dir({"model.py": TELLING}))
     body = {"name": "fr", "src": SOURCE, "pin": True, "tier": "gold"}
     assert (await server.post(f"{ADAPTERS}?alias=f", body)).status == 200
-    assert (await server.get(ADAPTERS)).json() == {"adapters": [{"name": "fr", "src": SOURCE}]}
-    assert (await server.get(f"{ADAPTERS}/fr")).json() == {"name": "fr", "src": SOURCE}
+    assert (await server.get(ADAPTERS)).json() == {"adapters": [{"name": "fr", "src": SOURCE, "pin": True}]}
+    assert (await server.get(f"{ADAPTERS}/fr")).json() == {"name": "fr", "src": SOURCE, "pin": True}
     assert (await server.post(f"{ADAPTERS}/fr/update", {"tier": "silver"})).status == 200
     assert (await server.post(f"{ADAPTERS}/fr/update?src=elsewhere")).status == 200
     assert await sources(server) == {"fr": "elsewhere"}

@@ -156,3 +156,24 @@ async def test_what_is_refused_before_it_is_read(serve: Serve, model_dir: ModelD
     server = await serve_dynamic(serve, model_dir, "max_request_size=10\n")
     answer = await server.post("/invocations", {"inputs": PROMPT})
     assert (answer.status, answer.json()["code"]) == (413, 413)
+
+
+async def test_what_waits_for_its_batch_does_not_run(serve: Serve, model_dir: ModelDirectory) -> None:
+    server = await serve_dynamic(serve, model_dir, "batch_size=2\nmax_batch_delay=60000\n")
+
+    async def counts() -> tuple[int, int]:
+        (model,) = (await server.get("/console/state")).json()["models"]
+        return model["running"], model["waiting"]
+
+    held = [Script("one", hold=True) for _ in range(3)]
+    server.scripted.enqueue(*held)
+    async with asyncio.timeout(60):
+        asked = [asyncio.create_task(server.post("/invocations", {"inputs": [PROMPT, PROMPT]}))]
+        while await counts() != (0, 2):
+            pass
+        asked.append(asyncio.create_task(server.post("/invocations", {"inputs": PROMPT})))
+        await asyncio.gather(*(script.started.wait() for script in held))
+        assert await counts() == (3, 0)
+        for task in asked:
+            task.cancel()
+        await asyncio.gather(*asked, *(script.closed.wait() for script in held), return_exceptions=True)

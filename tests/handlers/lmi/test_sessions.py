@@ -1,5 +1,6 @@
 """Sessions on LMI's routes, as SageMaker calls them in a container."""
 
+import time
 from typing import Any
 
 import pytest
@@ -74,9 +75,11 @@ async def test_expiration(serve: Serve, model_dir: ModelDirectory, monkeypatch: 
     begun = await ask(server, {"requestType": "NEW_SESSION"})
     session_id, _, expires = begun.headers[NEW].partition("; ")
     assert expires == "Expires=2001-09-09T01:47:40Z"
-    monkeypatch.setattr("lmi_core.serving.sessions.time", lambda: 1_000_000_059.0)
+    now = time.monotonic()
+    monkeypatch.setattr("lmi_core.serving.sessions.time", lambda: 2_000_000_000.0)  # the clock is set
+    monkeypatch.setattr("lmi_core.serving.sessions.monotonic", lambda: now + 50)
     assert (await ask(server, INPUTS, session_id)).status == 200
-    monkeypatch.setattr("lmi_core.serving.sessions.time", lambda: 1_000_000_060.0)
+    monkeypatch.setattr("lmi_core.serving.sessions.monotonic", lambda: now + 60)
     assert (await ask(server, INPUTS, session_id)).status == 424
 
 

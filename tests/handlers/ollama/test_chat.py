@@ -110,7 +110,7 @@ async def test_past_calls_and_their_results(server: RunningServer) -> None:
     assert '"arguments": {"city": "Paris"}' in assistant
     assert '"reasoning_content": "Well."' in assistant
     assert '"id": "call00000"' in assistant
-    assert tool == '{"content": "sunny", "name": "weather", "role": "tool", "tool_call_id": "call00000"}'
+    assert tool == '{"role": "tool", "content": "sunny", "name": "weather", "tool_call_id": "call00000"}'
 
 
 async def test_answer_that_is_begun(plain: RunningServer) -> None:

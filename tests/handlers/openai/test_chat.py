@@ -136,8 +136,14 @@ async def test_stream(server: RunningServer) -> None:
     assert len({(chunk["id"], chunk["object"], chunk["created"]) for chunk in [begin, *middle, end]}) == 1
 
 
-async def test_each_token_of_a_step_has_an_event_of_its_own(server: RunningServer) -> None:
+async def test_tokens_of_a_step_share_an_event(server: RunningServer) -> None:
     """Tokens that a stop sequence held back come in one step."""
+    _, *middle, _ = events(await chat(server, stream=True, stop=[" really cool fish"]))
+    texts = [*WORDS[:4], "".join(WORDS[4:])]
+    assert [chunk["choices"][0]["delta"] for chunk in middle] == [{"content": text} for text in texts]
+
+
+async def test_each_token_of_a_step_has_an_event_for_its_log_probability(server: RunningServer) -> None:
     stop = [" really cool fish", " field"]
     _, *middle, end = events(await chat(server, stream=True, logprobs=True, stop=stop))
     assert [chunk["choices"][0]["delta"] for chunk in middle] == [{"content": word} for word in WORDS[:6]] + [{}]

@@ -148,8 +148,15 @@ async def test_stream(server: RunningServer) -> None:
     assert all(set(chunk) == {"id", "object", "created", "model", "system_fingerprint", "choices"} for chunk in chunks)
 
 
-async def test_each_token_of_a_step_has_an_event_of_its_own(server: RunningServer) -> None:
+async def test_tokens_of_a_step_share_an_event(server: RunningServer) -> None:
     """Tokens that a stop sequence held back come in one step."""
+    chunks = events(await complete(server, stream=True, stop=[" really cool fish"]))
+    texts = [*WORDS[:4], "".join(WORDS[4:])]
+    assert [chunk["choices"][0]["text"] for chunk in chunks] == texts
+    assert [chunk["choices"][0]["finish_reason"] for chunk in chunks] == [None] * (len(texts) - 1) + ["stop"]
+
+
+async def test_each_token_of_a_step_has_an_event_for_its_log_probability(server: RunningServer) -> None:
     chunks = events(await complete(server, stream=True, logprobs=0, stop=[" really cool fish", "field"]))
     choices = [chunk["choices"][0] for chunk in chunks]
     assert [choice["text"] for choice in choices] == [*WORDS[:6], " "]

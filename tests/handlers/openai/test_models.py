@@ -47,8 +47,14 @@ async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Runn
 
 
 def card(server: RunningServer, name: str, **members: Any) -> dict[str, Any]:
-    created = server.dispatcher.models["one"].created
-    return {"id": name, "object": "model", "created": created, "owned_by": "lmi", "max_model_len": 2048} | members
+    known = {
+        "created": server.dispatcher.models["one"].created,
+        "max_model_len": 2048,
+        "capabilities": dict.fromkeys(("completion", "chat", "logprobs"), True)
+        | dict.fromkeys(("tools", "insert", "reasoning", "embeddings"), False)
+        | {"images": 0},
+    }
+    return {"id": name, "object": "model", "owned_by": "lmi"} | known | members
 
 
 @same_loop

@@ -208,6 +208,16 @@ async def test_adapters(serve: Serve, model_dir: ModelDirectory) -> None:
 
 
 INVALID: list[tuple[dict[str, Any], str]] = [
+    *(
+        ({"inputs": [IDS | {"shape": [1] * count}]}, "`inputs.0.shape` must have at most 32 items")
+        for count in (33, 65, 40_000)
+    ),
+    ({"inputs": [IDS | {"shape": [2**62] * 32}]}, "`input_ids` of shape ["),
+    (
+        {"inputs": [IDS | {"shape": [0, 2**63 - 1]}]},
+        "`input_ids` of shape [0, 9223372036854775807] must have 0 elements",
+    ),
+    ({"inputs": [IDS | {"shape": [[1, 3]]}]}, "`inputs.0.shape.0` must be "),
     ({}, "`inputs` is required"),
     ({"inputs": []}, "`inputs` must have at least 1 item. Given: []"),
     ({"inputs": [LENGTH], "id": 5}, "`id` must be a valid string. Given: 5"),

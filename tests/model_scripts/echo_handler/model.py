@@ -22,6 +22,27 @@ def stream(text):
         raise ValueError("the end is too loud")
 
 
+def loop():
+    while True:
+        pass
+
+
+def raise_error(error):
+    raise error
+
+
+FAULTS = {
+    "error": lambda: Output().error("no such thing", code=418, message="teapot"),
+    "raise": lambda: raise_error(KeyError("colour")),
+    "exit": lambda: sys.exit(3),
+    "die": lambda: os._exit(7),
+    "loop": loop,
+    "memory": lambda: raise_error(MemoryError("too big")),
+    "wrong": lambda: "text",
+    "nothing": lambda: None,
+}
+
+
 def handle(inputs: Input) -> Output:
     global loaded_with
     if loaded_with is None:
@@ -38,39 +59,27 @@ def handle(inputs: Input) -> Output:
         outputs = Output()
         encode(outputs, [a * 2 for a in decode(inputs, content_type)["inputs"]], "tensor/ndlist")
         return outputs
+    return answer(inputs.get_as_json())
 
-    data = inputs.get_as_json()
+
+def answer(data):
     what = data.get("what")
+    if what in FAULTS:
+        return FAULTS[what]()
     if what == "loaded":
         return Output().add_as_json({**loaded_with, "shared": shared.NAME, "pid": os.getpid()})
     if what == "finished":
         return Output().add(finished)
     if what == "finalize":
         return Output().add("done").finalize(finished.append, "yes")
-    if what == "error":
-        return Output().error("no such thing", code=418, message="teapot")
-    if what == "raise":
-        raise KeyError("colour")
-    if what == "exit":
-        sys.exit(3)
-    if what == "die":
-        os._exit(7)
-    if what == "loop":
-        while True:
-            pass
-    if what == "memory":
-        raise MemoryError("too big")
-    if what == "wrong":
-        return "text"
-    if what == "nothing":
-        return None
     if what == "stream":
         outputs = Output()
         outputs.add_property("content-type", "application/jsonlines")
         outputs.add_stream_content(stream(data["text"]))
         return outputs
-    if what == "slow":
-        open(data["started"], "w").close()
-        time.sleep(0.05)
+    if what == "together":
+        open(os.path.join(data["folder"], str(os.getpid())), "w").close()
+        while len(os.listdir(data["folder"])) < data["workers"]:
+            time.sleep(0.001)
         return Output().add(str(os.getpid()))
     return Output().add(loaded_with["prefix"] + data["text"])

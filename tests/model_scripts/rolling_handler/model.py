@@ -17,8 +17,20 @@ class Request:
         self.seed = item.get_as_string("seed")
         self.properties = item.get_properties()
         self.waits = self.data.get("waits", 0)
+        self.begun = False
+        self.company = 0
+
+    @property
+    def gates(self):
+        names = ("gate", "later_gate") if self.begun else ("gate",)
+        return [self.data[name] for name in names if name in self.data]
 
     def next(self):
+        self.begun = True
+        self.company = max(self.company, len(requests))
+        if self.company < self.data.get("company", 0):
+            time.sleep(0.001)
+            return {"data": "", "last": False}
         if self.waits:
             self.waits -= 1
             return {"data": "", "last": False}
@@ -59,9 +71,8 @@ def handle(inputs: Input):
     calls.append({"size": inputs.get_batch_size(), "items": [seen(item) for item in batch]})
     assert len(requests) <= len(batch), "mismatch rolling batch requests"
     requests += [Request(item) for item in batch[len(requests) :]]
-    if any("gate" in request.data for request in requests):
-        while not all(os.path.exists(request.data["gate"]) for request in requests if "gate" in request.data):
-            time.sleep(0.001)
+    while not all(os.path.exists(gate) for request in requests for gate in request.gates):
+        time.sleep(0.001)
     for request in requests:
         time.sleep(request.data.get("sleep", 0))
         if request.data.get("raise") and not request.words[1:]:

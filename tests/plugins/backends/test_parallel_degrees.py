@@ -22,13 +22,13 @@ from lmi_plugins.backends.parallel_degrees import MAX, parallel_degrees
 def test_what_the_devices_are_enough_for(
     tensor: int | str | None, pipeline: int, devices: int | None, expected: tuple[int | None, int]
 ) -> None:
-    found = parallel_degrees(tensor, pipeline, devices)
+    found = parallel_degrees(tensor, pipeline, devices, "this host has too few")
     assert (found.tensor, found.pipeline) == expected
-    assert (found.warning is None) == (expected == (tensor if isinstance(tensor, int) else None, pipeline))
+    assert (not found.substitutions) == (expected == (tensor if isinstance(tensor, int) else None, pipeline))
 
 
-def test_the_warning_names_what_was_asked_for() -> None:
-    assert parallel_degrees(2, 4, 2).warning == (
-        "option.tensor_parallel_degree=2 and option.pipeline_parallel_degree=4 asks for 8 devices, but this host "
-        "has 2: the model runs on 2"
-    )
+def test_each_reduced_degree_is_told() -> None:
+    assert [str(each) for each in parallel_degrees(2, 4, 2, "this host has 2 GPUs").substitutions] == [
+        "option.tensor_parallel_degree=2: this host has 2 GPUs; the degree is 1, and the model runs slower",
+        "option.pipeline_parallel_degree=4: this host has 2 GPUs; the degree is 2, and the model runs slower",
+    ]

@@ -6,9 +6,16 @@ import pytest
 
 from lmi_core.backend import BackendSetup
 from lmi_core.configuration.configuration import Configuration
+from lmi_plugins.backends import torch as module
 from lmi_plugins.backends.torch import TorchBackend, TorchProperties
+from lmi_plugins.backends.torch_devices import Host
 from lmi_plugins.torch_engine.worker.messages import EngineOptions
 from tests.conftest import ModelDirectory
+
+
+@pytest.fixture(autouse=True)
+def _host_with_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "this_host", lambda: Host(8, "this host has 8 GPUs", False))
 
 
 def backend(directory: Path) -> TorchBackend:
@@ -19,7 +26,7 @@ def backend(directory: Path) -> TorchBackend:
 def test_options_reach_the_engine(model_dir: ModelDirectory) -> None:
     directory = model_dir(
         {
-            "serving.properties": "option.dtype=bf16\noption.device=cpu\noption.max_model_len=99\n"
+            "serving.properties": "option.dtype=bf16\noption.device=cuda:7\noption.max_model_len=99\n"
             "option.max_rolling_batch_size=7\noption.max_rolling_batch_prefill_tokens=64\n"
             "option.kv_cache_memory=1000000\noption.revision=main\noption.trust_remote_code=True\n"
             "option.max_loras=3\noption.max_cpu_loras=5\noption.max_lora_rank=64\n"
@@ -36,7 +43,7 @@ def test_options_reach_the_engine(model_dir: ModelDirectory) -> None:
         revision="main",
         trust_remote_code=True,
         dtype="bf16",
-        device="cpu",
+        device="cuda:7",
         max_batch_size=7,
         max_prefill_tokens=64,
         max_model_len=99,

@@ -1,6 +1,7 @@
 """The torch backend's parameters over HTTP: a tiny random model in a worker process."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,7 @@ async def test_parameters_over_http(directory: Path, serve: Serve, monkeypatch: 
     assert [len(token["top_tokens"]) for token in details["tokens"]] == [2, 2]
 
     body = {"inputs": PROMPT, "stream": True, "parameters": {"max_new_tokens": 60, "ignore_eos_token": True}}
+    monkeypatch.setattr(coalescing, "MAX_UNDELAYED_STREAMS", 0)
     monkeypatch.setattr(coalescing, "SECONDS_PER_STREAM", 1)  # as of many streams, whose tokens gather
     async with server.client.post("/invocations", json=body) as response:
         reads = [data async for data in response.content.iter_any()]
@@ -63,3 +65,15 @@ async def test_parameters_over_http(directory: Path, serve: Serve, monkeypatch: 
     choices = [json.loads(event[len(b"data: ") :])["choices"][0] for event in events if event.startswith(b"data: {")]
     assert {choice["index"] for choice in choices} == {0, 1}
     assert [choice["finish_reason"] for choice in choices].count("length") == 2
+
+    await check_description(server)
+
+
+async def check_description(server: RunningServer) -> None:
+    """Check what is told of the engine's process, which is not the server's."""
+    (workflow,) = (await server.get(f"/models/{server.model.name}")).json()
+    (group,) = workflow["models"][0]["workerGroups"]
+    (worker,) = group["workers"]
+    assert [worker["processId"]] == list(server.model.runtime.process_ids())
+    assert worker["processId"] != os.getpid()
+    assert worker["memoryUsage"] > 50 << 20  # with PyTorch

@@ -1,5 +1,6 @@
 """Options of the trtllm backend, whose requests have tests of their own."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,9 +9,12 @@ from lmi_core.backend import BackendSetup
 from lmi_core.configuration.configuration import Configuration
 from lmi_core.errors import ConfigurationError
 from lmi_core.plugins.loading import load_plugins
+from lmi_core.request import ValidRequest
 from lmi_core.tensors import TensorBackend
+from lmi_plugins.backends.torch_devices import this_host
 from lmi_plugins.backends.trtllm import TrtllmBackend
 from lmi_plugins.backends.trtllm_properties import TrtllmProperties
+from lmi_plugins.trtllm.parameters import TrtllmParameters
 from lmi_plugins.trtllm.requests.limits import RequestLimits
 from tests.conftest import ModelDirectory
 
@@ -104,6 +108,21 @@ def test_what_is_refused(model_dir: ModelDirectory, option: str, message: str) -
 
 def test_more_devices_than_one_are_warned_of(model_dir: ModelDirectory) -> None:
     files = properties("tensor_parallel_degree=4") | {"config.json": "{}"}
-    assert backend(model_dir(files)).warnings == [
-        "option.tensor_parallel_degree=4 has no effect: the torch engine runs on one device"
-    ]
+    made = backend(model_dir(files))
+    warning = "option.tensor_parallel_degree=4 has no effect: the torch engine runs on one device"
+    if this_host().gpus == 0:
+        assert (made.warnings, [each.option for each in made.substitutions]) == ([], ["option.tensor_parallel_degree"])
+    else:
+        assert (made.warnings, made.substitutions) == ([warning], [])
+
+
+def test_requests_are_stopped_by_their_own_key_alone(
+    model_dir: ModelDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, stopped = backend(model_dir(properties())), list[int]()
+    monkeypatch.setattr(made.manager, "stop", stopped.append)
+    made._running = {("ann", "job"): {1}, ("bob", "job"): {2}, (None, "job"): {3}}
+    request = ValidRequest("job", "", [], TrtllmParameters(stop=True), key="bob")
+    made._stop(request)
+    made._stop(replace(request, key=None))
+    assert stopped == [2, 3]

@@ -156,6 +156,14 @@ def test_when_auto_takes_it(
     ("passed", "expected"),
     [
         ({}, {"model_id": RemoteModel("org/name", "v1"), "speculative_draft_model": RemoteModel("s3://bucket/draft")}),
+        (
+            {"tokenizer": "org/tokenizer", "tokenizer_revision": "v2"},
+            {
+                "model_id": RemoteModel("org/name", "v1"),
+                "speculative_draft_model": RemoteModel("s3://bucket/draft"),
+                "tokenizer": RemoteModel("org/tokenizer", "v2", only_tokenizer=True),
+            },
+        ),
         ({"load_format": "dummy"}, {"speculative_draft_model": RemoteModel("s3://bucket/draft")}),
         ({"download_dir": "/data"}, {"speculative_draft_model": RemoteModel("s3://bucket/draft")}),
         (

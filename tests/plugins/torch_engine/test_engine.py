@@ -11,7 +11,8 @@ from lmi_core.errors import ContextLengthExceeded, GenerationFailed, InvalidPara
 from lmi_core.generation import GenerationStep
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
 from lmi_core.tokenizer import Detokenizer
-from lmi_plugins.torch_engine.engine import Engine
+from lmi_plugins.torch_engine.engine import MOST_FAILED_STEPS, Engine
+from lmi_plugins.torch_engine.results import StepFailed
 from lmi_plugins.torch_engine.sequences.step_batch import StepBatch
 from lmi_plugins.torch_engine.worker.messages import EngineOptions, EngineRequest
 from tests.plugins.torch_engine.conftest import ModelDirectory, ReferenceModel
@@ -261,13 +262,33 @@ def test_a_step_that_fails_fails_its_requests(
     engine = make_engine(model_directory("llama"))
 
     def fail(batch: StepBatch, new_blocks: list[int]) -> torch.Tensor:
-        raise torch.OutOfMemoryError("out of memory")
+        raise errors.pop()
 
+    errors: list[Exception] = [torch.OutOfMemoryError("on the device"), ValueError("broken")]
     with monkeypatch.context() as patch:
         patch.setattr(engine.parts.runner, "run", fail)
         results = run(engine, request("a", PROMPT), request("b", PROMPT))
-    assert [type(result) for each in results.values() for result in each] == [GenerationFailed] * 2
+    assert [type(result) for each in results.values() for result in each] == [StepFailed] * 2
     assert ids(run(engine, request("a", PROMPT, max_new_tokens=20))["a"]) == greedy_ids
+    with monkeypatch.context() as patch:
+        patch.setattr(engine.parts.runner, "run", fail)
+        with pytest.raises(torch.OutOfMemoryError):  # which ends the process
+            run(engine, request("a", PROMPT))
+
+
+def test_an_engine_whose_every_step_fails_ends(
+    model_directory: ModelDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = make_engine(model_directory("llama"))
+
+    def fail(batch: StepBatch, new_blocks: list[int]) -> torch.Tensor:
+        raise ValueError("broken")
+
+    monkeypatch.setattr(engine.parts.runner, "run", fail)
+    for _ in range(MOST_FAILED_STEPS - 1):
+        assert isinstance(run(engine, request("a", PROMPT))["a"][0], StepFailed)
+    with pytest.raises(ValueError, match="broken"):
+        run(engine, request("a", PROMPT))
 
 
 def test_refuses_what_can_never_run(engine: Engine) -> None:

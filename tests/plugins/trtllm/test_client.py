@@ -3,7 +3,7 @@
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
@@ -14,10 +14,13 @@ import pytest_asyncio
 from lmi_core.errors import BackendUnhealthy, ConfigurationError, GenerationFailed, InvalidParameter, RequestAborted
 from lmi_core.tensors import Tensor
 from lmi_plugins.torch_engine.worker.messages import EngineOptions
+from lmi_plugins.trtllm import client as trtllm_client
 from lmi_plugins.trtllm.client import ManagerClient
+from lmi_plugins.trtllm.replay import Replay
 from lmi_plugins.trtllm.requests.inference_request import InferenceRequest
 from lmi_plugins.trtllm.requests.limits import NO_LIMITS, RequestLimits
 from tests.plugins.torch_engine.conftest import ModelDirectory, ReferenceModel
+from tests.plugins.torch_engine.poisoned_worker import POISON, TRTLLM, importable_in_workers
 from tests.plugins.torch_engine.tiny_models import CONTEXT, VOCABULARY, reference_ids
 from tests.plugins.trtllm.adapters.lora_rows import task_id
 from tests.plugins.trtllm.asking import PROMPT
@@ -118,15 +121,121 @@ async def test_a_killed_worker_fails_its_requests_and_is_replaced(client: Manage
             pass
     with pytest.raises(BackendUnhealthy, match="is being restarted"):
         await generated(client, tensors())
+    clock = asyncio.get_running_loop().time
+    assert clock() <= (killed_at := client.worker.began) <= clock()
     async with asyncio.timeout(60):
         while client.worker.process_id is None:
             await asyncio.sleep(0.05)
+    assert killed_at < client.worker.began < clock()
     assert client.worker.process_id != killed
     assert len(await generated(client, tensors())) == 6
 
 
+LONG = CONTEXT - 3
+ANSWERS: dict[str, dict[str, Any]] = {
+    "greedy": {"streaming": [True]},
+    "sampled": {"streaming": [True], "runtime_top_k": [50], "random_seed": [7]},
+    "whole": {"runtime_top_k": [50], "random_seed": [8]},
+    "beams": {"beam_width": [3]},
+}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def resuming(model_directory: ModelDirectory) -> AsyncIterator[ManagerClient]:
+    options = EngineOptions(str(model_directory("llama")), max_batch_size=8)
+    with importable_in_workers() as patch:
+        patch.setattr(trtllm_client, "WORKER_TARGET", TRTLLM)
+        client = ManagerClient(options, LIMITS, retry_threshold=5, resume=True)
+        await client.worker.start()
+        yield client
+        await client.worker.stop()
+
+
+async def kill(client: ManagerClient) -> None:
+    """Kill the worker while it has requests, which it cannot end meanwhile."""
+    killed = client.worker.process_id
+    assert killed is not None
+    os.kill(killed, signal.SIGSTOP)
+    os.kill(killed, signal.SIGKILL)
+    async with asyncio.timeout(60):
+        while client.worker.process_id == killed:
+            await asyncio.sleep(0.01)
+
+
+async def test_answers_are_as_without_a_killed_worker(resuming: ManagerClient) -> None:
+    given = [tensors(LONG, **each) for each in ANSWERS.values()]
+    expected = await asyncio.gather(*(generated(resuming, each) for each in given))
+    first = resuming.infer(resuming.new_id(), given[0])
+    ids = [(await anext(first))["output_ids"].array()[0].tolist() for _ in range(5)]
+    others = [asyncio.create_task(generated(resuming, each)) for each in given[1:]]
+    async with asyncio.timeout(60):
+        while resuming.in_flight < len(given):
+            await asyncio.sleep(0)
+    await kill(resuming)
+    ids += [response["output_ids"].array()[0].tolist() async for response in first]
+    assert [[token_id for each in ids for token_id in each], *await asyncio.gather(*others)] == expected
+    assert resuming.in_flight == 0
+
+
+async def test_a_request_that_makes_steps_fail_ends_alone(resuming: ManagerClient) -> None:
+    given = [tensors(LONG, **each) for each in ANSWERS.values()]
+    expected = await asyncio.gather(*(generated(resuming, each) for each in given))
+    worker = resuming.worker.process_id
+    first = resuming.infer(resuming.new_id(), given[0])
+    ids = (await anext(first))["output_ids"].array()[0].tolist()
+    others = [asyncio.create_task(generated(resuming, each)) for each in given[1:]]
+    poison = tensors(LONG, input_ids=[POISON])
+    why = "The generation failed: poisoned; it is not tried again, as the engine failed 3 times under it"
+    with pytest.raises(GenerationFailed, match=f"^{why}$"):
+        await generated(resuming, poison)
+    ids += [token_id async for response in first for token_id in response["output_ids"].array()[0].tolist()]
+    assert [ids, *await asyncio.gather(*others)] == expected
+    with pytest.raises(GenerationFailed, match="failed 2 times under it"):  # without company
+        await generated(resuming, poison)
+    assert resuming.worker.process_id == worker
+    assert resuming.in_flight == 0
+
+
+async def test_one_that_is_stopped_between_two_workers_is_not_run_again(resuming: ManagerClient) -> None:
+    request_id = resuming.new_id()
+    responses = resuming.infer(request_id, tensors(LONG, streaming=[True]))
+    await anext(responses)
+    waiting = asyncio.create_task(anext(responses))
+    killing = asyncio.create_task(kill(resuming))
+    async with asyncio.timeout(60):
+        while resuming.worker.process_id is not None:
+            if waiting.done():  # it had several
+                waiting = asyncio.create_task(anext(responses))
+            await asyncio.sleep(0)
+    resuming.stop(request_id)
+    await killing
+
+    async def rest() -> None:
+        await waiting
+        async for _ in responses:
+            pass
+
+    with pytest.raises(RequestAborted):
+        await rest()
+    assert resuming.in_flight == 0
+    assert len(await generated(resuming, tensors())) == 6
+
+
+async def test_other_tokens_than_before_are_no_answer() -> None:
+    replay = Replay()
+    for token_id in (1, 3):
+        replay.note({"output_ids": Tensor.of("INT32", (1, 1), [token_id])})
+
+    async def again() -> AsyncGenerator[Mapping[str, Tensor], None]:
+        for token_id in (1, 4):
+            yield {"output_ids": Tensor.of("INT32", (1, 1), [token_id])}
+
+    with pytest.raises(GenerationFailed, match="it gives other tokens than before"):
+        await anext(replay.rest(again()))
+
+
 async def test_a_directory_that_cannot_be_loaded(tmp_path: Path) -> None:
     client = ManagerClient(EngineOptions(str(tmp_path)), NO_LIMITS, retry_threshold=1)
-    with pytest.raises(ConfigurationError, match=r"^.*cannot be loaded"):
+    with pytest.raises(ConfigurationError, match="there is no tokenizer"):
         await client.worker.start()
     await client.worker.stop()

@@ -207,7 +207,7 @@ def test_a_callback_that_raises_ends_the_manager(model_directory: ModelDirectory
 
 def test_a_directory_that_cannot_be_loaded(tmp_path: Path) -> None:
     recorder = Recorder()
-    with pytest.raises(ConfigurationError, match="cannot be loaded"):
+    with pytest.raises(ConfigurationError, match="there is no tokenizer"):
         GptManager(tmp_path, recorder.get, recorder.send)
 
 

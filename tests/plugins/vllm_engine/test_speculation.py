@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from prometheus_client.parser import text_string_to_metric_families
 
 from tests.conftest import running_server
 from tests.plugins.vllm_server import STORY, VllmServer, copy_hello, ids
@@ -25,6 +26,7 @@ option.speculative_draft_model=draft
 option.speculative_length=3
 option.draft_model_tp_size=1
 option.record_acceptance_rate=true
+option.disable_log_stats=false
 """
 
 ACCEPTED = re.compile(r"Request (\S+): (\d+) of (\d+) draft tokens accepted")
@@ -101,6 +103,25 @@ async def test_the_acceptance_rate_is_logged(speculating: Speculating) -> None:
 )
 async def test_what_it_excludes(speculating: Speculating, parameters: dict[str, Any], reason: str) -> None:
     assert reason in await speculating.server.refusal(STORY, **parameters)
+
+
+async def test_vllms_own_metrics_are_passed_on(speculating: Speculating) -> None:
+    async def scraped() -> dict[str, float]:
+        text = (await speculating.server.server.get("/metrics")).body.decode()
+        found = text_string_to_metric_families(text)
+        return {sample.name: sample.value for family in found for sample in family.samples}
+
+    before = await scraped()
+    await speculating.server.ask(STORY, max_new_tokens=20, ignore_eos_token=True)
+    after = await scraped()
+    assert after["vllm:generation_tokens_total"] - before["vllm:generation_tokens_total"] == 20
+    assert after["vllm:request_success_total"] - before["vllm:request_success_total"] in (0, 1)  # that of one reason
+    accepted, drafted = (
+        after[name] - before[name]
+        for name in ("vllm:spec_decode_num_accepted_tokens_total", "vllm:spec_decode_num_draft_tokens_total")
+    )
+    assert drafted >= accepted > 0.8 * drafted
+    assert after["vllm:e2e_request_latency_seconds_count"] == before["vllm:e2e_request_latency_seconds_count"] + 1
 
 
 async def test_beams_do_without(speculating: Speculating, vllm: VllmServer) -> None:

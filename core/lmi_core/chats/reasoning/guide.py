@@ -3,7 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-Format = Mapping[str, Any]  # of xgrammar's structural tags, which vLLM supports too
+import orjson
+
+Format = Mapping[str, Any] | orjson.Fragment  # of xgrammar's structural tags, which vLLM supports too
 
 BLANKS = {"type": "regex", "pattern": "[ \\n]{0,2}"}  # without a bound some models generate nothing else
 

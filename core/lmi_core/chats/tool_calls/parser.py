@@ -14,6 +14,8 @@ class Content:
 
 @dataclass(frozen=True, slots=True)
 class CallBegun:
+    """The beginning of a call, whose arguments follow."""
+
     index: int
     name: str
     id: str | None = None  # set where the model's chat template requires a certain form

@@ -13,10 +13,9 @@ from lmi_core.configuration.properties.declaration import (
 )
 from lmi_core.configuration.properties.model import ModelProperties
 from lmi_core.configuration.properties.request import RequestProperties
-from lmi_core.configuration.properties.server import ALL_DEVICES, ServerProperties
+from lmi_core.configuration.properties.server import ServerProperties, check_engine
 
 __all__ = [
-    "ALL_DEVICES",
     "NO_MPI",
     "OPTION_PREFIX",
     "DeclaredKey",
@@ -27,6 +26,7 @@ __all__ = [
     "Properties",
     "RequestProperties",
     "ServerProperties",
+    "check_engine",
     "declared",
     "environment_variable",
 ]

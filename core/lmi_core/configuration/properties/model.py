@@ -37,6 +37,11 @@ class ModelProperties(Properties):
     trust_remote_code: Annotated[bool, Names(environment=("HF_MODEL_TRUST_REMOTE_CODE",))] = Field(
         default=False, description="Allow the model's repository to bring Python code that is run to load it."
     )
+    allow_pickle: bool = Field(
+        default=False,
+        description="Allow weights and adapters in PyTorch's own format (.bin, .pt), which Python's pickle wrote and "
+        "which may contain code. Without it they are refused, and safetensors alone are read.",
+    )
     max_rolling_batch_size: Annotated[PositiveInt, Names(environment=("MAX_BATCH_SIZE",))] = Field(
         default=32, description="Maximum number of requests that generate at the same time."
     )

@@ -4,7 +4,15 @@ import json
 import re
 from typing import Annotated
 
-from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveInt, ValidationInfo, field_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveInt,
+    ValidationInfo,
+    field_validator,
+)
 
 from lmi_core.chats.reasoning.formats import find_reasoning_format
 from lmi_core.chats.reasoning.parser import ReasoningFormat
@@ -20,8 +28,14 @@ BUILTIN_ENTRY_POINTS = (
     "djl_python.lmi_trtllm.trtllm_async_service",
 )
 NEURON_ENTRY_POINTS = ("djl_python.transformers_neuronx", "djl_python.neuronx")
+DEFAULT_TIMEOUT = 120  # seconds
 OWN_REASONING = "the server's own parsers extract the reasoning, whichever engine runs the model"
 OWN_PARSERS = "the server's own parsers extract tool calls, whichever engine runs the model"
+
+
+def _hosts(given: str | None) -> frozenset[str]:
+    words = re.split(r"[\s,\[\]\"']+", given or "")
+    return frozenset(word.lower() for word in words if word)
 
 
 def _names(value: str) -> list[str]:
@@ -66,7 +80,8 @@ class RequestProperties(Properties):
     chat_template: str | None = Field(
         default=None,
         description="Jinja template that turns chat messages into a prompt, or a file with one in the model directory. "
-        "Default: the tokenizer's own.",
+        "Default: the tokenizer's own, or "
+        "chat_template.jinja of a model directory without a tokenizer.",
     )
     trust_request_chat_template: bool = Field(
         default=False,
@@ -80,13 +95,13 @@ class RequestProperties(Properties):
     tool_call_parser: str | None = Field(
         default=None,
         description="The format in which the model writes tool calls: mistral, llama3_json, hermes, ... "
-        "(docs/openai.md lists all). Default: detected from the chat template.",
+        "(docs/reference/openai.md lists all). Default: detected from the chat template.",
     )
     tool_parser_plugin: Annotated[str | None, NoEffect(OWN_PARSERS)] = None
     reasoning_parser: str | None = Field(
         default=None,
         description="The format in which the model marks its reasoning, by vLLM's or SGLang's name: deepseek_r1, "
-        "qwen3, glm45, openai_gptoss, ... (docs/openai.md lists all).",
+        "qwen3, glm45, openai_gptoss, ... (docs/reference/openai.md lists all).",
     )
     enable_reasoning: bool | None = Field(
         default=None,
@@ -112,13 +127,45 @@ class RequestProperties(Properties):
         description="Hosts from which images of chats may be fetched, separated by commas; * allows any host on the "
         "Internet. Default: images must be in the request.",
     )
+    allowed_private_media_domains: str | None = Field(
+        default=None,
+        description="Hosts, separated by commas, from which images of chats may be fetched although they are not on "
+        "the Internet, such as a store of images in the same network. Default: private addresses are refused.",
+    )
     max_images: PositiveInt = Field(
         default=16, description="Maximum number of images in one chat; the model may allow fewer."
     )
     max_image_size: PositiveInt = Field(default=10 * 1024 * 1024, description="Maximum size of an image, in bytes.")
     image_fetch_timeout: PositiveInt = Field(default=5, description="Maximum time for fetching an image, in seconds.")
-    predict_timeout: Annotated[PositiveInt, Names(environment=("PREDICT_TIMEOUT",))] = Field(
-        default=120, description="Maximum time to wait for the next generation step, in seconds."
+    predict_timeout: Annotated[PositiveInt | None, Names(environment=("PREDICT_TIMEOUT",))] = Field(
+        default=None,
+        description="Maximum time for a whole answer, in seconds, from when its request has a place in the queue. "
+        "Default: unlimited, as its phases have limits. Of the model's own code the time for a call, by default 120.",
+    )
+    queue_timeout: NonNegativeFloat | None = Field(
+        default=None,
+        description="Maximum time that a request waits for its turn, in seconds; 0 means unlimited. Where it is set, a "
+        "request that surely could not begin in time is refused at once. Default: unlimited.",
+    )
+    first_token_timeout: NonNegativeFloat | None = Field(
+        default=None,
+        description="Maximum time from a request's turn to its first token, in seconds; 0 means unlimited. Default: "
+        "120, or unlimited with option.predict_timeout.",
+    )
+    max_num_queued_tokens: PositiveInt | None = Field(
+        default=None,
+        description="Maximum number of prompt tokens of all requests together that have no first token yet; further "
+        "requests are refused, but for one alone. Default: unlimited.",
+    )
+    inter_token_timeout: NonNegativeFloat | None = Field(
+        default=None,
+        description="Maximum time from one token to the next, in seconds; 0 means unlimited. Default: 120, or "
+        "unlimited with option.predict_timeout.",
+    )
+    sse_keep_alive_interval: NonNegativeFloat = Field(
+        default=0,
+        description="Time without an event after which a stream of server-sent events gets a comment, in seconds, so "
+        "that proxies and clients go on waiting; 0 means never.",
     )
     model_loading_timeout: Annotated[PositiveInt, Names(environment=("MODEL_LOADING_TIMEOUT",))] = Field(
         default=1800, description="Maximum time for loading the model, in seconds."
@@ -152,6 +199,11 @@ class RequestProperties(Properties):
     )
 
     @property
+    def own_code_timeout(self) -> int:
+        """The seconds that the model's own code has for a call, or of a stream for its next part."""
+        return self.predict_timeout or DEFAULT_TIMEOUT
+
+    @property
     def dynamic_batching(self) -> bool:
         """Whether requests run in static batches; LMI's async mode turns off only LMI's own scheduler."""
         asynchronous = self.async_mode or (self.entry_point or "").endswith("_async_service")
@@ -160,8 +212,12 @@ class RequestProperties(Properties):
     @property
     def media_domains(self) -> frozenset[str]:
         """The allowed domains of media URLs in lower case, also from vLLM's form, a JSON array."""
-        words = re.split(r"[\s,\[\]\"']+", self.allowed_media_domains or "")
-        return frozenset(word.lower() for word in words if word)
+        return _hosts(self.allowed_media_domains) | self.private_media_domains
+
+    @property
+    def private_media_domains(self) -> frozenset[str]:
+        """The domains of media URLs in lower case that may have private addresses."""
+        return _hosts(self.allowed_private_media_domains)
 
     @property
     def reasoning_format(self) -> ReasoningFormat | None:
@@ -178,6 +234,13 @@ class RequestProperties(Properties):
     def script(self) -> str | None:
         """The Python file named by `option.entryPoint`."""
         return None if self.entry_point in (None, *BUILTIN_ENTRY_POINTS) else self.entry_point
+
+    @field_validator("allowed_private_media_domains")
+    @classmethod
+    def _check_private_hosts(cls, given: str | None) -> str | None:
+        if "*" in (given or ""):
+            raise ValueError("must be the names or addresses of hosts: requests would reach any host of the network")
+        return given
 
     @field_validator("served_model_name")
     @classmethod

@@ -5,6 +5,7 @@ from typing import Annotated
 from pydantic import Field, NonNegativeInt, PositiveInt, field_validator
 
 from lmi_core.configuration.properties.declaration import NO_MPI, Names, NoEffect, Properties
+from lmi_core.host.device_names import parse_devices
 from lmi_core.serving.hosts import Host
 
 PYTHON_ENGINES = ("Python", "MPI", "DeepSpeed", "FasterTransformer")
@@ -13,7 +14,16 @@ OTHER_ENGINES = (
     "PyTorch", "OnnxRuntime", "TensorFlow", "TensorRT", "MXNet", "Rust", "Llama", "PaddlePaddle", "TFLite",
     "XGBoost", "LightGBM", "fastText", "SentencePiece",
 )  # fmt: skip
-ALL_DEVICES = "the environment variable CUDA_VISIBLE_DEVICES selects the devices"
+
+
+def check_engine(name: str) -> None:
+    """Raise ValueError unless models are served here that are for DJLServing's engine of that name."""
+    lower = name.lower()
+    if lower in (each.lower() for each in PYTHON_ENGINES):
+        return
+    others = "DJLServing's other engines are for kinds of models that this server does not support"
+    reason = f": {others}" if lower in (each.lower() for each in OTHER_ENGINES) else ""
+    raise ValueError(f"must be one of {', '.join(PYTHON_ENGINES)}{reason}")
 
 
 def _words(value: str | None) -> list[str]:
@@ -34,7 +44,7 @@ class ServerProperties(Properties):
     job_queue_size: Annotated[PositiveInt, Names(environment=("MAX_CONCURRENT_REQUESTS",))] = Field(
         default=1000,
         description="Maximum number of waiting requests, in addition to those that generate; further requests are "
-        "refused.",
+        "refused. A request counts once for each prompt and each of its sequences.",
     )
     batch_size: Annotated[PositiveInt, Names(aliases=("max_dynamic_batch_size",))] = Field(
         default=1,
@@ -79,11 +89,45 @@ class ServerProperties(Properties):
         "marked as failed. When no model is left, the server exits with status 1.",
     )
     max_idle_time: PositiveInt = Field(
-        default=60, description="Time after which an idle process beyond minWorkers is stopped, in seconds."
+        default=60,
+        description="Time after which an idle process beyond minWorkers is stopped, and with unload_idle the model "
+        "unloaded, in seconds.",
     )
-    load_on_devices: Annotated[str | None, Names(aliases=("option.load_on_devices",)), NoEffect(ALL_DEVICES)] = None
+    unload_idle: bool = Field(
+        default=False,
+        description="Unload the model when it has had no request for max_idle_time; the next request loads it again, "
+        "and waits.",
+    )
+    load_on_devices: Annotated[str | None, Names(aliases=("option.load_on_devices",))] = Field(
+        default=None,
+        description="The devices of the model: cpu, or GPUs by number, separated by ;. The torch engine runs on the "
+        "first, each process of a model function gets the next, and minWorkers and maxWorkers are for each of them; "
+        "vLLM runs on those of CUDA_VISIBLE_DEVICES. Default, and *: all.",
+    )
+    required_memory_mb: PositiveInt | None = Field(
+        default=None,
+        description="Memory that the model needs to be loaded, in MiB; by default the size of its weights, where they "
+        "are on this host. A model that does not fit is not loaded: a request gets 507.",
+    )
+    reserved_memory_mb: NonNegativeInt = Field(
+        default=0, description="Memory that must be free beyond required_memory_mb, for inference, in MiB."
+    )
+    gpu_required_memory_mb: Annotated[PositiveInt | None, Names(key="gpu.required_memory_mb")] = Field(
+        default=None, description="Overrides required_memory_mb for a model on a GPU; of several, of each."
+    )
+    gpu_reserved_memory_mb: Annotated[NonNegativeInt | None, Names(key="gpu.reserved_memory_mb")] = Field(
+        default=None, description="Overrides reserved_memory_mb for a model on a GPU."
+    )
+    log_prompts: bool = Field(
+        default=False,
+        description="Log the prompts of requests with the line of their end; anybody who reads the log reads them.",
+    )
     log_request_metric: bool = Field(default=False, description="Log each request's token counts and times.")
     max_request_size: PositiveInt = Field(default=6553500, description="Maximum size of a request body, in bytes.")
+    max_request_members: PositiveInt = Field(
+        default=50_000,
+        description="Maximum number of objects, lists and members of objects, together, in the JSON of a request body.",
+    )
     throttle_error_http_code: Annotated[int, Field(ge=400, le=599)] = Field(
         default=503, description="HTTP status of requests that are refused because the queue is full."
     )
@@ -96,6 +140,17 @@ class ServerProperties(Properties):
         "port. Routes that change the server refuse other names; *.example.com allows all subdomains, * any "
         "name.",
     )
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """`cpu`, or the numbers of GPUs; nothing where the model may use all devices."""
+        return parse_devices(self.load_on_devices or "")
+
+    @field_validator("load_on_devices")
+    @classmethod
+    def _known_devices(cls, value: str | None) -> str | None:
+        parse_devices(value or "")
+        return value
 
     @property
     def host_patterns(self) -> frozenset[Host]:
@@ -115,13 +170,7 @@ class ServerProperties(Properties):
     @field_validator("engine")
     @classmethod
     def _of_python(cls, value: str) -> str:
-        if value in OTHER_ENGINES:
-            raise ValueError(
-                f"must be one of {', '.join(PYTHON_ENGINES)}: DJLServing's other engines are for kinds of models "
-                "that this server does not support"
-            )
-        if value not in PYTHON_ENGINES:
-            raise ValueError(f"must be one of {', '.join(PYTHON_ENGINES)}")
+        check_engine(value)
         return value
 
     def workers(self, gpus: int) -> tuple[int, int]:

@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lmi_core.errors import ConfigurationError
+from lmi_core.remote import locks
 from lmi_core.remote.errors import ChangedMeanwhile, Unreachable
 from lmi_core.remote.location import RemoteModel
 from lmi_core.remote.report import Report
-from lmi_core.remote.s3 import locks
 from lmi_core.remote.s3.client import create_client, explained
 from lmi_core.remote.s3.copies import Copies, is_whole
 from lmi_core.remote.s3.download import THREADS, Download, bytes_missing

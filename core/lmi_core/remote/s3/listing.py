@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from lmi_core.errors import ConfigurationError
-from lmi_core.remote.location import RemoteModel, S3Location
+from lmi_core.remote.location import RemoteModel, S3Location, is_archive_name
 from lmi_core.remote.s3.objects import Listing, StoredObject, check_paths, file_path
 from lmi_core.remote.selection import useless
 
@@ -20,6 +20,8 @@ def list_objects(client: "S3Client", model: RemoteModel) -> tuple[Listing, int]:
     location = S3Location.parse(model.source)
     pages = client.get_paginator("list_objects_v2").paginate(Bucket=location.bucket, Prefix=location.prefix)
     listed = [each for page in pages for each in page.get("Contents", []) if not each["Key"].endswith("/")]
+    if is_archive_name(location.prefix):
+        listed = [each for each in listed if each["Key"] == location.prefix]
     if not listed:
         raise ConfigurationError(f"{model.source}: {_why_empty(client, location)}")
     try:
@@ -39,6 +41,8 @@ def _stored(listed: "ObjectTypeDef", location: S3Location) -> StoredObject:
 
 
 def _why_empty(client: "S3Client", location: S3Location) -> str:
+    if is_archive_name(location.prefix):
+        return "there is no such object: check its name"
     key = location.prefix.removesuffix("/")
     found = client.list_objects_v2(Bucket=location.bucket, Prefix=key, MaxKeys=1).get("Contents", [])
     if key and found and found[0]["Key"] == key:

@@ -6,10 +6,10 @@ PACKAGE = "djl_python"
 
 _HUGGINGFACE = "import it from djl_python.huggingface, which generates with the backend of option.rolling_batch"
 _WITHOUT = "remove the import, and the `handle` function with it: the server does this automatically"
-_BACKEND = "schedulers are backends: choose one with option.rolling_batch, or write one (docs/plugins.md)"
+_BACKEND = "schedulers are backends: choose one with option.rolling_batch, or write one (docs/how_to/plugins.md)"
 _PROPERTIES = "use inputs.get_properties(), or djl_python.properties_manager.properties"
 _NEURON = "AWS Neuron devices are not supported"
-_PREDICTIVE = "load the model in an @init_handler and answer in a @prediction_handler (docs/djl_python.md)"
+_PREDICTIVE = "load the model in an @init_handler and answer in a @prediction_handler (docs/reference/djl_python.md)"
 _IMAGES = "this server generates text, not images"
 
 # The contents of the modules that exist here, in words.
@@ -80,7 +80,8 @@ MISSING_MODULES: Mapping[str, str] = {
     "djl_python.python_sync_engine": "the server runs model functions itself; djl_python.test_model runs one "
     "without a server",
     "djl_python.rolling_batch": _BACKEND,
-    "djl_python.sagemaker": "the server has SageMaker's routes built in (docs/sagemaker.md); write a `handle` function",
+    "djl_python.sagemaker": "the server has SageMaker's routes built in (docs/reference/sagemaker.md); "
+    "write a `handle` function",
     "djl_python.scheduler": _BACKEND,
     "djl_python.seq_scheduler": _BACKEND,
     "djl_python.service_loader": "files are loaded by the server; import the file itself, or use TestHandler",

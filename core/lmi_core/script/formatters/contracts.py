@@ -91,8 +91,11 @@ _INPUT = _Signs(
 )
 
 
-def read_output_contract(function: Function) -> Reading[OutputContract]:
-    """Return an output formatter's contract. Raise ConfigurationError where it follows none."""
+def read_output_contract(function: Function, *, own_decorator: bool = False) -> Reading[OutputContract]:
+    """Return an output formatter's contract, which is ours by default where our own decorator marks it.
+
+    Raise ConfigurationError where it follows none.
+    """
     if inspect.iscoroutinefunction(function):
         raise ConfigurationError(f"the output formatter {_name(function)} must not be async")
     positional = _positional(function)
@@ -104,6 +107,8 @@ def read_output_contract(function: Function) -> Reading[OutputContract]:
             f"the output formatter {_name(function)}{inspect.signature(function)} must take one argument, the output "
             "or the response (or six, as before LMI v0.28)"
         )
+    if own_decorator:
+        return _read_own(positional[0])
     return _read(function, positional[0], _OUTPUT)
 
 
@@ -116,6 +121,16 @@ def read_input_contract(function: Function) -> Reading[InputContract]:
             " argument"
         )
     return _read(function, positional[0], _INPUT)
+
+
+def _read_own(parameter: inspect.Parameter) -> Reading[OutputContract]:
+    for name in _annotation_names(parameter.annotation):
+        if name in _OUTPUT.annotations:
+            return Reading(_OUTPUT.annotations[name])
+    doubt = None
+    if parameter.name in _OUTPUT.names:
+        doubt = f"`{parameter.name}` is djl_python's name for it, but the decorator is not djl_python's"
+    return Reading(OutputContract.GENERATION_OUTPUT, doubt)
 
 
 def _read(function: Function, parameter: inspect.Parameter, signs: _Signs[C]) -> Reading[C]:

@@ -51,7 +51,9 @@ class Customization:
             "properties": vars(self.configs),
             "request_id": self.request_id,
         }
-        formatted = await format_input(self.formatters.input, call, arguments, as_payload, self.options.predict_timeout)
+        formatted = await format_input(
+            self.formatters.input, call, arguments, as_payload, self.options.own_code_timeout
+        )
         self.request_input = formatted.request_input
         headers = CIMultiDict(call.headers)
         headers[CONTENT_TYPE] = "application/json"
@@ -93,7 +95,7 @@ class Customization:
                 self.request_input,
                 self.options.tgi_compat,
                 self.adapter,
-                self.options.predict_timeout,
+                self.options.own_code_timeout,
                 self.model,
             )
             return custom_formatter(output, base, context)

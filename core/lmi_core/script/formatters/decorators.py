@@ -19,6 +19,7 @@ class OutputMark:
     name: str
     content_type: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
+    own: bool = False  # marked by this project's decorator, whose functions take a GenerationOutput
 
 
 @overload
@@ -38,13 +39,33 @@ def output_formatter(
     content_type: str | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> T | Callable[[T], T]:
-    """Mark a function or an OutputFormatter subclass as an output formatter, by default under its own name."""
+    """Mark a function or an OutputFormatter subclass as an output formatter, by default under its own name.
 
-    def mark(found: T) -> T:
-        _must_be_callable(found, "output_formatter")
-        setattr(found, OUTPUT_MARK, OutputMark(name or _name(found), content_type, headers or {}))
-        return found
+    A function's argument is a GenerationOutput, unless its annotation says otherwise.
+    """
+    mark = _marking(name, content_type, headers, own=True)
+    return mark if target is None else mark(target)
 
+
+@overload
+def djl_output_formatter(target: T) -> T: ...
+
+
+@overload
+def djl_output_formatter(
+    *, name: str | None = None, content_type: str | None = None, headers: Mapping[str, str] | None = None
+) -> Callable[[T], T]: ...
+
+
+def djl_output_formatter(
+    target: T | None = None,
+    *,
+    name: str | None = None,
+    content_type: str | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> T | Callable[[T], T]:
+    """Mark a function like `output_formatter`, under DJLServing's name, whose functions follow one of its contracts."""
+    mark = _marking(name, content_type, headers, own=False)
     return mark if target is None else mark(target)
 
 
@@ -67,6 +88,17 @@ def init_handler(target: T) -> T:
     _must_be_callable(target, "init_handler")
     setattr(target, INIT_MARK, True)
     return target
+
+
+def _marking(
+    name: str | None, content_type: str | None, headers: Mapping[str, str] | None, *, own: bool
+) -> Callable[[T], T]:
+    def mark(found: T) -> T:
+        _must_be_callable(found, "output_formatter")
+        setattr(found, OUTPUT_MARK, OutputMark(name or _name(found), content_type, headers or {}, own))
+        return found
+
+    return mark
 
 
 def _name(target: object) -> str:

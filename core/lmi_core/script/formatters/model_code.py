@@ -1,7 +1,8 @@
 """A model's own formatters: those of `model.py`, and those of its adapters."""
 
-from collections.abc import Container, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Container, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,13 @@ from lmi_core.configuration.properties import RequestProperties
 from lmi_core.errors import ConfigurationError
 from lmi_core.script.environment import model_environment
 from lmi_core.script.formatters.input_formatters import InputFunction
-from lmi_core.script.formatters.model_script import SCRIPT, CustomOutput, ModelScript, load_script
+from lmi_core.script.formatters.model_script import LOADING_SECONDS, SCRIPT, CustomOutput, ModelScript, load_script
 from lmi_core.script.formatters.output_formatters import FormatterFunction
 
 ADAPTER_WEIGHTS = "adapter_config.json"
+NO_FORMATTER = (
+    "changes no answer: none of its functions is decorated with @output_formatter or @input_formatter, which `lmi` has"
+)
 
 
 @dataclass(frozen=True)
@@ -42,11 +46,25 @@ class ModelCode:
     adapters: dict[str, ChosenFormatters] = field(default_factory=dict)
     adapters_with_weights: set[str] = field(default_factory=set)
     site_packages: Path | None = None  # of the environment that the scripts are loaded in
+    loading_seconds: float = LOADING_SECONDS  # for each of them
+    script: ModelScript | None = None  # the model's own
     _scripts: dict[str, ModelScript] = field(default_factory=dict)  # of adapters
+
+    @property
+    def writes(self) -> bool:
+        """Whether an output formatter of the model or of an adapter writes answers."""
+        return any(chosen.output is not None for _, chosen in self._all())
+
+    @property
+    def adapters_with_code(self) -> list[str]:
+        """The names of the adapters whose own scripts are loaded."""
+        return sorted(self._scripts)
 
     def of(self, adapter: str | None) -> ChosenFormatters:
         """Return the formatters of an adapter; where it has none of its own, the model's."""
-        own = self.adapters.get(adapter, self.base) if adapter is not None else self.base
+        own = None if adapter is None else self.adapters.get(adapter)
+        if own is None:
+            return self.base
         return ChosenFormatters(own.output or self.base.output, input=own.input or self.base.input)
 
     def base_options(self, options: RequestProperties, formatters: Container[object]) -> RequestProperties:
@@ -67,8 +85,12 @@ class ModelCode:
 
     def read_adapter(self, directory: Path) -> AdapterCode:
         """Load an adapter's script without activating it. Raise ConfigurationError where it cannot be loaded."""
-        script = load_script(directory / SCRIPT, self.site_packages)
-        return AdapterCode(script, choose(script, None, {}))
+        script = load_script(directory / SCRIPT, self.site_packages, self.loading_seconds)
+        try:
+            return AdapterCode(script, choose(script, None, {}))
+        except BaseException:
+            script.unload()
+            raise
 
     def set_adapter(self, name: str, code: AdapterCode | None, has_weights: bool) -> None:
         """Activate an adapter's code, replacing any of that name."""
@@ -77,6 +99,12 @@ class ModelCode:
             self._scripts[name], self.adapters[name] = code.script, code.formatters
         if has_weights:
             self.adapters_with_weights.add(name)
+
+    def unload(self) -> None:
+        """Drop all modules of the model and of its adapters; running calls keep them."""
+        for script in (self.script, *self._scripts.values()):
+            if script is not None:
+                script.unload()
 
     def unload_adapter(self, name: str) -> None:
         """Drop the code of an adapter; running calls keep it."""
@@ -101,15 +129,44 @@ def load_code(
     path = directory / (options.script or SCRIPT)
     environment = model_environment(directory, options.enable_venv)
     site_packages = environment.site_packages if environment is not None else None
-    script = load_script(path, site_packages) if path.is_file() else None
+    seconds = options.model_loading_timeout
+    script = load_script(path, site_packages, seconds) if path.is_file() else None
+    code = ModelCode(site_packages=site_packages, loading_seconds=seconds, script=script)
+    with unloaded_on_failure(code):
+        code.base = _base(path, script, options, plugin_formatters)
+        _load_adapters(code, adapters)
+    return code
+
+
+@contextmanager
+def unloaded_on_failure(code: ModelCode) -> Iterator[None]:
+    """Drop all modules of the code where the body raises."""
+    try:
+        yield
+    except BaseException:
+        code.unload()
+        raise
+
+
+def _base(
+    path: Path,
+    script: ModelScript | None,
+    options: RequestProperties,
+    plugin_formatters: Mapping[str, CustomOutput],
+) -> ChosenFormatters:
     base = choose(script, options.output_formatter, plugin_formatters)
-    code = ModelCode(base, site_packages=site_packages)
+    if script is not None and not script.outputs and not script.inputs:
+        return replace(base, warnings=(*base.warnings, f"{path.name} {NO_FORMATTER}"))
+    return base
+
+
+def _load_adapters(code: ModelCode, adapters: Path) -> None:
+    """Load what the folders of the start's adapters have."""
     with_script = {path.parent for path in adapters.glob(f"*/{SCRIPT}")}
     with_weights = {path.parent for path in adapters.glob(f"*/{ADAPTER_WEIGHTS}")}
     for adapter in sorted(with_script | with_weights):
         own = code.read_adapter(adapter) if adapter in with_script else None
         code.set_adapter(adapter.name, own, adapter in with_weights)
-    return code
 
 
 def choose(

@@ -1,5 +1,6 @@
 """Loading of `model.py` and discovery of its formatters."""
 
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,12 +12,15 @@ from lmi_core.formatter import OutputFormatter
 from lmi_core.script.formatters.decorators import INPUT_MARK, OUTPUT_MARK, OutputMark
 from lmi_core.script.formatters.input_formatters import InputFunction, input_function
 from lmi_core.script.formatters.output_formatters import FormatterFunction, formatter_function
+from lmi_core.script.formatters.time_limit import TimeLimitExceeded
 from lmi_core.script.import_checks import require_imports
 from lmi_core.script.imports import ScriptImporter
+from lmi_core.script.loading_limit import load_within
 from lmi_core.script.requirements import missing_package_hint
 from lmi_core.script.tracebacks import own_traceback
 
 SCRIPT = "model.py"
+LOADING_SECONDS = 1800  # the default of option.model_loading_timeout
 OLDEST_NAME = "custom_output_formatter"  # found without a decorator
 
 CustomOutput = FormatterFunction | type[OutputFormatter]
@@ -35,14 +39,26 @@ class ModelScript:
         self.importer.unload()
 
 
-def load_script(path: Path, site_packages: Path | None = None) -> ModelScript:
-    """Load a script. Raise ConfigurationError with the traceback of the script's own lines."""
+def load_script(path: Path, site_packages: Path | None = None, seconds: float = LOADING_SECONDS) -> ModelScript:
+    """Load a script in this process. Raise ConfigurationError with the traceback of the script's own lines.
+
+    `seconds` is the time that it has, as code that never ends would keep the server from its work.
+    """
     require_imports(path, own_environment=site_packages is not None)
     directory = path.parent.resolve()
     importer = ScriptImporter(directory, *([site_packages] if site_packages else []))
     try:
-        module = importer.load(path.stem)
-    except (Exception, SystemExit) as error:  # a script may raise anything
+        module = load_within(seconds, lambda: importer.load(path.stem))
+    except TimeLimitExceeded as error:
+        importer.unload()  # where a thread could not be ended
+        where = own_traceback(error, directory).rpartition(type(error).__module__)[0]  # without what ended it
+        raise ConfigurationError(
+            f"{path} cannot be loaded: its code did not end within option.model_loading_timeout={seconds:g} seconds\n"
+            f"{where}".rstrip()
+        ) from error
+    except BaseException as error:  # a script may raise anything
+        if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
+            raise  # of whoever runs the command
         hint = missing_package_hint(error, directory)
         raise ConfigurationError(f"{path} cannot be loaded\n{own_traceback(error, directory)}{hint}") from error
     script = ModelScript(path, importer)
@@ -78,10 +94,12 @@ def _add(script: ModelScript, name: str, found: Callable[..., Any]) -> None:
     known_as = mark.name if mark is not None else name
     if known_as in script.outputs:
         raise ConfigurationError(f"two output formatters are named {known_as}")
-    script.outputs[known_as] = _output(found, mark, directory)
+    script.outputs[known_as] = custom_output(found, directory)
 
 
-def _output(found: Callable[..., Any], mark: OutputMark | None, directory: Path) -> CustomOutput:
+def custom_output(found: Callable[..., Any], directory: Path) -> CustomOutput:
+    """Return a function, decorated or not, or a class as an output formatter. Raise ConfigurationError otherwise."""
+    mark: OutputMark | None = _mark(found, OUTPUT_MARK)
     if not isinstance(found, type):
         return formatter_function(found, directory)
     if not issubclass(found, OutputFormatter):

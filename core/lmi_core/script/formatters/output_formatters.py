@@ -42,9 +42,8 @@ class FormatterFunction:
 def formatter_function(function: Callable[..., Any], directory: Path) -> FormatterFunction:
     """Return the function with its contract. Raise ConfigurationError where it follows none."""
     mark = getattr(function, OUTPUT_MARK, None) or OutputMark(getattr(function, "__name__", "output_formatter"))
-    return FormatterFunction(
-        mark.name, function, read_output_contract(function), directory, mark.content_type, mark.headers
-    )
+    reading = read_output_contract(function, own_decorator=mark.own)
+    return FormatterFunction(mark.name, function, reading, directory, mark.content_type, mark.headers)
 
 
 def custom_formatter(custom: FormatterFunction, base: OutputFormatter, context: CallContext) -> "CustomFormatter":
@@ -64,6 +63,7 @@ class CustomFormatter(OutputFormatter):
         self.context = context
         self.content_type = custom.content_type or base.content_type
         self.headers = custom.headers
+        self.is_settled = custom.content_type is not None
         self.whole = media_type(base.content_type) == WHOLE
 
     def format(self, output: GenerationOutput) -> bytes | list[bytes]:
@@ -88,7 +88,10 @@ class CustomFormatter(OutputFormatter):
         except (Exception, SystemExit) as failure:
             self._failure(failure)
             words = b""
-        return words or self.base.error(error)
+        if words:
+            return words
+        self.content_type = self.base.content_type  # where nothing was sent, the answer is its text alone
+        return self.base.error(error)
 
     @abstractmethod
     def answer(self, output: GenerationOutput) -> bytes | list[bytes]: ...

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+SIGNAL = signal.SIGVTALRM
+
 
 class TimeLimitExceeded(BaseException):
     """The time is up; not an Exception, which user code may catch."""
@@ -17,13 +19,18 @@ def time_limit(seconds: float) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    if signal.getsignal(signal.SIGVTALRM) is not _exceeded:
-        signal.signal(signal.SIGVTALRM, _exceeded)
+    heed_signal()
     signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+
+
+def heed_signal() -> None:
+    """Have SIGNAL raise TimeLimitExceeded in the main thread, in which this is called."""
+    if signal.getsignal(SIGNAL) is not _exceeded:
+        signal.signal(SIGNAL, _exceeded)
 
 
 def _exceeded(_number: int, _frame: FrameType | None) -> None:

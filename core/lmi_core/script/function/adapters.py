@@ -1,10 +1,12 @@
 """The adapters of a model function, which loads and applies them itself."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import ClassVar
 
 from lmi_core.script.function.runtime import ModelFunction
 from lmi_core.serving.model_adapters import ModelAdapters
+
+PIN = "pin"  # a field of requests that register adapters
 
 
 class FunctionAdapters(ModelAdapters):
@@ -21,13 +23,18 @@ class FunctionAdapters(ModelAdapters):
         """The source of each adapter, which only the script interprets."""
         return {name: self._function.adapter_source(name) for name in sorted(self._function.adapters)}
 
-    async def _add(self, name: str, source: str, fields: Mapping[str, str]) -> None:
+    @property
+    def pinned(self) -> Collection[str]:
+        """The adapters whose last request said `pin`, which the script interprets."""
+        return [name for name in self._function.adapters if self._function.adapter_field(name, PIN) == "true"]
+
+    async def _add(self, name: str, source: str, fields: Mapping[str, str], *, pin: bool) -> None:
         self._check_new(name)
         async with self._lock:
             self._check_new(name)
             await self._function.register_adapter(name, source, fields)
 
-    async def _replace(self, name: str, source: str | None, fields: Mapping[str, str]) -> None:
+    async def _replace(self, name: str, source: str | None, fields: Mapping[str, str], *, pin: bool | None) -> None:
         self.folder(name)
         async with self._lock:
             self.folder(name)

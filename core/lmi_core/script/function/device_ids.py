@@ -2,8 +2,10 @@
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+from lmi_core.host.device_names import CPU
 
 DEVICE_ID = "device_id"
 NO_DEVICE = "-1"
@@ -12,8 +14,16 @@ DEVICES = Path("/dev")
 _GPU = re.compile(r"nvidia\d+")
 
 
-def device_id(worker: int, environment: Mapping[str, str] = os.environ, devices: Path = DEVICES) -> str:
-    """Return the index of the worker's GPU among those that its process sees; "-1" where there is none."""
+def device_id(
+    worker: int, chosen: Sequence[str] = (), environment: Mapping[str, str] = os.environ, devices: Path = DEVICES
+) -> str:
+    """Return the index of the worker's GPU among those that its process sees; "-1" where there is none.
+
+    `chosen` are the devices to use, by default all.
+    """
+    if chosen:
+        device = chosen[worker % len(chosen)]
+        return NO_DEVICE if device == CPU else device
     count = _visible(environment, devices)
     return str(worker % count) if count else NO_DEVICE
 

@@ -4,8 +4,9 @@ import asyncio
 from collections.abc import Mapping
 from contextlib import aclosing
 
+from lmi_core.host.out_of_memory import is_out_of_memory
 from lmi_core.script.djl_names.inputs import input_of
-from lmi_core.script.function.answers import OUT_OF_MEMORY, OUT_OF_MEMORY_ERRORS, replies
+from lmi_core.script.function.answers import OUT_OF_MEMORY, replies
 from lmi_core.script.function.protocol import Head, Request
 from lmi_core.script.function.script import REGISTER_ADAPTER, FunctionScript, description
 from lmi_core.script.requirements import missing_package_hint
@@ -14,6 +15,10 @@ from lmi_core.script.tracebacks import own_traceback
 
 class ScriptFailed(Exception):
     """The script cannot be loaded; the message is for its author."""
+
+    def __init__(self, message: str, *, out_of_memory: bool = False) -> None:
+        super().__init__(message)
+        self.out_of_memory = out_of_memory
 
 
 def load_function(script: FunctionScript, adapters: Mapping[str, Request], runner: asyncio.Runner) -> str | None:
@@ -34,7 +39,8 @@ def load_function(script: FunctionScript, adapters: Mapping[str, Request], runne
                     raise
                 failures.append(f"{REGISTER_ADAPTER} then failed for the adapter {name}\n{_explained(error, script)}")
     except (Exception, SystemExit) as error:  # whatever the script raises
-        raise ScriptFailed(f"{script.path} cannot be loaded\n{_explained(error, script)}") from None
+        explained = f"{script.path} cannot be loaded\n{_explained(error, script)}"
+        raise ScriptFailed(explained, out_of_memory=is_out_of_memory(error)) from None
     return "\n".join(failures) or None
 
 
@@ -46,7 +52,7 @@ def _initialize(script: FunctionScript, runner: asyncio.Runner) -> str | None:
     try:
         runner.run(_check(script.initialize()))
     except Exception as error:
-        if type(error).__name__ in OUT_OF_MEMORY_ERRORS:
+        if is_out_of_memory(error):
             raise
         script.initialization_error = description(error)
         return _explained(error, script)

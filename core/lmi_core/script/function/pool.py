@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 import logging
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -12,10 +12,12 @@ from msgspec import structs
 
 from lmi_core.engines.restarts import Restarts
 from lmi_core.errors import BackendUnhealthy, ConfigurationError, FormatterFailed, GenerationFailed, LmiError
+from lmi_core.metrics.engine_figures import EngineFigures
 from lmi_core.script.function.calls import FunctionBatch, FunctionCall
 from lmi_core.script.function.device_ids import DEVICE_ID, device_id
 from lmi_core.script.function.process import FunctionProcess
 from lmi_core.script.function.protocol import Head, Load, Request
+from lmi_core.serving.limits.client_queue import ClientQueue
 
 logger = logging.getLogger(__name__)
 
@@ -26,14 +28,16 @@ FAILED = 400  # and codes above
 class PoolSettings:
     """The numbers of processes, the sizes of their batches, and their time limits."""
 
-    min_workers: int
-    max_workers: int
-    batch_size: int
-    max_batch_delay: float  # seconds
     predict_timeout: float  # seconds
-    retry_threshold: int  # restarts in a row of a process that dies
-    max_idle_time: float  # seconds, after which one of those beyond `min_workers` ends
+    min_workers: int = 1
+    max_workers: int = 1
+    batch_size: int = 1
+    max_batch_delay: float = 0.1  # seconds
+    retry_threshold: int = 10  # restarts in a row of a process that dies
+    max_idle_time: float = 60  # seconds, after which one of those beyond `min_workers` ends
     python: str | None = None  # the interpreter; None: this one's
+    devices: tuple[str, ...] = ()  # of the processes, in turn; nothing for all
+    rolling: bool = False  # whether the function itself takes new calls while it works on others
 
 
 class FunctionPool:
@@ -43,10 +47,12 @@ class FunctionPool:
         self.processes: list[FunctionProcess] = []
         self._load = load
         self._settings = settings
-        self._queue: asyncio.Queue[FunctionCall] = asyncio.Queue()
+        self._queue: ClientQueue[FunctionCall] = ClientQueue()
+        self._arrived = asyncio.Event()  # a call may wait
         self._changed = asyncio.Event()  # a process may be free, or there is none left
         self._tasks: set[asyncio.Task[None]] = set()
         self._ends: set[asyncio.Task[None]] = set()  # of processes that are no longer in `processes`
+        self._running: set[FunctionCall] = set()  # requests that a process has
         self._starting = 0
         self._numbers: set[int] = set()  # of the workers that there are, as long as each lives
         self._failures: set[str] = set()  # of first calls, as they were logged
@@ -65,6 +71,21 @@ class FunctionPool:
         self._why_unhealthy = None
         self._spawn(self._dispatch())
 
+    async def change(self, settings: PoolSettings) -> None:
+        """Have other settings: start processes that are missing, and end idle ones that are too many.
+
+        Raise ConfigurationError where one cannot be started.
+        """
+        self._settings = settings
+        missing = settings.min_workers - len(self.processes) - self._starting
+        await asyncio.gather(*(self._start_process() for _ in range(missing)))
+        for process in [process for process in self.processes if process.calls == 0]:
+            if len(self.processes) > settings.max_workers:
+                self._end(process)
+            else:
+                self._end_once_idle(process)
+        self._changed.set()
+
     async def stop(self) -> None:
         tasks, self._tasks = self._tasks, set()
         for task in tasks:
@@ -73,7 +94,13 @@ class FunctionPool:
         for process in list(self.processes):
             self._end(process)
         await asyncio.gather(*self._ends)
-        self._fail_queue("the model function was stopped")
+        self._fail_queue(GenerationFailed("the model function was stopped"))
+
+    def fail_calls(self, error: LmiError) -> None:
+        """End every call with an error."""
+        self._fail_queue(error)
+        for process in self.processes:
+            process.fail_calls(error)
 
     def check_health(self) -> None:
         """Raise BackendUnhealthy while no process runs."""
@@ -84,11 +111,18 @@ class FunctionPool:
         await self._restarts.given_up.wait()
         return self._restarts.reason
 
-    def submit(self, function: str, request: Request) -> FunctionCall:
-        """Queue a request, and return its call. Raise BackendUnhealthy where no process is left."""
+    def figures(self) -> EngineFigures:
+        """Return the numbers of processes, and of the requests that they work on and that wait for one."""
+        running = sum(not call.cancelled for call in list(self._running))
+        return EngineFigures(running, len(self._queue), restarts=self._restarts.count, workers=len(self.processes))
+
+    def submit(self, function: str, request: Request, client: str = "") -> FunctionCall:
+        """Queue a request of a client, and return its call. Raise BackendUnhealthy where no process is left."""
         self.check_health()
         call = FunctionCall(function, request)
-        self._queue.put_nowait(call)
+        call.on_cancel = lambda: self._queue.discard(client, call)  # until a process has it
+        self._queue.add(client, call)
+        self._arrived.set()
         return call
 
     async def broadcast(self, function: str, request: Request, undo: tuple[str, Request]) -> None:
@@ -115,26 +149,29 @@ class FunctionPool:
 
     async def _dispatch(self) -> None:
         while True:
-            first = await self._queue.get()
+            await self._until_waiting()
             deadline = asyncio.get_running_loop().time() + self._settings.max_batch_delay
-            process = await self._free_process()
+            process = await self._free_process()  # first, so that whose turn it is is known as late as possible
             if process is None:
-                first.fail(BackendUnhealthy(str(self._why_unhealthy)))
-                continue
-            calls = [call for call in await self._gather(first, deadline) if not call.cancelled]
-            if calls:
-                self._spawn(self._run(process, FunctionBatch(calls)))
+                self._fail_queue(BackendUnhealthy(str(self._why_unhealthy)))
+            elif calls := await self._gather(deadline):
+                self._spawn(self._answer(process, calls))
                 await asyncio.sleep(0)  # so that the process counts as busy
             else:
                 self._end_once_idle(process)
 
-    async def _gather(self, first: FunctionCall, deadline: float) -> list[FunctionCall]:
-        calls = [first]
+    async def _until_waiting(self, count: int = 1) -> None:
+        """Wait until so many calls wait."""
+        while len(self._queue) < count:
+            self._arrived.clear()
+            await self._arrived.wait()
+
+    async def _gather(self, deadline: float) -> list[FunctionCall]:
+        """Return the calls of a batch, once they are there or have waited until the deadline."""
         with suppress(TimeoutError):
             async with asyncio.timeout_at(deadline):
-                while len(calls) < self._settings.batch_size:
-                    calls.append(self._queue.get_nowait() if not self._queue.empty() else await self._queue.get())
-        return calls
+                await self._until_waiting(self._settings.batch_size)
+        return [self._queue.pop() for _ in range(min(len(self._queue), self._settings.batch_size))]
 
     async def _free_process(self) -> FunctionProcess | None:
         """Wait for a process that takes calls, and return the least busy one, or None where no process is left."""
@@ -150,6 +187,13 @@ class FunctionPool:
                 self._spawn(self._add_process())
             self._changed.clear()
             await self._changed.wait()
+
+    async def _answer(self, process: FunctionProcess, calls: Sequence[FunctionCall]) -> None:
+        self._running.update(calls)
+        try:
+            await self._run(process, FunctionBatch(calls))
+        finally:
+            self._running.difference_update(calls)
 
     async def _run(self, process: FunctionProcess, batch: FunctionBatch) -> None:
         await process.run(batch)
@@ -202,7 +246,8 @@ class FunctionPool:
 
     def _load_of(self, number: int) -> Load:
         """Return a worker's load message, with a device of its own unless an option sets one."""
-        return structs.replace(self._load, properties={DEVICE_ID: device_id(number)} | self._load.properties)
+        device = device_id(number, self._settings.devices)
+        return structs.replace(self._load, properties={DEVICE_ID: device} | self._load.properties)
 
     def _log_failure(self, failure: str | None) -> None:
         """Log the failure of the first call, once, as every process fails alike."""
@@ -234,9 +279,9 @@ class FunctionPool:
             self._restarts.give_up()
             self._changed.set()
 
-    def _fail_queue(self, why: str) -> None:
-        while not self._queue.empty():
-            self._queue.get_nowait().fail(GenerationFailed(why))
+    def _fail_queue(self, error: LmiError) -> None:
+        while self._queue:
+            self._queue.pop().fail(error)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)

@@ -6,7 +6,7 @@ import logging
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 
 from lmi_core.engines.worker import Worker, WorkerDied
-from lmi_core.errors import ConfigurationError, GenerationFailed, GenerationTimeout, LmiError
+from lmi_core.errors import ConfigurationError, GenerationFailed, GenerationTimeout, LmiError, OutOfMemory
 from lmi_core.script.function.calls import FunctionBatch
 from lmi_core.script.function.protocol import (
     Cancel,
@@ -39,6 +39,7 @@ class FunctionProcess:
         self.idle_since: float | None = None  # as the event loop counts seconds; None: it is wanted
         self.loaded = Loaded(1, [])
         self._predict_timeout = predict_timeout
+        self._rolling = False  # whether each call of the function answers all requests that it has
         self._worker = Worker(TARGET, python=python)
         self._ids = itertools.count(1)
         self._replies: dict[int, asyncio.Queue[Reply | Working | LmiError]] = {}
@@ -62,6 +63,7 @@ class FunctionProcess:
             await self._worker.stop()
             raise
         self.loaded = answer
+        self._rolling = load.rolling_batch_size is not None
         if answer.max_calls is not None:
             self._places = asyncio.Semaphore(answer.max_calls)
         self._reader = asyncio.create_task(self._read())
@@ -71,7 +73,12 @@ class FunctionProcess:
             self._reader.cancel()
             with suppress(asyncio.CancelledError):
                 await self._reader
-        await self._die("the worker was stopped")
+        await self._die(_lost("the worker was stopped"))
+
+    def fail_calls(self, error: LmiError) -> None:
+        """End the calls that it works on with an error, whatever the function does then."""
+        for replies in self._replies.values():
+            replies.put_nowait(error)
 
     async def run(self, batch: FunctionBatch) -> None:
         """Let the function answer a batch, and return when it is done, even if every request was cancelled."""
@@ -86,7 +93,7 @@ class FunctionProcess:
         call_id = next(self._ids)
         replies = self._replies[call_id] = asyncio.Queue()
         if self.died.is_set():
-            replies.put_nowait(GenerationFailed("the request was lost: its worker died"))
+            replies.put_nowait(_lost("its worker died"))
         batch.on_cancel(lambda: self._send(Cancel(call_id)))
         self._send(Handle(call_id, batch.function, batch.requests))
         try:
@@ -113,9 +120,9 @@ class FunctionProcess:
             self._send(load)
             answer = decode_from_worker(await self._worker.receive())
         except WorkerDied as death:
-            raise ConfigurationError(f"{load.script} could not be loaded: {death}; its log above says why") from None
+            raise death.while_loading(f"{load.script} could not be loaded") from None
         if isinstance(answer, LoadFailed):
-            raise ConfigurationError(answer.message)
+            raise (OutOfMemory if answer.out_of_memory else ConfigurationError)(answer.message)
         assert isinstance(answer, Loaded), answer
         return answer
 
@@ -129,7 +136,8 @@ class FunctionProcess:
             )
             if not self.died.is_set():  # another of its calls may have taken as long
                 logger.error("%s; worker %s is killed", error.message, self.process_id)
-                await self._die("its worker was killed because another request took too long")
+                others = _lost("its worker was killed because another request took too long")
+                await self._die(error if self._rolling else others)
             return error
 
     async def _read(self) -> None:
@@ -141,14 +149,18 @@ class FunctionProcess:
                     self._replies[reply.call_id].put_nowait(reply)
         except WorkerDied as death:
             logger.error("%s; %d calls in it fail", death, len(self._replies))
-            await self._die(str(death))
+            await self._die(_lost(str(death)))
 
-    async def _die(self, why: str) -> None:
+    async def _die(self, error: LmiError) -> None:
+        """End the process, and its calls with an error."""
         self.died.set()
-        for replies in self._replies.values():
-            replies.put_nowait(GenerationFailed(f"the request was lost: {why}"))
+        self.fail_calls(error)
         await self._worker.stop()
 
     def _send(self, message: Load | Handle | Cancel) -> None:
         if not self.died.is_set():
             self._worker.send(encode(message))
+
+
+def _lost(why: str) -> GenerationFailed:
+    return GenerationFailed(f"the request was lost: {why}")

@@ -46,9 +46,10 @@ class Loaded(msgspec.Struct, tag=True):
 
 
 class LoadFailed(msgspec.Struct, tag=True):
-    """The worker's report that the model directory is at fault; the worker then ends."""
+    """The worker's report that the model directory is at fault, or memory ran out; the worker then ends."""
 
     message: str
+    out_of_memory: bool = False
 
 
 class Head(msgspec.Struct, tag=True):

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from lmi_core.calls.call import Call
 from lmi_core.errors import FormatterFailed
+from lmi_core.metrics.engine_figures import EngineFigures
 from lmi_core.remote.location import RemoteModel, is_s3
 from lmi_core.script.call_properties import call_properties
 from lmi_core.script.function.pool import FunctionPool
@@ -46,6 +47,7 @@ class ModelFunction(ServingRuntime[FunctionProperties]):
         return undeclared
 
     async def start(self) -> None:
+        self.progress.report(f"loading the model function {self.function}")
         await self.pool.start()
 
     async def stop(self) -> None:
@@ -54,15 +56,22 @@ class ModelFunction(ServingRuntime[FunctionProperties]):
     async def health(self) -> None:
         self.pool.check_health()
 
+    def figures(self) -> EngineFigures:
+        return self.pool.figures()
+
+    def process_ids(self) -> Collection[int]:
+        return [each.process_id for each in list(self.pool.processes) if each.process_id is not None]
+
     async def given_up(self) -> str:
         return await self.pool.wait_given_up()
 
-    def answer(self, call: Call, content: Content) -> AsyncGenerator[Head | Chunk, None]:
+    def answer(self, call: Call, content: Content, client: str = "") -> AsyncGenerator[Head | Chunk, None]:
         """Yield the head of the answer and, if it streams, its chunks; closing the generator cancels the call.
 
-        `content` has the parts of the call's query and body by name. Raise LmiError where the call fails.
+        `content` has the parts of the call's query and body by name; calls of each `client` take turns with those of
+        others. Raise LmiError where the call fails.
         """
-        replies = self.pool.submit(self.function, Request(call_properties(call), content)).answer()
+        replies = self.pool.submit(self.function, Request(call_properties(call), content), client).answer()
         return _no_larger(replies, self._max_output_size)
 
     @property
@@ -72,6 +81,10 @@ class ModelFunction(ServingRuntime[FunctionProperties]):
     def adapter_source(self, name: str) -> str:
         """Return the source with which an adapter was registered."""
         return self._load.adapters[name].properties[SOURCE]
+
+    def adapter_field(self, name: str, field: str) -> str | None:
+        """Return a field of the request that registered or last updated an adapter, None where it had none."""
+        return self._load.adapters[name].properties.get(field)
 
     async def register_adapter(self, name: str, source: str, fields: Mapping[str, str] | None = None) -> None:
         """Call the script's `register_adapter` in every process, and in later ones. Raise LmiError where one fails.

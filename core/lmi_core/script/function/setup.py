@@ -9,8 +9,8 @@ import msgspec
 from pydantic import Field
 
 from lmi_core.configuration.configuration import DEFAULT, Configuration
-from lmi_core.configuration.devices import visible_gpus
 from lmi_core.configuration.properties import OPTION_PREFIX, ModelProperties, RequestProperties, ServerProperties
+from lmi_core.host.devices import visible_gpus
 from lmi_core.script.djl_names.inputs import BATCH_SIZE
 from lmi_core.script.djl_names.outputs import JSON, TEXT
 from lmi_core.script.environment import model_environment
@@ -59,17 +59,8 @@ def function_setup(
     properties = {each.key.removeprefix(OPTION_PREFIX): each.value for each in given}
     rolling = rolls(script, configuration, options)
     environment = model_environment(setup.directory, options.enable_venv)
-    min_workers, max_workers = server.workers(visible_gpus())
-    pool = PoolSettings(
-        min_workers=min_workers,
-        max_workers=max_workers,
-        batch_size=1 if rolling else server.batch_size,
-        max_batch_delay=server.max_batch_delay / 1000,
-        predict_timeout=options.predict_timeout,
-        retry_threshold=server.retry_threshold,
-        max_idle_time=server.max_idle_time,
-        python=str(environment.python) if environment is not None else None,
-    )
+    python = str(environment.python) if environment is not None else None
+    pool = pool_settings(PoolSettings(predict_timeout=options.own_code_timeout, python=python, rolling=rolling), server)
     folders = sorted((setup.directory / setup.properties.adapters).glob("*/"))
     load = Load(
         script=str(script),
@@ -87,6 +78,22 @@ def function_setup(
         load=load,
         pool=pool,
         max_output_size=options.max_output_size,
+    )
+
+
+def pool_settings(settings: PoolSettings, server: ServerProperties) -> PoolSettings:
+    """Return the settings with what the server's options say of processes and batches."""
+    min_workers, max_workers = server.workers(visible_gpus())
+    devices = max(1, len(server.devices))  # each has workers of its own, as in DJLServing
+    return replace(
+        settings,
+        min_workers=min_workers * devices,
+        max_workers=max_workers * devices,
+        batch_size=1 if settings.rolling else server.batch_size,
+        max_batch_delay=server.max_batch_delay / 1000,
+        retry_threshold=server.retry_threshold,
+        max_idle_time=server.max_idle_time,
+        devices=server.devices,
     )
 
 

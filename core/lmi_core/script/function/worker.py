@@ -40,7 +40,7 @@ def run(channel: Channel) -> None:
         try:
             failure = load_function(script, load.adapters, runner)
         except ScriptFailed as error:
-            channel.send(encode(LoadFailed(str(error))))
+            channel.send(encode(LoadFailed(str(error), error.out_of_memory)))
             return
         if script.concurrent:
             channel.send(encode(Loaded(None, script.functions, failure)))

@@ -8,7 +8,7 @@ from lmi_core.errors import AdapterNotFound, InvalidAdapter, LmiError
 from lmi_plugins.torch_engine.adapters.adapter import AdapterWeights
 from lmi_plugins.torch_engine.adapters.store import Source
 from lmi_plugins.torch_engine.engine import Engine
-from lmi_plugins.torch_engine.worker.protocol import AdapterAnswer, LoadAdapter, UnloadAdapter, failure
+from lmi_plugins.torch_engine.worker.protocol import AdapterAnswer, LoadAdapter, PinAdapter, UnloadAdapter, failure
 
 PATIENCE = 0.01  # seconds of waiting after which the worker looks whether there are messages
 
@@ -43,6 +43,17 @@ class AdapterLoader:
             self._answer(call.call_id, error)
         else:
             self._loading[call.call_id] = Loading(call.name, source, weights)
+
+    def pin(self, call: PinAdapter) -> None:
+        """Pin the adapter of a call at once, or let it go."""
+        try:
+            self._engine.adapters.pin(call.name, call.pinned)
+        except LmiError as error:
+            self._answer(call.call_id, error)
+        except Exception as error:  # whatever the device makes of it
+            self._answer(call.call_id, InvalidAdapter(f"the adapter cannot be pinned: {type(error).__name__}: {error}"))
+        else:
+            self._answer(call.call_id)
 
     def unload(self, call: UnloadAdapter) -> None:
         """Remove the adapter of a call at once."""

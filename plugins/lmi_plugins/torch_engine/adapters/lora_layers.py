@@ -93,6 +93,7 @@ class LoraLayers:
         assert isinstance(weight, torch.Tensor)
         return weight.dtype
 
+    @torch.inference_mode()
     def fill(self, slot: int, weights: AdapterWeights) -> None:
         """Put an adapter's weights into a slot, in place of any others."""
         for name in weights.keys() - self._layers.keys():

@@ -12,12 +12,14 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from lmi_core.errors import InvalidAdapter, InvalidParameter
+from lmi_core.inspection.fault import Fault
+from lmi_core.inspection.pickles import ADAPTER, pickled_adapter, refusal
 from lmi_plugins.torch_engine.adapters.adapter import AdapterWeights, LoraPair
+from lmi_plugins.torch_engine.checkpoint.pickled import load_pickled
 from lmi_plugins.torch_engine.worker.messages import AdapterTensors
 from lmi_plugins.torch_engine.worker.tensors import from_data
 
 CONFIG_FILE = "adapter_config.json"
-WEIGHTS_FILE = "adapter_model.safetensors"
 PREFIX = "base_model.model."  # PEFT's own wrapping of the model
 TENSOR_NAME = re.compile(r"(?P<module>.+)\.lora_(?P<part>[AB])\.weight")
 
@@ -36,14 +38,14 @@ UNSUPPORTED_KEYS = (
 CHANGED_WEIGHTS = ("pissa", "olora", "corda", "loftq")  # as the start of `init_lora_weights`
 
 
-def read_directory(directory: Path) -> AdapterWeights:
+def read_directory(directory: Path, *, allow_pickle: bool = False) -> AdapterWeights:
     """Return the weights of an adapter's directory; raise InvalidAdapter if it cannot be used.
 
     How the model's own weights lie (`fan_in_fan_out`) is ignored: it matters only for merging.
     """
     try:
         config = json.loads((directory / CONFIG_FILE).read_bytes())
-        tensors = load_file(directory / WEIGHTS_FILE)
+        tensors = _read_tensors(directory, allow_pickle)
     except FileNotFoundError as error:
         raise InvalidAdapter(
             f"{directory} does not contain a LoRA adapter in PEFT's format: there is no {error.filename}"
@@ -53,6 +55,21 @@ def read_directory(directory: Path) -> AdapterWeights:
     if not isinstance(config, dict):
         raise InvalidAdapter(f"{directory / CONFIG_FILE} must contain a JSON object")
     return read_weights(tensors, config)
+
+
+def _read_tensors(directory: Path, allow_pickle: bool) -> dict[str, torch.Tensor]:
+    pickled = pickled_adapter(directory)
+    if fault := refusal(pickled, allow_pickle):
+        raise InvalidAdapter(fault)
+    if not pickled:
+        return load_file(directory / ADAPTER)
+    try:
+        content = load_pickled(pickled[0])
+    except Fault as unread:
+        raise InvalidAdapter(str(unread)) from None
+    if not isinstance(content, dict) or not all(isinstance(each, torch.Tensor) for each in content.values()):
+        raise InvalidAdapter(f"{pickled[0]}: the file must contain tensors by name")
+    return content
 
 
 def read_tensors(source: AdapterTensors) -> AdapterWeights:

@@ -1,8 +1,10 @@
 """Knows which adapters there are, which are in main memory, and which are on the device."""
 
+import logging
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from collections.abc import Sequence as Items
+from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -15,6 +17,8 @@ from lmi_plugins.torch_engine.adapters.peft_adapter import read_directory, read_
 from lmi_plugins.torch_engine.sequences.chunk import Chunk
 from lmi_plugins.torch_engine.worker.messages import AdapterTensors, EngineOptions
 
+logger = logging.getLogger(__name__)
+
 Source = Path | AdapterTensors
 
 
@@ -22,16 +26,20 @@ class AdapterStore:
     """The adapters by name, of which those used last are kept: on the device and, more of them, in main memory.
 
     One with a directory is read again when it is asked for; one that came as tensors is gone when others displace it.
+    Those that are pinned are displaced by none, but leave a slot on the device for the others.
     Only `read` may be called beside the engine's own thread.
     """
 
-    def __init__(self, layers: LoraLayers, max_loras: int, max_cpu_loras: int) -> None:
+    def __init__(self, layers: LoraLayers, max_loras: int, max_cpu_loras: int, *, allow_pickle: bool = False) -> None:
         self._layers = layers
+        self._allow_pickle = allow_pickle
         self._max_cpu_loras = max_cpu_loras
         self._by_name: dict[str, Adapter] = {}
         self._in_memory: OrderedDict[Adapter, None] = OrderedDict()  # the latest used last, as below
         self._slots: OrderedDict[int, int] = OrderedDict()  # by the adapter's serial number, so that it can be freed
         self._free_slots = list(range(max_loras))
+        self._max_loras = max_loras
+        self._pinned: set[str] = set()
 
     @property
     def names(self) -> list[str]:
@@ -44,23 +52,61 @@ class AdapterStore:
 
     def read(self, source: Source) -> AdapterWeights:
         """Return an adapter's weights; raise InvalidAdapter if they cannot be read or do not fit the model."""
-        weights = read_directory(source) if isinstance(source, Path) else read_tensors(source)
+        if isinstance(source, Path):
+            weights = read_directory(source, allow_pickle=self._allow_pickle)
+        else:
+            weights = read_tensors(source)
         self._layers.check(weights)
         return weights
 
     def add(self, name: str, source: Source, weights: AdapterWeights) -> None:
         """Give an adapter a name; sequences that run with another one of that name go on with theirs."""
         if name in self._by_name:
-            self.remove(name)
+            self._forget(self._by_name[name])
         adapter = Adapter(name, source if isinstance(source, Path) else None, weights)
         self._by_name[name] = adapter
         self._remember(adapter)
+        if name in self._pinned:
+            with suppress(InvalidAdapter):  # for the requests that need it
+                self._load_pinned(adapter)
 
     def remove(self, name: str) -> None:
         """Forget an adapter, which its sequences hold as long as they run; raise AdapterNotFound if there is none."""
-        adapter = self.get(name)
-        del self._by_name[name]
+        self._forget(self.get(name))
+        self._pinned.discard(name)
+
+    def _forget(self, adapter: Adapter) -> None:
+        del self._by_name[adapter.name]
         self._in_memory.pop(adapter, None)
+
+    def pin(self, name: str, pinned: bool) -> None:
+        """Keep an adapter on the device, or no longer.
+
+        Raise AdapterNotFound, or InvalidAdapter where none of the others could be used beside those that are pinned.
+        """
+        adapter = self.get(name)
+        if not pinned:
+            self._pinned.discard(name)
+            return
+        if len(self._pinned | {name}) >= self._max_loras:
+            raise InvalidAdapter(
+                f"adapter {name} cannot be pinned: at most {self._max_loras - 1} can, so that the others can be used "
+                f"beside them (option.max_loras={self._max_loras}). Pinned: {', '.join(sorted(self._pinned)) or 'none'}"
+            )
+        self._load_pinned(adapter)
+        self._pinned.add(name)
+
+    def pinned(self) -> set[Adapter]:
+        """The adapters that have a slot on the device as long as they are pinned."""
+        return {self._by_name[name] for name in self._pinned}
+
+    def _load_pinned(self, adapter: Adapter) -> None:
+        """Put an adapter on the device. Raise InvalidAdapter where it cannot be there."""
+        try:
+            if adapter.serial not in self._slots:
+                self._load(adapter)
+        except torch.OutOfMemoryError as error:
+            raise InvalidAdapter(f"adapter {adapter.name}: {error}") from None
 
     def get(self, name: str) -> Adapter:
         """Return the adapter of that name, as the one used last; raise AdapterNotFound if there is none."""
@@ -87,30 +133,40 @@ class AdapterStore:
         for adapter in needed:
             if adapter.serial not in self._slots:
                 try:
-                    self._load(adapter)
+                    self._load(adapter, needed)
                 except (InvalidAdapter, torch.OutOfMemoryError) as error:
                     failed[adapter] = f"adapter {adapter.name}: {error}"
         return failed
 
-    def _load(self, adapter: Adapter) -> None:
-        if adapter.weights is None:
+    def _load(self, adapter: Adapter, needed: Collection[Adapter] = ()) -> None:
+        """Put an adapter on the device, in place of one that is neither pinned nor `needed` in the next step."""
+        if (weights := adapter.weights) is None:
             assert adapter.directory is not None
-            adapter.weights = self.read(adapter.directory)
+            weights = adapter.weights = self.read(adapter.directory)
         if self._by_name.get(adapter.name) is adapter:
             self._remember(adapter)
-        slot = self._free_slots.pop() if self._free_slots else self._slots.popitem(last=False)[1]
+        slot = self._free_slots.pop() if self._free_slots else self._slots.pop(self._displaced(needed))
         try:
-            self._layers.fill(slot, adapter.weights)
+            self._layers.fill(slot, weights)
         except BaseException:
             self._free_slots.append(slot)
             raise
         self._slots[adapter.serial] = slot
 
+    def _displaced(self, needed: Collection[Adapter]) -> int:
+        """Return who leaves the device: a pinned one only where sequences that run already need all other slots."""
+        running, pinned = ({each.serial for each in kept} for kept in (needed, self.pinned()))
+        for kept in (running | pinned, running):
+            if (found := next((serial for serial in self._slots if serial not in kept), None)) is not None:
+                return found
+        raise AssertionError("more adapters run than there are slots")
+
     def _remember(self, adapter: Adapter) -> None:
         self._in_memory[adapter] = None
         self._in_memory.move_to_end(adapter)
-        while len(self._in_memory) > self._max_cpu_loras:
-            oldest, _ = self._in_memory.popitem(last=False)
+        excess = max(0, len(self._in_memory) - self._max_cpu_loras)
+        for oldest in [each for each in self._in_memory if each.name not in self._pinned][:excess]:
+            del self._in_memory[oldest]
             if oldest.directory is None:
                 del self._by_name[oldest.name]
             else:
@@ -125,12 +181,18 @@ def require_store(store: AdapterStore | None) -> AdapterStore:
 
 
 def open_store(options: EngineOptions, model: PreTrainedModel, run_tokens: Callable[[int], object]) -> AdapterStore:
-    """Return a store of the options' adapters; raise ConfigurationError for a wrong one."""
+    """Return a store of the options' adapters; raise ConfigurationError for a wrong one, or leave it out."""
     layers = LoraLayers(model, options.max_loras, options.max_lora_rank, run_tokens)
-    store = AdapterStore(layers, options.max_loras, options.max_cpu_loras or options.max_loras)
+    most = options.max_cpu_loras or options.max_loras
+    store = AdapterStore(layers, options.max_loras, most, allow_pickle=options.allow_pickle)
     for name, directory in options.adapters.items():
         try:
             store.add(name, Path(directory), store.read(Path(directory)))
         except InvalidAdapter as error:
-            raise ConfigurationError(f"adapter {name}: {error.message}") from None
+            if not options.leaves_out_adapters:
+                raise ConfigurationError(f"adapter {name}: {error.message}") from None
+            logger.error("the adapter %s could not be loaded again and is gone: %s", name, error.message)
+    for name in store.names:
+        if name in options.pinned_adapters:
+            store.pin(name, True)
     return store

@@ -36,6 +36,7 @@ class BeamSearch(SequenceGroup):
         self._prefill: list[Token] | None = None  # goes out with the best hypothesis, as do the prompt's logits
         self._prompt_logits: bytes | None = None
         self._num_cached_tokens: int | None = None
+        self._queue_time: float | None = None
         self.restart()
 
     @property
@@ -80,6 +81,7 @@ class BeamSearch(SequenceGroup):
             self._prefill, self._prompt_logits = self._texts.prefill(first), take_prompt_logits(first)
             if self._num_cached_tokens is None:  # it was not preempted
                 self._num_cached_tokens = first.num_cached_tokens
+            self._queue_time = self._queue_time or first.queue_time
             first.started = True
 
     def _step(self, index: int, hypothesis: Hypothesis) -> GenerationStep:
@@ -92,6 +94,7 @@ class BeamSearch(SequenceGroup):
         if index == 0:
             step.prefill, step.prompt_logits = self._prefill, self._prompt_logits
             step.cached_tokens = self._num_cached_tokens
+            step.queue_time = self._queue_time
         return step
 
     def _candidates(

@@ -48,7 +48,16 @@ def free_memory(device: torch.device) -> int:
         return free
     limit, used = _control_group("max"), _control_group("current")
     available = int(psutil.virtual_memory().available)
-    return available if limit is None or used is None else min(available, max(0, limit - used))
+    return available if limit is None or used is None else min(available, max(0, limit - used + _reclaimable()))
+
+
+def _reclaimable() -> int:
+    """Return the bytes of the control group that hold files, such as a model just downloaded, and that give way."""
+    try:
+        facts = (CONTROL_GROUP / "memory.stat").read_text()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) for line in facts.splitlines() if line.startswith("inactive_file ")), 0)
 
 
 def _control_group(name: str) -> int | None:

@@ -1,89 +1,126 @@
 """What config.json and the headers of the weights tell of whether the torch engine can load a model."""
 
+import logging
 from collections.abc import Iterator
-from math import prod
+from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, PreTrainedModel
+from transformers import AutoModel, AutoModelForCausalLM, AutoModelForTextEncoding, PreTrainedConfig, PreTrainedModel
 
 from lmi_core.errors import ConfigurationError
-from lmi_core.inspection.checkpoint import Checkpoint
-from lmi_core.inspection.safetensors_header import WeightFacts, weight_bytes
-from lmi_plugins.torch_engine.cache.memory import free_memory
-from lmi_plugins.torch_engine.checkpoint.weights_check import LoadingInfo, wrong_weights, wrong_weights_of_base
-from lmi_plugins.torch_engine.embeddings.task import choose_task
-from lmi_plugins.torch_engine.model.loading import DATA_TYPES, choose_device
-from lmi_plugins.torch_engine.model.transformers_internals import is_ignored, tied_weights
+from lmi_core.inspection.checkpoint import Checkpoint, listed, named_weights, read_checkpoint
+from lmi_core.inspection.layers import pickled_layers
+from lmi_core.inspection.model_folder import has_wrong_json, inspect_tokenizer, wrong_files
+from lmi_core.inspection.pickles import pickled_adapter, refused_files
+from lmi_core.inspection.reason import reason
+from lmi_plugins.torch_engine.cache.block_pool import BLOCK_SIZE, blocks_for
+from lmi_plugins.torch_engine.checkpoint.dry_run import load_without_data
+from lmi_plugins.torch_engine.checkpoint.memory_check import least_bytes, too_little_memory
+from lmi_plugins.torch_engine.checkpoint.pickled import with_pickled
+from lmi_plugins.torch_engine.checkpoint.weights_check import wrong_weights, wrong_weights_of_base
+from lmi_plugins.torch_engine.embeddings.task import choose_task, is_encoder_of_two
+from lmi_plugins.torch_engine.model.loading import (
+    DATA_TYPES,
+    check_decoder,
+    choose_device,
+    longest_context,
+    read_config,
+)
 from lmi_plugins.torch_engine.worker.messages import EngineOptions
 
+logger = logging.getLogger(__name__)
 
-def inspect_model(options: EngineOptions, checkpoint: Checkpoint | None) -> Iterator[str]:
-    """Yield a sentence for each fault; of the device alone without a checkpoint, which is not on this host then."""
-    device: torch.device | None = None
+
+def inspect_device(name: str) -> Iterator[str]:
+    """Yield the fault of a device that cannot be used."""
     try:
-        device = choose_device(options.device)
+        choose_device(name)
     except ConfigurationError as error:
         yield f"option.device: {error.message}"
-    if checkpoint is None or not checkpoint.is_known:
+
+
+def inspect_model(options: EngineOptions) -> Iterator[str]:
+    """Yield a sentence for each fault of a model on this host."""
+    folder = Path(options.model)
+    checkpoint = read_checkpoint(folder, named_weights(folder))
+    pickled = [*checkpoint.pickled, *pickled_layers(folder), *pickled_adapter(folder)]
+    yield from refused_files(pickled, options.allow_pickle)
+    if options.allow_pickle:
+        checkpoint = with_pickled(checkpoint)
+    yield from wrong_files(folder, checkpoint)
+    if checkpoint.others:
+        yield f"{options.model}: {_other_weights(checkpoint.others)}"
+    if has_wrong_json(folder):  # transformers would tell the same again, in other words
         return
     embeds = choose_task(options) == "embed"
     try:
-        model = without_weights(options, AutoModel if embeds else AutoModelForCausalLM)
-    except (OSError, ValueError, ImportError, KeyError) as error:
-        reason = str(error).strip().split("\n")[0]
-        yield f"{options.model}: the model cannot be loaded: {reason}"
+        config = read_config(options)
+        if not embeds:
+            check_decoder(options, config)
+    except ConfigurationError as error:
+        yield error.message
         return
-    if fault := (wrong_weights_of_base if embeds else wrong_weights)(_surely_wrong(model, checkpoint)):
-        yield f"{options.model}: {fault}"
-    if device is not None:
-        yield from _too_little_memory(options, checkpoint, device)
+    try:
+        longest_context(config, options.max_model_len)
+    except ConfigurationError as error:
+        yield f"{options.model}: {error.message}"
+    yield from inspect_tokenizer(folder, checkpoint, options.trust_remote_code)
+    if checkpoint.is_known:
+        yield from _inspect_weights(options, config, checkpoint, embeds)
 
 
-def without_weights(options: EngineOptions, factory: Any) -> PreTrainedModel:
-    """Return the model that one of transformers' factories makes of the configuration, with no memory for weights."""
-    config = AutoConfig.from_pretrained(
-        options.model, revision=options.revision, trust_remote_code=options.trust_remote_code
-    )
-    with torch.device("meta"):
-        model: PreTrainedModel = factory.from_config(config, trust_remote_code=options.trust_remote_code)
-    return model
-
-
-def _surely_wrong(model: PreTrainedModel, checkpoint: Checkpoint) -> LoadingInfo:
-    """Return what loading will surely find wrong.
-
-    transformers knows some weights by other names than checkpoints do. So where weights are missing and others are not
-    in the model, only loading tells, unless not one is in both.
-    """
-    expected = {name: tuple(weight.shape) for name, weight in model.state_dict().items()}
-    found = checkpoint.weights
-    missing = expected.keys() - found.keys() - tied_weights(model)
-    unexpected = {name for name in found.keys() - expected.keys() if not is_ignored(model, name)}
-    prefix = f"{model.base_model_prefix}."  # either may have it where the other does not
-    certain = {name.removeprefix(prefix) for name in found}.isdisjoint(name.removeprefix(prefix) for name in expected)
-    return {
-        "mismatched_keys": {
-            (name, found[name].shape, expected[name])
-            for name in found.keys() & expected.keys()
-            if found[name].shape != expected[name]
-        },
-        "missing_keys": missing if certain or not unexpected else set(),
-        "unexpected_keys": unexpected if certain or not missing else set(),
-    }
-
-
-def _too_little_memory(options: EngineOptions, checkpoint: Checkpoint, device: torch.device) -> Iterator[str]:
-    weights = sum(_loaded_bytes(weight, DATA_TYPES[options.dtype]) for weight in checkpoint.weights.values())
-    cache = options.kv_cache_memory or 0
-    free = free_memory(device)
-    if weights + cache > free:
-        keys = f" and {cache:,} for keys and values" if cache else ""
-        yield (
-            f"{options.model}: memory: the weights need {weights:,} bytes{keys}, "
-            f"but {device.type} has {free:,} bytes free"
+def _other_weights(names: list[str]) -> str:
+    if all(name.endswith(".gguf") for name in names):
+        return (
+            f"no weights: {listed(names)} is in GGUF, the format of llama.cpp, which the torch engine does not read: "
+            "get the model as safetensors"
         )
+    return f"no weights: neither model.safetensors nor its index; {listed(names)} has another name or format"
 
 
-def _loaded_bytes(weight: WeightFacts, data_type: object) -> int:
-    return prod(weight.shape) * data_type.itemsize if isinstance(data_type, torch.dtype) else weight_bytes(weight)
+def _inspect_weights(
+    options: EngineOptions, config: PreTrainedConfig, checkpoint: Checkpoint, embeds: bool
+) -> Iterator[str]:
+    factory: Any = AutoModelForCausalLM
+    if embeds:
+        factory = AutoModelForTextEncoding if is_encoder_of_two(config) else AutoModel
+    size = least_bytes(checkpoint)
+    try:
+        model, found = load_without_data(factory, config, options, DATA_TYPES[options.dtype], checkpoint.weights)
+    except (ImportError, OSError, ValueError, KeyError) as error:
+        yield f"{options.model}: the model cannot be loaded: {reason(error)}"
+    except Exception as error:  # operations of quantized weights, for one, need their data
+        logger.debug("what loading would find is not known without data", exc_info=error)
+    else:
+        if fault := (wrong_weights_of_base if embeds else wrong_weights)(found):
+            yield f"{options.model}: {fault}"
+        size = _bytes(model)
+    yield from _too_little_memory(options, config, size)
+
+
+def _bytes(model: PreTrainedModel) -> int:
+    return sum(weight.numel() * weight.itemsize for weight in model.parameters())
+
+
+def _too_little_memory(options: EngineOptions, config: PreTrainedConfig, weights: int) -> Iterator[str]:
+    try:
+        device = choose_device(options.device)
+    except ConfigurationError:
+        return
+    cache = min(options.kv_cache_memory or 0, _most_cache_bytes(options, config))
+    if fault := too_little_memory(weights, cache, device):
+        yield f"{options.model}: {fault}"
+
+
+def _most_cache_bytes(options: EngineOptions, config: PreTrainedConfig) -> int:
+    """Return the bytes of keys and values of as many sequences as may run, each at full length."""
+    text = config.get_text_config()
+    heads = getattr(text, "num_attention_heads", None) or 1
+    size = getattr(text, "head_dim", None) or getattr(text, "hidden_size", 1) // heads
+    numbers = 2 * (getattr(text, "num_key_value_heads", None) or heads) * size * getattr(text, "num_hidden_layers", 1)
+    asked: object = DATA_TYPES[options.dtype]
+    dtype = asked if isinstance(asked, torch.dtype) else text.dtype
+    width = dtype.itemsize if isinstance(dtype, torch.dtype) else torch.float32.itemsize
+    length = min(options.max_model_len or 1 << 62, longest_context(config, None))
+    return int(options.max_batch_size * blocks_for(length) * BLOCK_SIZE * numbers * width)

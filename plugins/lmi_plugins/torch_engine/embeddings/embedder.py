@@ -15,11 +15,13 @@ from lmi_plugins.torch_engine.worker.tensors import to_bytes
 class Embedder:
     """A model's hidden states, and the recipe of its vectors."""
 
-    def __init__(self, states: HiddenStates, recipe: Recipe, device: torch.device) -> None:
+    def __init__(
+        self, states: HiddenStates, recipe: Recipe, device: torch.device, *, allow_pickle: bool = False
+    ) -> None:
         """Load the recipe's layers. Raise ConfigurationError where one cannot be."""
         self._states = states
         self._modes = recipe.modes
-        self._head = Head(recipe, device)
+        self._head = Head(recipe, device, allow_pickle=allow_pickle)
 
     def embed(self, inputs: Items[EmbeddingInput]) -> list[bytes | None]:
         """Return the vector of each input as float32; None where the model gives no numbers."""

@@ -10,19 +10,24 @@ from torch.nn import Linear, Module, Sequential
 from torch.nn.functional import normalize
 
 from lmi_core.errors import ConfigurationError
+from lmi_core.inspection.fault import Fault
+from lmi_core.inspection.layers import LAYER, PICKLED_LAYER
+from lmi_core.inspection.pickles import refusal
+from lmi_plugins.torch_engine.checkpoint.pickled import load_pickled
 from lmi_plugins.torch_engine.embeddings.recipe import CONFIG, Recipe
 from lmi_plugins.torch_engine.worker.embedding_messages import EmbeddingInput
 
-WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 ACTIVATIONS = "torch.nn.modules."  # the packages of the classes that a dense layer may name
 
 
 class Head:
     """The way of a model's pooled vectors to those that it gives."""
 
-    def __init__(self, recipe: Recipe, device: torch.device) -> None:
+    def __init__(self, recipe: Recipe, device: torch.device, *, allow_pickle: bool = False) -> None:
         """Load the recipe's layers. Raise ConfigurationError where one cannot be."""
-        self._layers = [None if path is None else _dense(path).to(device).eval() for path in recipe.layers]
+        self._layers = [
+            None if path is None else _dense(path, allow_pickle).to(device).eval() for path in recipe.layers
+        ]
         self._normalize = recipe.normalize
 
     def apply(self, pooled: torch.Tensor, given: EmbeddingInput) -> torch.Tensor:
@@ -36,12 +41,12 @@ class Head:
         return normalize(vector, dim=0) if wanted else vector
 
 
-def _dense(path: Path) -> Module:
+def _dense(path: Path, allow_pickle: bool) -> Module:
     """Return a dense layer of sentence-transformers, whose numbers are float32 whatever the model's are."""
     try:
         config: dict[str, Any] = json.loads((path / CONFIG).read_text(encoding="utf-8"))
         linear = Linear(config["in_features"], config["out_features"], bias=config.get("bias", True))
-        weights = {name.removeprefix("linear."): each.float() for name, each in _weights(path).items()}
+        weights = {name.removeprefix("linear."): each.float() for name, each in _weights(path, allow_pickle).items()}
         linear.load_state_dict(weights)
         return Sequential(linear, _activation(config.get("activation_function", "torch.nn.modules.activation.Tanh")))
     except (OSError, ValueError, KeyError, RuntimeError) as error:
@@ -49,15 +54,18 @@ def _dense(path: Path) -> Module:
         raise ConfigurationError(f"{path}: the dense layer cannot be loaded: {reason}") from error
 
 
-def _weights(path: Path) -> dict[str, torch.Tensor]:
-    for name in WEIGHTS:
-        if (path / name).is_file():
-            file = path / name
-            loaded: dict[str, torch.Tensor] = (
-                load_file(file) if name == WEIGHTS[0] else torch.load(file, map_location="cpu", weights_only=True)
-            )
-            return loaded
-    raise ValueError(f"it has neither {' nor '.join(WEIGHTS)}")
+def _weights(path: Path, allow_pickle: bool) -> dict[str, torch.Tensor]:
+    if (path / LAYER).is_file():
+        return load_file(path / LAYER)
+    if not (file := path / PICKLED_LAYER).is_file():
+        raise ValueError(f"it has neither {LAYER} nor {PICKLED_LAYER}")
+    if fault := refusal([file], allow_pickle):
+        raise ConfigurationError(fault)
+    try:
+        loaded: dict[str, torch.Tensor] = load_pickled(file)
+    except Fault as unread:
+        raise ConfigurationError(str(unread)) from None
+    return loaded
 
 
 def _activation(name: str) -> Module:

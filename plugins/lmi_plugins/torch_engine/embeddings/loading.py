@@ -68,7 +68,7 @@ def _engine(
     max_tokens: int,
     threads: Threads,
 ) -> EmbeddingEngine:
-    embedder = Embedder(states, recipe, model.device)
+    embedder = Embedder(states, recipe, model.device, allow_pickle=options.allow_pickle)
     sizes = _smaller_sizes(model.config, options)
     known = EmbeddingModel(embedder.size(), max_length, sizes, recipe.lower_case)
     how = f"{' and '.join(recipe.modes)}, {'normalized' if recipe.normalize else 'not normalized'}"

@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from lmi_core.errors import ConfigurationError
+from lmi_core.inspection.inside import is_outside
+from lmi_core.inspection.layers import MODULES, outside_layer
 from lmi_plugins.torch_engine.embeddings.pooling import MODES
 from lmi_plugins.torch_engine.worker.embedding_messages import EmbeddingOptions, Pooling
 
-MODULES = "modules.json"
 LENGTH_FILE = "sentence_bert_config.json"
 PROMPTS_FILE = "config_sentence_transformers.json"
 CONFIG = "config.json"
@@ -59,6 +60,8 @@ def _read(folder: Path) -> Recipe:
     layers: list[Path | None] = []
     for module in _modules(folder):
         kind, path = _kind(module), str(module.get("path", ""))
+        if is_outside(path):
+            raise ConfigurationError(outside_layer(folder, path))
         match kind:
             case "Transformer" if path in ("", "."):
                 pass

@@ -1,107 +1,144 @@
 """Compiles guides, which say what texts must be, into grammars over the model's tokens, with xgrammar."""
 
-import json
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from lmi_core.chats.reasoning.guide import Format, after_reasoning
-from lmi_core.engines.structural_tag import grammar_mistake
-from lmi_core.errors import InvalidParameter
+from lmi_core.errors import InvalidParameter, Overloaded
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
+from lmi_plugins.torch_engine.guides.compilation import Compilation, Compilations, guide_key, guide_size
+from lmi_plugins.torch_engine.guides.grammar_cache import GrammarCache
 from lmi_plugins.torch_engine.guides.grammar_matcher import Matcher
-from lmi_plugins.torch_engine.guides.json_schema import check_schema
-from lmi_plugins.torch_engine.guides.structural_tags import with_json_grammars
+from lmi_plugins.torch_engine.guides.isolated.compile_process import Cancellation, CompileProcess, too_costly
+from lmi_plugins.torch_engine.guides.limits import GuideLimits
 from lmi_plugins.torch_engine.worker.messages import Guide
 
 if TYPE_CHECKING:
-    from xgrammar import CompiledGrammar, GrammarCompiler
+    from xgrammar import CompiledGrammar, TokenizerInfo
 
-THREADS = 2
-CACHE_BYTES = 64 * 2**20  # of compiled grammars
-MAX_BLANKS = 2  # in a row, between the parts of JSON: without a bound some models write nothing else
+DEFAULT_LIMITS = GuideLimits()
+PLACES = 6  # guides that are compiled at once
+MAX_STUCK = 4  # masks that are given up and still computed, above which there are no new guides
 
 
 class GuideCompiler:
-    """A compiler with threads of its own, so that only the request waits. xgrammar is imported with the first guide."""
+    """A compiler in a process of its own, so that a guide costs only its own request, and only so much.
 
-    def __init__(self, tokenizer: HuggingFaceTokenizer, vocabulary: int, eos_token_ids: frozenset[int]) -> None:
+    Use it from one thread. xgrammar is imported, and the process started, with the first guide.
+    """
+
+    def __init__(
+        self,
+        tokenizer: HuggingFaceTokenizer,
+        vocabulary: int,
+        eos_token_ids: frozenset[int],
+        limits: GuideLimits = DEFAULT_LIMITS,
+    ) -> None:
         own_end = tokenizer.pretrained.eos_token_id
         # A guided text ends with a token, also where the model's own configuration names none.
         self.eos_token_ids = eos_token_ids or (frozenset() if own_end is None else frozenset([own_end]))
+        self.limits = limits
+        self.cache = GrammarCache()
         self._tokenizer = tokenizer
         self._vocabulary = vocabulary
-        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="guide")
+        self._threads = ThreadPoolExecutor(PLACES, thread_name_prefix="guide")
+        self._compilations = Compilations(PLACES)
         self._lock = threading.Lock()
-        self._compiler: GrammarCompiler | None = None
+        self._info: TokenizerInfo | None = None
+        self._process: CompileProcess | None = None
+        self._stuck: list[threading.Thread] = []
 
-    def submit(self, guide: Guide) -> "Future[CompiledGrammar]":
-        """Begin to compile a guide; the future's exception is InvalidParameter. Compiled grammars are kept."""
-        return self._threads.submit(self.compile, guide)
+    @property
+    def process_id(self) -> int | None:
+        """The id of the process that compiles, for those who watch or test it."""
+        return None if self._process is None else self._process.process_id
 
-    def compile(self, guide: Guide) -> "CompiledGrammar":
-        """Return the guide's grammar; raise InvalidParameter if it has none."""
+    def submit(self, guide: Guide) -> Compilation:
+        """Begin to compile a guide, or join those who wait for the same one.
+
+        The future's exception is InvalidParameter, Overloaded or GenerationFailed.
+        """
+        key = guide_key(guide)
+        joined = self._compilations.join(key)
+        if joined is not None:
+            return joined
+        compilation = Compilation(key, guide)
+        if self.cache.knows(key) or not self._takes_more():
+            compilation.future = Future()
+            self._complete(compilation)
+        else:
+            self._compilations.add(compilation)
+            compilation.future = self._threads.submit(self._run, compilation)
+        return compilation
+
+    def leave(self, compilation: Compilation) -> None:
+        """Wait for a guide no longer; nobody else does either: end what compiles it."""
+        self._compilations.leave(compilation)
+
+    def make_room(self) -> None:
+        """End what has been compiled for long while others wait for a place."""
+        self._compilations.make_room()
+
+    def compile(self, guide: Guide, cancellation: Cancellation | None = None) -> "CompiledGrammar":
+        """Return the guide's grammar. Raise InvalidParameter if it has none, or takes more than the limits."""
         if not self.eos_token_ids:
             raise InvalidParameter(f"`guided_{guide.kind}` requires a model with an end-of-sequence token")
+        key = guide_key(guide)
+        known = self.cache.get(key)
+        if known is not None:
+            return known
+        if guide_size(guide) > self.limits.size:
+            raise too_costly(guide, "size", self.limits)
+        process, info = self._load()
         try:
-            return self._compile(self._load(), guide)
-        except (RuntimeError, ValueError, TypeError, AttributeError) as error:  # the last two: of a schema's own form
-            raise InvalidParameter(f"`guided_{guide.kind}` cannot be used: {grammar_mistake(error)}") from None
+            serialized = process.compile(guide, cancellation or Cancellation())
+        except InvalidParameter as mistake:
+            self.cache.refuse(key, mistake.message)
+            raise
+        from xgrammar import CompiledGrammar
 
-    def matcher(self, grammar: "CompiledGrammar", start: int) -> Matcher:
-        """Return a matcher for a sequence that is generated from its token `start` on."""
+        grammar = CompiledGrammar.deserialize_json(serialized, info)
+        self.cache.keep(key, grammar)
+        return grammar
+
+    def matcher(self, compilation: Compilation, start: int) -> Matcher:
+        """Return a matcher for a sequence that is generated from its token `start` on; raise what compiling raised."""
         from xgrammar import GrammarMatcher
 
-        return Matcher(GrammarMatcher(grammar), start)
+        def give_up(thread: threading.Thread) -> InvalidParameter:
+            self._stuck.append(thread)
+            error = too_costly(compilation.guide, "mask_seconds", self.limits)
+            self.cache.refuse(compilation.key, error.message)
+            return error
 
-    def _compile(self, compiler: "GrammarCompiler", guide: Guide) -> "CompiledGrammar":
-        if guide.reasoning is not None:
-            return compiler.compile_structural_tag(after_reasoning(guide.reasoning, _as_format(guide)))
-        if guide.kind == "structural_tag":
-            return compiler.compile_structural_tag({"type": "structural_tag", "format": _as_format(guide)})
-        if guide.kind == "regex":
-            return compiler.compile_regex(str(guide.content))
-        return compiler.compile_grammar(_grammar(guide))
+        matcher = GrammarMatcher(compilation.future.result())
+        return Matcher(matcher, start, self.limits.mask_seconds, give_up)
 
-    def _load(self) -> "GrammarCompiler":
+    def _takes_more(self) -> bool:
+        self._stuck = [thread for thread in self._stuck if thread.is_alive()]
+        return len(self._stuck) < MAX_STUCK
+
+    def _complete(self, compilation: Compilation) -> None:
+        """Set the future of a guide that is not compiled: it is known, or none is taken now."""
+        try:
+            known = self.cache.get(compilation.key)
+            if known is None:
+                raise Overloaded("Masks of earlier guides that took too long are still computed: try again later")
+            compilation.future.set_result(known)
+        except (InvalidParameter, Overloaded) as error:
+            compilation.future.set_exception(error)
+
+    def _run(self, compilation: Compilation) -> "CompiledGrammar":
+        with self._compilations.place(compilation):
+            return self.compile(compilation.guide, compilation.cancellation)
+
+    def _load(self) -> "tuple[CompileProcess, TokenizerInfo]":
         with self._lock:
-            if self._compiler is None:
-                from xgrammar import GrammarCompiler, TokenizerInfo
+            if self._info is None or self._process is None:
+                from xgrammar import TokenizerInfo
 
-                tokenizer = TokenizerInfo.from_huggingface(
+                self._info = TokenizerInfo.from_huggingface(
                     self._tokenizer.pretrained, vocab_size=self._vocabulary, stop_token_ids=sorted(self.eos_token_ids)
                 )
-                self._compiler = GrammarCompiler(tokenizer, max_threads=1, cache_limit_bytes=CACHE_BYTES)
-            return self._compiler
-
-
-def _as_format(guide: Guide) -> Format:
-    """Return the guide as a format of structural tags; raise InvalidParameter, ValueError or RuntimeError."""
-    if guide.kind == "structural_tag":
-        form: Format = with_json_grammars(json.loads(str(guide.content))["format"], _json_grammar)
-        return form
-    if guide.kind == "regex":
-        return {"type": "regex", "pattern": guide.content}
-    return {"type": "grammar", "grammar": _grammar(guide)}
-
-
-def _grammar(guide: Guide) -> str:
-    """Return a guide that is no regular expression or structural tag as EBNF; raise ValueError or RuntimeError."""
-    content = guide.content
-    if isinstance(content, list):
-        return choice_grammar(content)
-    if guide.kind == "json":
-        check_schema(json.loads(content))
-        return _json_grammar(content)
-    return content
-
-
-def _json_grammar(schema: str) -> str:
-    from lmi_plugins.torch_engine.guides.xgrammar_text import json_grammar
-
-    return json_grammar(schema, MAX_BLANKS)
-
-
-def choice_grammar(texts: list[str]) -> str:
-    """Return a grammar of these texts as xgrammar's EBNF, whose strings are written as JSON's are."""
-    return "root ::= " + " | ".join(json.dumps(text, ensure_ascii=False) for text in texts)
+                self._process = CompileProcess(self._info.serialize_json().encode(), self.limits)
+            return self._process, self._info

@@ -2,9 +2,12 @@
 
 import logging
 from collections.abc import Sequence as Items
+from functools import partial
 
 import torch
 
+from lmi_plugins.torch_engine.guides.grammar_matcher import Matcher
+from lmi_plugins.torch_engine.guides.mask_thread import Masks, MaskThread
 from lmi_plugins.torch_engine.sampling.logits_processor import LogitsProcessor, ProcessedSequence
 from lmi_plugins.torch_engine.worker.messages import SamplingParameters
 
@@ -16,24 +19,53 @@ BITS = 32  # of the vocabulary, in each number of a mask
 class GrammarMask(LogitsProcessor):
     """A mask over the tokens that a sequence's guide does not allow."""
 
+    def __init__(self) -> None:
+        self._thread: MaskThread | None = None
+
     def applies(self, parameters: SamplingParameters) -> bool:
         return parameters.guide is not None
 
     def process(self, scores: torch.Tensor, sequences: Items[ProcessedSequence]) -> torch.Tensor:
-        numbers = -(-scores.shape[1] // BITS)
-        bitmask = torch.full((len(sequences), numbers), -1, dtype=torch.int32)
-        for row, sequence in enumerate(sequences):
-            _fill(bitmask, row, sequence)
+        bitmask = self._bitmask(sequences, -(-scores.shape[1] // BITS))
         bits = torch.arange(BITS, dtype=torch.int32, device=scores.device)
         allowed = (bitmask.to(scores.device)[..., None] >> bits) & 1  # [rows, numbers, bits]
         return scores.masked_fill(allowed.flatten(1)[:, : scores.shape[1]] == 0, float("-inf"))
 
+    def _bitmask(self, sequences: Items[ProcessedSequence], numbers: int) -> torch.Tensor:
+        """Return the masks of all sequences; one whose mask takes too long fails by itself."""
+        bitmask = torch.full((len(sequences), numbers), -1, dtype=torch.int32)
+        first = 0
+        while first < len(sequences):
+            thread = self._thread = self._thread or MaskThread()
+            rows = range(first, len(sequences))
+            masks = Masks([partial(_fill, bitmask, row, sequences[row]) for row in rows])
+            thread.begin(masks)
+            slow = masks.wait([_matcher(sequences[row]).mask_seconds for row in rows], thread)
+            if slow is None:
+                break
+            thread.leave()
+            self._thread = None
+            bitmask = bitmask.clone()  # the thread will still write into the former one
+            bitmask[first + slow] = -1
+            _fail(sequences[first + slow], thread)
+            first += slow + 1
+        return bitmask
+
+
+def _matcher(sequence: ProcessedSequence) -> Matcher:
+    assert sequence.state.matcher is not None, "a guide must be compiled before its sequence runs"
+    return sequence.state.matcher
+
+
+def _fail(sequence: ProcessedSequence, thread: MaskThread) -> None:
+    sequence.failure = _matcher(sequence).give_up(thread.thread)
+    logger.warning("Request %s ends: %s", sequence.request_id, sequence.failure)
+
 
 def _fill(bitmask: torch.Tensor, row: int, sequence: ProcessedSequence) -> None:
     """Set the bits of a sequence's row; one that does not follow its guide fails by itself."""
-    assert sequence.state.matcher is not None, "a guide must be compiled before its sequence runs"
     try:
-        sequence.state.matcher.fill(bitmask, row, sequence.token_ids)
+        _matcher(sequence).fill(bitmask, row, sequence.token_ids)
     except Exception as error:  # of this sequence alone
         logger.exception("The grammar of request %s failed", sequence.request_id)
         sequence.failure = str(error)

@@ -1,18 +1,30 @@
 """Follows one sequence through a grammar."""
 
+import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import torch
 
+from lmi_core.errors import LmiError
+
 if TYPE_CHECKING:
     from xgrammar import GrammarMatcher
+
+GiveUp = Callable[[threading.Thread], LmiError]
 
 
 class Matcher:
     """The place of one sequence in its grammar, brought up to date when it is looked at."""
 
-    def __init__(self, matcher: "GrammarMatcher", start: int) -> None:
-        """Follow a sequence from its token `start` on, which is the length of its prompt."""
+    def __init__(self, matcher: "GrammarMatcher", start: int, mask_seconds: float, give_up: GiveUp) -> None:
+        """Follow a sequence from its token `start` on, which is the length of its prompt.
+
+        `give_up` is called with the thread in which a mask took more CPU time than `mask_seconds`, and returns what the
+        request ends with.
+        """
+        self.mask_seconds = mask_seconds
+        self.give_up = give_up
         self._matcher = matcher
         self._length = start
 
@@ -23,7 +35,7 @@ class Matcher:
 
     def fork(self) -> "Matcher":
         """Return a matcher for a sequence that goes on from the same tokens."""
-        return Matcher(self._matcher.fork(), self._length)
+        return Matcher(self._matcher.fork(), self._length, self.mask_seconds, self.give_up)
 
     def _follow(self, token_ids: list[int]) -> None:
         """Accept the tokens that are new, after a rollback of those that were taken back."""

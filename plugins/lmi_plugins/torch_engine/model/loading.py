@@ -1,21 +1,28 @@
 """Loads a model and reads from its configuration what the engine needs to know."""
 
 import logging
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import warnings
+from collections.abc import Callable
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
 from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
-from transformers.utils import logging as transformers_logging
 
 from lmi_core.errors import ConfigurationError
-from lmi_core.inspection.checkpoint import read_checkpoint
+from lmi_core.inspection.checkpoint import named_weights, read_checkpoint
+from lmi_core.inspection.config_sizes import absurd_sizes
+from lmi_core.inspection.model_folder import CONFIG, wrong_files
+from lmi_core.inspection.pickles import pickled_adapter, refusal
+from lmi_core.inspection.reason import reason
 from lmi_core.inspection.vocabulary import tokens_beyond
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
+from lmi_plugins.torch_engine.checkpoint.memory_check import least_bytes, too_little_memory
+from lmi_plugins.torch_engine.checkpoint.pickled import wrong_pickles
 from lmi_plugins.torch_engine.checkpoint.weights_check import LoadingInfo, wrong_weights
+from lmi_plugins.torch_engine.model.quietness import without_report
 from lmi_plugins.torch_engine.model.soft_prompt import embedding_weight
 from lmi_plugins.torch_engine.worker.messages import EngineOptions
 
@@ -30,7 +37,7 @@ DATA_TYPES = {
     "bf16": torch.bfloat16,
     "bfloat16": torch.bfloat16,
 }
-UNLOADABLE = (OSError, ValueError, ImportError, KeyError, RuntimeError, SafetensorError)
+UNLOADABLE = (OSError, ValueError, ImportError, KeyError, RuntimeError, SafetensorError, UnpicklingError)
 LENGTH_KEYS = ("max_position_embeddings", "n_positions", "max_seq_len", "max_sequence_length", "seq_length")
 UNKNOWN_LENGTH = 2048  # tokens, for models that name no limit
 
@@ -38,20 +45,27 @@ UNKNOWN_LENGTH = 2048  # tokens, for models that name no limit
 def load_model(options: EngineOptions) -> PreTrainedModel:
     """Return the model, ready to run on its device; raise ConfigurationError if it cannot be loaded."""
     config = read_config(options)
+    check_decoder(options, config)
+    return load_weights(AutoModelForCausalLM, config, options, wrong_weights)
+
+
+def check_decoder(options: EngineOptions, config: PreTrainedConfig) -> None:
+    """Raise ConfigurationError for a model that does not continue its own text."""
     if config.is_encoder_decoder:
         raise ConfigurationError(
             f"{options.model}: {config.model_type} is an encoder-decoder model; the torch engine runs decoders only"
         )
-    return load_weights(AutoModelForCausalLM, config, options, wrong_weights)
 
 
 def read_config(options: EngineOptions) -> PreTrainedConfig:
     """Return the model's configuration; raise ConfigurationError if it cannot be read."""
+    if absurd := [*absurd_sizes(Path(options.model) / CONFIG)]:
+        raise ConfigurationError("; ".join(absurd))
     try:
         config: PreTrainedConfig = AutoConfig.from_pretrained(
             options.model, revision=options.revision, trust_remote_code=options.trust_remote_code
         )
-    except UNLOADABLE as error:
+    except Exception as error:  # of many classes, which also depend on the version of huggingface_hub
         raise ConfigurationError(_why_not_loaded(options.model, error)) from error
     return config
 
@@ -68,14 +82,17 @@ def load_weights(
     Raise ConfigurationError where it cannot be loaded, or `find_fault` finds something wrong with its weights.
     """
     device = choose_device(options.device)
+    _check_files(options, device)
     try:
-        with _without_transformers_report():
+        with without_report(), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Detected pickle protocol")
             loaded = factory.from_pretrained(
                 options.model,
                 config=config,
                 dtype=DATA_TYPES[options.dtype],
                 revision=options.revision,
                 trust_remote_code=options.trust_remote_code,
+                use_safetensors=None if options.allow_pickle else True,
                 output_loading_info=True,
                 ignore_mismatched_sizes=True,  # they are told of with the others
                 **arguments,
@@ -90,24 +107,28 @@ def load_weights(
     return model  # in evaluation mode, as transformers loads it
 
 
+def _check_files(options: EngineOptions, device: torch.device) -> None:
+    """Raise ConfigurationError where a file must not be read, or not even the weights as they are saved fit."""
+    folder = Path(options.model)
+    if not folder.is_dir():
+        return
+    checkpoint = read_checkpoint(folder, named_weights(folder))
+    if fault := refusal([*checkpoint.pickled, *pickled_adapter(folder)], options.allow_pickle):
+        raise ConfigurationError(fault)
+    if checkpoint.faults:  # an index may name files that are not to be read
+        raise ConfigurationError("; ".join(wrong_files(folder, checkpoint)))
+    if fault := too_little_memory(least_bytes(checkpoint), 0, device):
+        raise ConfigurationError(f"{options.model}: {fault}")
+
+
 def _why_not_loaded(source: str, error: Exception) -> str:
-    """Return the faults of the model's files, which name them, or the first line of transformers' error."""
-    if Path(source).is_dir() and (faults := read_checkpoint(Path(source)).faults):
-        return "; ".join(faults)
-    reason = str(error).strip().split("\n")[0]
-    return f"{source}: the model cannot be loaded: {reason}"
-
-
-@contextmanager
-def _without_transformers_report() -> Iterator[None]:
-    """Leave transformers' table of wrong weights, many lines long, to the log level debug."""
-    verbosity = transformers_logging.get_verbosity()
-    if not logger.isEnabledFor(logging.DEBUG):
-        transformers_logging.set_verbosity(logging.ERROR)
-    try:
-        yield
-    finally:
-        transformers_logging.set_verbosity(verbosity)
+    """Return the faults of the model's files, which name them, or what transformers said."""
+    folder = Path(source)
+    if folder.is_dir():
+        checkpoint = read_checkpoint(folder, named_weights(folder))
+        if faults := [*wrong_files(folder, checkpoint), *wrong_pickles(checkpoint.pickled)]:
+            return "; ".join(faults)
+    return f"{source}: the model cannot be loaded: {reason(error)}"
 
 
 def check_tokenizer(model: PreTrainedModel, tokenizer: HuggingFaceTokenizer) -> None:
@@ -135,7 +156,12 @@ def choose_device(name: str) -> torch.device:
 
 def context_length(model: PreTrainedModel, max_model_len: int | None) -> int:
     """Return the length of the context: of a prompt and what is generated from it, in tokens."""
-    config = model.config.get_text_config()
+    return longest_context(model.config, max_model_len)
+
+
+def longest_context(config: PreTrainedConfig, max_model_len: int | None) -> int:
+    """Return the length of the context, in tokens, that a configuration and the option give."""
+    config = config.get_text_config()
     limits = [limit for key in LENGTH_KEYS if isinstance(limit := getattr(config, key, None), int) and limit > 0]
     if not limits:
         return max_model_len or UNKNOWN_LENGTH
@@ -148,6 +174,12 @@ def eos_token_ids(model: PreTrainedModel) -> frozenset[int]:
     """Return the model's end-of-sequence tokens, of which its configuration may name none."""
     for config in (model.generation_config, model.config.get_text_config()):
         ids: Any = getattr(config, "eos_token_id", None)
-        if ids is not None:
-            return frozenset([ids] if isinstance(ids, int) else ids)
+        if ids is None:
+            continue
+        found = [ids] if isinstance(ids, int) else ids
+        if not isinstance(found, list) or not all(isinstance(each, int) for each in found):
+            raise ConfigurationError(
+                f"{model.name_or_path}: `eos_token_id` must be a token id or several. Given: {ids}"
+            )
+        return frozenset(found)
     return frozenset()

@@ -1,6 +1,7 @@
 """The interface of what runs the model over a step's batch."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import ClassVar
 
 import torch
@@ -9,10 +10,15 @@ from lmi_plugins.torch_engine.adapters.store import AdapterStore
 from lmi_plugins.torch_engine.sequences.step_batch import StepBatch
 
 
+def _unheard() -> None:
+    """Tell nobody."""
+
+
 class ModelRunner(ABC):
     """A model and the keys and values of what it ran. Which blocks these take is the scheduler's choice."""
 
     adapters: AdapterStore | None = None  # told before each forward pass which adapters are in it
+    progress: Callable[[], None] = staticmethod(_unheard)  # called several times in each forward pass
     paged: ClassVar[bool]  # keys and values lie in the blocks, which sequences can share
     block_bytes: int  # what a block of the cache takes, over all layers
 

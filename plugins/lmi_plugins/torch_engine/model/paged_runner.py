@@ -54,7 +54,7 @@ class PagedRunner(ModelRunner):
             torch.tensor([batch.token_ids], device=device),
             torch.tensor([batch.positions], device=device),
             batch.logits_indices,
-            PagedStep(batch, self._cache, self._copy, self._model.dtype, device),
+            PagedStep(batch, self._cache, self._copy, self._model.dtype, device, self.progress),
             self._embed(batch),
         )
 

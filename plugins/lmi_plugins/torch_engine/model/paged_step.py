@@ -1,5 +1,7 @@
 """The attention of one step's batch over the paged cache."""
 
+from collections.abc import Callable
+
 import torch
 
 from lmi_plugins.torch_engine.cache.block_pool import BLOCK_SIZE
@@ -15,8 +17,15 @@ class PagedStep(AttentionStep):
     """The positions of a batch's tokens in the cache and what each attends to, computed once for all layers."""
 
     def __init__(
-        self, batch: StepBatch, cache: PagedCache, copy: WorkingCopy, dtype: torch.dtype, device: torch.device
+        self,
+        batch: StepBatch,
+        cache: PagedCache,
+        copy: WorkingCopy,
+        dtype: torch.dtype,
+        device: torch.device,
+        progress: Callable[[], None],
     ) -> None:
+        self._progress = progress
         self._cache, self._copy = cache, copy
         self._slots = torch.tensor([slot for chunk in batch.chunks for slot in _slots(chunk)], device=device)
         self._groups = cut_groups(batch, dtype, device)
@@ -26,6 +35,7 @@ class PagedStep(AttentionStep):
     def attend(
         self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, options: AttentionOptions
     ) -> torch.Tensor:
+        self._progress()
         query, key, value = query[0].transpose(0, 1), key[0].transpose(0, 1), value[0].transpose(0, 1)
         self._cache.write(layer, self._slots, key, value)  # all three: [tokens, heads, size]
         if len(self._groups) == 1:

@@ -64,6 +64,7 @@ class RowRunner(ModelRunner):
             self.adapters.begin([chunk])
         logits = []
         for first in range(start, chunk.end, stride):
+            self.progress()
             ids = sequence.token_ids[first : first + stride]
             part, sequence.row_cache = self._forward(
                 ids, first, sequence.row_cache, num_logits, self._embed(ids, sequence)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from lmi_core.errors import GenerationFailed, InvalidParameter
+from lmi_core.errors import GenerationFailed, InvalidParameter, LmiError
 from lmi_plugins.torch_engine.results import Result, Results
 from lmi_plugins.torch_engine.scheduling.guide_queue import GuideQueue
 from lmi_plugins.torch_engine.scheduling.scheduler import Scheduler
@@ -68,12 +68,14 @@ class ActiveRequests:
             for group in groups:
                 self._scheduler.remove(group)
 
-    def fail(self, request_id: str, reason: str) -> tuple[str, Result]:
+    def fail(self, request_id: str, reason: LmiError | str) -> tuple[str, Result]:
         """Drop a request, and return what it ends with."""
         self.abort(request_id)
+        if isinstance(reason, LmiError):
+            return request_id, reason
         return request_id, GenerationFailed(f"The generation failed: {reason}")
 
-    def fail_all(self, request_ids: Iterable[str], reason: str) -> Results:
+    def fail_all(self, request_ids: Iterable[str], reason: LmiError | str) -> Results:
         """Drop the requests that are not finished yet, and return the end of each, once."""
         return [self.fail(request_id, reason) for request_id in dict.fromkeys(request_ids) if request_id in self]
 

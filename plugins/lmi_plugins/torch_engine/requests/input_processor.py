@@ -1,6 +1,7 @@
 """Makes the sequences of requests, and refuses requests that can never run."""
 
 from dataclasses import dataclass
+from itertools import compress
 
 from transformers import PreTrainedModel
 
@@ -16,6 +17,7 @@ from lmi_plugins.torch_engine.model.soft_prompt import with_soft_prompt
 from lmi_plugins.torch_engine.requests.parameter_checks import check_parameters
 from lmi_plugins.torch_engine.requests.parameter_names import ParameterNames
 from lmi_plugins.torch_engine.sequences.conditioning import condition
+from lmi_plugins.torch_engine.sequences.continuation import go_on
 from lmi_plugins.torch_engine.sequences.sequence import Sequence
 from lmi_plugins.torch_engine.sequences.sequence_group import SequenceGroup
 from lmi_plugins.torch_engine.sequences.token_texts import TokenTexts
@@ -54,7 +56,10 @@ class InputProcessor:
         if parameters.num_beams > 1:
             check_beams(sequences[0], self.pool.size, self.limits.max_batch_size, self.paged, names)
             return [BeamSearch(sequences[0], self.pool, self.texts)]
-        return [SequenceGroup(sequence) for sequence in sequences]
+        for sequence, given in zip(sequences, request.given, strict=False):
+            go_on(sequence, given)
+        unfinished = [not given.finished for given in request.given] or [True] * len(sequences)
+        return [SequenceGroup(sequence) for sequence in compress(sequences, unfinished)]
 
     def _sequence(self, request: EngineRequest, index: int) -> Sequence:
         stream = self.texts.stream(request.prompt_ids, request.parameters)

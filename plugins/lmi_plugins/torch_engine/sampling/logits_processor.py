@@ -6,6 +6,7 @@ from typing import Protocol
 
 import torch
 
+from lmi_core.errors import LmiError
 from lmi_plugins.torch_engine.sampling.processor_state import ProcessorState
 from lmi_plugins.torch_engine.worker.messages import SamplingParameters
 
@@ -19,7 +20,7 @@ class ProcessedSequence(Protocol):
     prompt_length: int
     eos_token_ids: frozenset[int]
     state: ProcessorState
-    failure: str | None  # set by a processor that cannot go on with the sequence
+    failure: LmiError | str | None  # set by a processor that cannot go on with the sequence
 
 
 class LogitsProcessor(ABC):

@@ -1,16 +1,14 @@
 """The sequence groups whose guides are being compiled."""
 
 from collections.abc import Sequence as Items
-from concurrent.futures import FIRST_COMPLETED, Future, wait
-from typing import TYPE_CHECKING, NamedTuple
+from concurrent.futures import FIRST_COMPLETED, wait
+from typing import NamedTuple
 
 from lmi_core.errors import GenerationFailed, LmiError
+from lmi_plugins.torch_engine.guides.compilation import Compilation
 from lmi_plugins.torch_engine.guides.compiling import GuideCompiler
 from lmi_plugins.torch_engine.sequences.sequence_group import SequenceGroup
 from lmi_plugins.torch_engine.worker.messages import Guide
-
-if TYPE_CHECKING:
-    from xgrammar import CompiledGrammar
 
 PATIENCE = 0.01  # seconds of waiting after which the engine hears whether there are other requests
 
@@ -18,7 +16,7 @@ PATIENCE = 0.01  # seconds of waiting after which the engine hears whether there
 class Waiting(NamedTuple):
     """A request's groups, and the guide that they wait for."""
 
-    future: "Future[CompiledGrammar]"
+    compilation: Compilation
     groups: Items[SequenceGroup]
 
 
@@ -43,18 +41,19 @@ class GuideQueue:
         """Drop a request; return whether it was here."""
         waiting = self._waiting.pop(request_id, None)
         if waiting is not None:
-            waiting.future.cancel()
+            self._compiler.leave(waiting.compilation)
         return waiting is not None
 
     def wait(self) -> None:
         """Wait until there is something to take, but not for long."""
-        wait([waiting.future for waiting in self._waiting.values()], PATIENCE, FIRST_COMPLETED)
+        wait([waiting.compilation.future for waiting in self._waiting.values()], PATIENCE, FIRST_COMPLETED)
 
     def take(self) -> tuple[list[SequenceGroup], list[tuple[str, LmiError]]]:
         """Return the groups that can run now, and the requests that never will."""
+        self._compiler.make_room()
         ready: list[SequenceGroup] = []
         refused: list[tuple[str, LmiError]] = []
-        for request_id in [name for name, waiting in self._waiting.items() if waiting.future.done()]:
+        for request_id in [name for name, waiting in self._waiting.items() if waiting.compilation.future.done()]:
             waiting = self._waiting.pop(request_id)
             try:
                 self._set_matchers(waiting)
@@ -68,7 +67,6 @@ class GuideQueue:
 
     def _set_matchers(self, waiting: Waiting) -> None:
         """Give each sequence a matcher of its own; raise what compiling the guide has raised."""
-        grammar = waiting.future.result()
         for group in waiting.groups:
             for sequence in group.sequences:
-                sequence.state.matcher = self._compiler.matcher(grammar, sequence.prompt_length)
+                sequence.state.matcher = self._compiler.matcher(waiting.compilation, sequence.prompt_length)

@@ -1,6 +1,8 @@
 """Chooses what each step computes: who runs, who waits, and whose blocks go to someone else."""
 
 from collections import deque
+from collections.abc import Callable
+from time import monotonic
 
 from lmi_plugins.torch_engine.adapters.adapter import Adapter
 from lmi_plugins.torch_engine.cache.block_pool import BLOCK_SIZE, BlockPool, blocks_for
@@ -21,12 +23,15 @@ class Scheduler:
         max_prefill_tokens: int,
         max_loras: int = 0,
         prefix_cache: PrefixCache | None = None,
+        pinned: Callable[[], set[Adapter]] = set,
     ) -> None:
+        """Create a scheduler of at most `max_loras` adapters at once, of which those that are pinned take places."""
         self._pool = pool
         self._prefix_cache = prefix_cache
         self._max_batch_size = max_batch_size
         self.prefill_budget = PrefillBudget(max_prefill_tokens)
         self._max_loras = max_loras
+        self._pinned = pinned
         self._waiting: deque[SequenceGroup] = deque()
         self._running: list[SequenceGroup] = []
         self.new_blocks: list[int] = []  # handed out for the latest step
@@ -35,6 +40,14 @@ class Scheduler:
     @property
     def has_work(self) -> bool:
         return bool(self._waiting or self._running)
+
+    @property
+    def num_running(self) -> int:
+        return len(self._running)
+
+    @property
+    def num_waiting(self) -> int:
+        return len(self._waiting)
 
     @property
     def unnoticed_tokens(self) -> int:
@@ -99,6 +112,8 @@ class Scheduler:
             if self._prefix_cache is not None:
                 self._prefix_cache.count(sequence)
             self._allocate(sequence)
+            if sequence.queue_time is None and not sequence.started:
+                sequence.queue_time = monotonic() - sequence.arrived
             self._running.append(group)
             self._waiting.remove(group)
 
@@ -109,10 +124,11 @@ class Scheduler:
         return next((group for group in self._waiting if _adapter(group) is None), None)
 
     def _has_slot(self, adapter: Adapter | None) -> bool:
-        """Return whether the adapter can be on the device with those of all running groups."""
+        """Return whether the adapter can be on the device with the pinned ones and those of all running groups."""
         if adapter is None:
             return True
-        return len({_adapter(group) for group in self._running} - {None} | {adapter}) <= self._max_loras
+        running = {_adapter(group) for group in self._running} - {None}
+        return len(running | self._pinned() | {adapter}) <= self._max_loras
 
     def _allocate(self, sequence: Sequence) -> bool:
         """Make the sequence hold blocks for all its tokens, the next one to write unshared; return whether it does."""

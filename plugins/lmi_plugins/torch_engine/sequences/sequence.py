@@ -2,10 +2,12 @@
 
 from copy import copy
 from dataclasses import dataclass, field
+from time import monotonic
 
 import torch
 
 from lmi_core.engines.repetition import ends_in_repetition
+from lmi_core.errors import LmiError
 from lmi_core.texts.token_stream import TokenStream
 from lmi_plugins.torch_engine.adapters.adapter import Adapter
 from lmi_plugins.torch_engine.sampling.logits_processor import LogitsProcessor
@@ -47,6 +49,8 @@ class Sequence:
     block_keys: list[bytes] = field(default_factory=list)  # of its full blocks, in the prefix cache
     num_cached_blocks: int = 0  # of its blocks that can be found in the prefix cache
     num_cached_tokens: int | None = None  # found there when it was first admitted, until they are told
+    arrived: float = field(default_factory=monotonic)
+    queue_time: float | None = None  # seconds until it was first admitted, until they are told
     draft: Draft | None = None  # that its request brought, until it is checked
     num_draft_computed_tokens: int = 0  # `num_computed_tokens` of the draft model
     acceptance: Acceptance = field(default_factory=Acceptance)
@@ -57,7 +61,7 @@ class Sequence:
     eos_token_ids: frozenset[int] = frozenset()
     processors: tuple[LogitsProcessor, ...] | None = None  # that its parameters ask for, once that was looked up
     state: ProcessorState = field(default_factory=ProcessorState)
-    failure: str | None = None  # why it cannot go on
+    failure: LmiError | str | None = None  # why it cannot go on
 
     @classmethod
     def of(cls, request: EngineRequest, max_length: int, stream: TokenStream, index: int = 0) -> "Sequence":

@@ -9,10 +9,18 @@ import msgspec
 
 from lmi_core.embeddings.backend import EmbeddingModel, Vector
 from lmi_core.engines.coalescing import OutputCoalescing
+from lmi_core.engines.failures.heartbeat import HEARTBEAT_TIMEOUT
+from lmi_core.engines.failures.resumption import EngineLost, Resumption
+from lmi_core.engines.failures.so_far import SoFar
+from lmi_core.engines.failures.turns import Place
 from lmi_core.engines.restarts import Restarts
+from lmi_core.engines.supervisor import LOADING_TIMEOUT
 from lmi_core.engines.worker import Worker
-from lmi_core.errors import BackendUnhealthy, ConfigurationError, GenerationFailed
+from lmi_core.errors import BackendUnhealthy, ConfigurationError, OutOfMemory
 from lmi_core.generation import GenerationStep
+from lmi_core.metrics.engine_figures import EngineFigures
+from lmi_core.progress.loading import Report, unheard
+from lmi_plugins.torch_engine.early import TARGET
 from lmi_plugins.torch_engine.worker.embedding_messages import EmbeddingInput, EmbeddingJob
 from lmi_plugins.torch_engine.worker.engine_worker import EngineWorker
 from lmi_plugins.torch_engine.worker.messages import (
@@ -23,13 +31,18 @@ from lmi_plugins.torch_engine.worker.messages import (
     TensorData,
 )
 from lmi_plugins.torch_engine.worker.protocol import (
+    PING,
     Abort,
     AdapterAnswer,
+    Alive,
     Embed,
+    Figures,
     Load,
     LoadAdapter,
     Loaded,
     LoadFailed,
+    PinAdapter,
+    Progress,
     Steps,
     Submit,
     UnloadAdapter,
@@ -39,16 +52,37 @@ from lmi_plugins.torch_engine.worker.protocol import (
 from lmi_plugins.torch_engine.worker.step_queue import StepQueue
 from lmi_plugins.torch_engine.worker.vector_queue import VectorQueue
 
-WORKER_TARGET = "lmi_plugins.torch_engine.worker.service:run"
-
 
 class EngineClient:
     """An engine in a worker process. When it dies, what it worked on fails and a new one is started."""
 
-    def __init__(self, options: EngineOptions, retry_threshold: int, max_stream_delay: float = 0.0) -> None:
-        """Create a client that is yet to be started; `max_stream_delay`: in seconds, see OutputCoalescing."""
+    def __init__(
+        self,
+        options: EngineOptions,
+        retry_threshold: int,
+        max_stream_delay: float = 0.0,
+        heartbeat_timeout: float = HEARTBEAT_TIMEOUT,
+        loading_timeout: float = LOADING_TIMEOUT,
+        *,
+        resume: bool = False,
+    ) -> None:
+        """Create a client that is yet to be started.
+
+        For the times, in seconds, see OutputCoalescing, Heartbeat and Supervisor.
+        `resume`: requests go on in the next worker.
+        """
         self._options = options
-        self._worker = EngineWorker(WORKER_TARGET, self._greet, self._deliver, self._fail_all, retry_threshold)
+        self._worker = EngineWorker(
+            TARGET,
+            self._greet,
+            self._deliver,
+            self._fail_all,
+            retry_threshold,
+            PING,
+            heartbeat_timeout,
+            loading_timeout,
+        )
+        self._resumption = Resumption(self._worker.available, enabled=resume)
         self._max_length = 0
         self._ids = itertools.count()
         self._streams: dict[str, StepQueue] = {}
@@ -56,8 +90,10 @@ class EngineClient:
         self.generates = True  # this and the next as the worker told them last
         self.embedding: EmbeddingModel | None = None
         self._coalescing = OutputCoalescing(max_stream_delay)
+        self.report: Report = unheard  # hears how far the worker is with loading its model
         self._calls: dict[str, asyncio.Future[None]] = {}  # that change adapters
         self._adapters = list(options.adapters)
+        self._figures = self._figures_before = EngineFigures()  # the latter of workers that are gone
 
     @property
     def process_id(self) -> int | None:
@@ -67,6 +103,16 @@ class EngineClient:
     @property
     def restarts(self) -> Restarts:
         return self._worker.restarts
+
+    @property
+    def began(self) -> float:
+        """When the worker began to take requests, by the loop's clock: now, while another is to replace it."""
+        return self._worker.began
+
+    @property
+    def figures(self) -> EngineFigures:
+        """What the worker has told of itself last, with what those before it had counted."""
+        return msgspec.structs.replace(self._figures, restarts=self.restarts.count)
 
     @property
     def why_unhealthy(self) -> str:
@@ -84,10 +130,18 @@ class EngineClient:
         directories = {name: source} if isinstance(source, str) else {}
         self._remember_adapters(directories, name)
 
+    async def pin_adapter(self, name: str, pinned: bool) -> None:
+        """Keep an adapter on the device, or no longer. Raise AdapterNotFound, or InvalidAdapter for one too many."""
+        await self._change_adapters(PinAdapter(str(next(self._ids)), name, pinned))
+        others = [each for each in self._options.pinned_adapters if each != name]
+        self._options = msgspec.structs.replace(self._options, pinned_adapters=[*others, name] if pinned else others)
+
     async def unload_adapter(self, name: str) -> None:
         """Forget an adapter; requests that run with it go on. Raise AdapterNotFound if there is none."""
         await self._change_adapters(UnloadAdapter(str(next(self._ids)), name))
         self._remember_adapters({}, name)
+        pinned = [each for each in self._options.pinned_adapters if each != name]
+        self._options = msgspec.structs.replace(self._options, pinned_adapters=pinned)
 
     @property
     def in_flight(self) -> int:
@@ -105,7 +159,7 @@ class EngineClient:
         """Raise BackendUnhealthy while no worker takes requests."""
         self._worker.check_health()
 
-    async def generate(
+    def generate(
         self,
         prompt_ids: list[int],
         parameters: SamplingParameters,
@@ -116,11 +170,28 @@ class EngineClient:
 
         Closing the generator frees what the engine holds for the request.
         """
+        so_far = SoFar(parameters.num_sequences)
+
+        def begin(place: Place) -> AsyncGenerator[GenerationStep, None]:
+            request = EngineRequest("", prompt_ids, parameters, adapter, soft_prompt, given=so_far.given)
+            return self._run(request, so_far.unfinished, place)
+
+        return self._resumption.stream(begin, so_far.add)
+
+    async def _run(
+        self, request: EngineRequest, num_sequences: int, place: Place
+    ) -> AsyncGenerator[GenerationStep, None]:
+        """Yield the steps that the worker has for a request, whose id is chosen here."""
         self.check_health()
         request_id = str(next(self._ids))
         with self._coalescing.stream() as stream:
-            steps = self._streams[request_id] = StepQueue(parameters.num_sequences, stream.end)
-            self._worker.send(encode(Submit(EngineRequest(request_id, prompt_ids, parameters, adapter, soft_prompt))))
+
+            def done() -> None:
+                stream.end()
+                place.leave()
+
+            steps = self._streams[request_id] = StepQueue(num_sequences, done)
+            self._worker.send(encode(Submit(msgspec.structs.replace(request, request_id=request_id))))
             try:
                 while not steps.read:
                     step = await steps.get()
@@ -133,21 +204,32 @@ class EngineClient:
                     with suppress(BackendUnhealthy):
                         self._worker.send(encode(Abort(request_id)))
 
-    async def embed(self, inputs: list[EmbeddingInput]) -> AsyncGenerator[Vector, None]:
+    def embed(self, inputs: list[EmbeddingInput]) -> AsyncGenerator[Vector, None]:
         """Yield the vector of each input, in the order in which they are made; closing it drops those that wait."""
+        missing = dict(enumerate(inputs))
+
+        def note(vector: Vector) -> int:
+            del missing[vector[0]]
+            return len(inputs) - len(missing)
+
+        return self._resumption.stream(lambda _: self._embed(missing.copy()), note)
+
+    async def _embed(self, inputs: dict[int, EmbeddingInput]) -> AsyncGenerator[Vector, None]:
+        """Yield the vectors that the worker makes of the inputs, by their indices."""
         self.check_health()
-        request_id = str(next(self._ids))
+        request_id, indices = str(next(self._ids)), list(inputs)
         vectors = self._vectors[request_id] = VectorQueue(len(inputs))
-        self._worker.send(encode(Embed(EmbeddingJob(request_id, inputs))))
+        self._worker.send(encode(Embed(EmbeddingJob(request_id, list(inputs.values())))))
         try:
             while vectors.missing:
-                yield await vectors.get()
+                place, vector = await vectors.get()
+                yield indices[place], vector
         finally:
             if self._vectors.pop(request_id, None) is not None and vectors.missing:
                 with suppress(BackendUnhealthy):
                     self._worker.send(encode(Abort(request_id)))
 
-    async def _change_adapters(self, call: LoadAdapter | UnloadAdapter) -> None:
+    async def _change_adapters(self, call: LoadAdapter | PinAdapter | UnloadAdapter) -> None:
         self.check_health()
         answer = self._calls[call.call_id] = asyncio.get_running_loop().create_future()
         self._worker.send(encode(call))
@@ -164,15 +246,22 @@ class EngineClient:
     async def _greet(self, worker: Worker) -> None:
         await worker.receive()  # Started
         worker.send(encode(Load(self._options)))
-        answer = decode_from_worker(await worker.receive())
+        while isinstance(answer := decode_from_worker(await worker.receive()), Progress):
+            self.report(answer.what, answer.done, answer.total)
         if isinstance(answer, LoadFailed):
-            raise ConfigurationError(answer.message)
+            raise (OutOfMemory if answer.out_of_memory else ConfigurationError)(answer.message)
         assert isinstance(answer, Loaded), answer
         self._adapters, self._max_length = answer.adapters, answer.max_length
         self.generates, self.embedding = answer.generates, answer.embedding
+        self._options = msgspec.structs.replace(self._options, leaves_out_adapters=True)
 
     def _deliver(self, data: bytes) -> None:
         message = decode_from_worker(data)
+        if isinstance(message, Alive):
+            return
+        if isinstance(message, Figures):
+            self._figures = message.figures.after(self._figures_before)
+            return
         if isinstance(message, AdapterAnswer):
             self._deliver_answer(message)
             return
@@ -185,10 +274,11 @@ class EngineClient:
         for request_id, index, vector in message.vectors:
             if (vectors := self._vectors.get(request_id)) is not None:
                 vectors.put((index, vector))
+        alone = len({failure.request_id for failure in message.failures if failure.of_step}) == 1
         for failure in message.failures:
             failed = self._streams.pop(failure.request_id, None) or self._vectors.pop(failure.request_id, None)
             if failed is not None:
-                failed.fail(failure.error)
+                failed.fail(EngineLost(failure.message, alone=alone) if failure.of_step else failure.error)
 
     def _deliver_answer(self, message: AdapterAnswer) -> None:
         if message.failure is None:
@@ -205,7 +295,10 @@ class EngineClient:
         for answer in self._calls.values():
             if not answer.done():
                 answer.set_exception(BackendUnhealthy(f"the adapter was not changed: {why}"))
-        lost: list[StepQueue | VectorQueue] = [*self._streams.values(), *self._vectors.values()]
+        streams = [stream for stream in self._streams.values() if not stream.complete]
+        lost: list[StepQueue | VectorQueue] = [*streams, *self._vectors.values()]
         self._streams, self._vectors = {}, {}
+        self._figures = self._figures_before = self._figures.idle()
+        self._resumption.engine_died()
         for stream in lost:
-            stream.fail(GenerationFailed(f"the request was lost: {why}"))
+            stream.fail(EngineLost(f"the request was lost: {why}", alone=len(lost) == 1))

@@ -5,11 +5,13 @@ from lmi_core.errors import InvalidAdapter, InvalidParameter
 from lmi_plugins.torch_engine.embeddings.engine import EmbeddingEngine
 from lmi_plugins.torch_engine.worker.burst import burst
 from lmi_plugins.torch_engine.worker.protocol import (
+    ALIVE,
     Abort,
     AdapterAnswer,
     Embed,
     Failure,
     LoadAdapter,
+    Ping,
     Steps,
     Submit,
     UnloadAdapter,
@@ -39,6 +41,8 @@ def handle(engine: EmbeddingEngine, message: bytes, channel: Channel) -> list[Fa
             engine.add(job)
         case Abort(request_id):
             engine.abort(request_id)
+        case Ping():
+            channel.send(ALIVE)
         case Submit(request):
             return [failure(request.request_id, InvalidParameter("the model makes embeddings and generates no text"))]
         case LoadAdapter(call_id) | UnloadAdapter(call_id):

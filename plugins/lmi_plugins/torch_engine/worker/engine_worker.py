@@ -1,32 +1,26 @@
 """An engine's worker process, from the server's side: a new one is started when it dies."""
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
+from lmi_core.engines.failures.heartbeat import Heartbeat
 from lmi_core.engines.restarts import Restarts
 from lmi_core.engines.supervisor import Supervisor
 from lmi_core.engines.worker import Worker, WorkerDied
-from lmi_core.errors import BackendUnhealthy, ConfigurationError
+from lmi_core.errors import BackendUnhealthy
+from lmi_core.plugins.early_workers import take_early
+from lmi_plugins.torch_engine.early import ENVIRONMENT
 
 logger = logging.getLogger(__name__)
-
-WORKER_ENVIRONMENT = {
-    # OpenMP's threads otherwise wait in a loop: with as many threads as cores that costs more than all the rest as soon
-    # as anything else, such as the server itself, wants a core. GNU's may wait so for some microseconds, as long as it
-    # is mostly until the next operation: that is a third faster than to sleep and be woken.
-    "OMP_WAIT_POLICY": "PASSIVE",
-    "GOMP_SPINCOUNT": "1000",
-    # glibc otherwise gives logits and activations back to the system at each step, and takes them anew page by page.
-    "MALLOC_MMAP_THRESHOLD_": str(64 << 20),
-    "MALLOC_TRIM_THRESHOLD_": str(256 << 20),
-    "HF_HUB_DISABLE_PROGRESS_BARS": "1",  # drawn for a terminal, and this goes to a log
-}
 
 
 class EngineWorker:
     """A supervised worker, for a client that greets each new one, and hears what it sends and why it died.
 
+    A worker that is silent for `heartbeat_timeout` seconds, although it got `ping`, is killed; 0: never. So is one that
+    replaces another and is not there in time, for which see Supervisor.
     `greet` may raise ConfigurationError: what it asked the worker to load is wrong.
     """
 
@@ -37,12 +31,17 @@ class EngineWorker:
         deliver: Callable[[bytes], None],
         lose: Callable[[str], None],
         retry_threshold: int,
+        ping: bytes,
+        heartbeat_timeout: float,
+        loading_timeout: float,
     ) -> None:
         self._target = target
         self._greet = greet
         self._deliver = deliver
         self._lose = lose
-        self._supervisor = Supervisor(self._create, self._watch, Worker.stop, retry_threshold)
+        self._ping = ping
+        self._heartbeat = Heartbeat(heartbeat_timeout)
+        self._supervisor = Supervisor(self._create, self._watch, Worker.stop, retry_threshold, loading_timeout)
 
     @property
     def restarts(self) -> Restarts:
@@ -54,11 +53,20 @@ class EngineWorker:
         return self._supervisor.why_unhealthy
 
     @property
+    def began(self) -> float:
+        """When the worker began to take messages, by the loop's clock: now, while another is to replace it."""
+        return self._supervisor.began
+
+    @property
     def process_id(self) -> int | None:
         """The worker's process id; None while there is none."""
         with suppress(BackendUnhealthy):
             return self._supervisor.running.process_id
         return None
+
+    async def available(self) -> None:
+        """Wait until a worker takes messages. Raise BackendUnhealthy where none is started any more."""
+        await self._supervisor.available()
 
     async def start(self) -> None:
         """Start the worker and watch over it; raise ConfigurationError if it cannot begin."""
@@ -77,13 +85,15 @@ class EngineWorker:
         self._supervisor.running.send(message)
 
     async def _create(self) -> Worker:
-        worker = Worker(self._target, WORKER_ENVIRONMENT)
+        early = take_early(self._target)
+        worker = early or Worker(self._target, ENVIRONMENT)
         try:
-            await worker.start()
+            if early is None:
+                await worker.start()
             await self._greet(worker)
         except WorkerDied as death:
             await worker.stop()
-            raise ConfigurationError(f"the engine could not be started: {death}; its log above says why") from None
+            raise death.while_loading("the engine could not be started") from None
         except BaseException:
             await worker.stop()
             raise
@@ -91,10 +101,21 @@ class EngineWorker:
 
     async def _watch(self, worker: Worker) -> str:
         """Deliver what the worker sends until it dies, and return how it did."""
+        frozen = asyncio.create_task(self._kill_when_frozen(worker))
         try:
             while True:
-                self._deliver(await worker.receive())
+                message = await worker.receive()
+                self._heartbeat.beat()
+                self._deliver(message)
         except WorkerDied as death:
-            logger.error("%s; the requests in it fail", death)
-            self._lose(str(death))
-            return str(death)
+            why = f"the worker {frozen.result()} and was killed" if frozen.done() else str(death)
+            logger.error("%s", why)
+            self._lose(why)
+            return why
+        finally:
+            frozen.cancel()
+
+    async def _kill_when_frozen(self, worker: Worker) -> str:
+        why = await self._heartbeat.frozen(lambda: worker.send(self._ping))
+        worker.kill()
+        return why

@@ -4,6 +4,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from lmi_core.engines.failures.so_far import Given
+from lmi_plugins.torch_engine.guides.limits import GuideLimits
 from lmi_plugins.torch_engine.worker.embedding_messages import EmbeddingOptions
 
 GREEDY_BELOW = 1e-5  # the temperature at which dividing by it overflows
@@ -123,6 +125,7 @@ class EngineRequest(msgspec.Struct, array_like=True, frozen=True):
     draft_ids: list[int] = []  # a guess of the first tokens of the answer, which are checked in one step
     # [draft tokens, vocabulary]: that whose softmax they were drawn from; without it, sampling takes them for certain.
     draft_logits: TensorData | None = None
+    given: list[Given] = []  # of each sequence, where an engine before this one has begun the request
 
 
 class EngineOptions(msgspec.Struct, array_like=True, frozen=True):
@@ -131,6 +134,7 @@ class EngineOptions(msgspec.Struct, array_like=True, frozen=True):
     model: str  # a directory, or a model id on the Hugging Face hub
     revision: str | None = None
     trust_remote_code: bool = False
+    allow_pickle: bool = False
     dtype: DataType = "auto"
     device: str = "auto"  # auto, cpu, cuda, cuda:N or mps
     max_batch_size: int = 32  # sequences that run at once
@@ -145,8 +149,11 @@ class EngineOptions(msgspec.Struct, array_like=True, frozen=True):
     max_cpu_loras: int | None = None  # adapters in main memory; None: as many as max_loras
     max_lora_rank: int = 16
     adapters: dict[str, str] = {}  # the directories of those that are there from the start, by name
+    pinned_adapters: list[str] = []  # those of them that stay on the device
+    leaves_out_adapters: bool = False  # those that cannot be loaded, rather than to fail: some came while it served
     enable_prefix_caching: bool = True
     speculative_draft_model: str | None = None  # a directory or a model id, of the same vocabulary
     speculative_length: int = 5  # tokens that the draft model is ahead at most
     record_acceptance_rate: bool = False  # log it with each request that ends
+    guide_limits: GuideLimits = GuideLimits()
     embedding: EmbeddingOptions = EmbeddingOptions()

@@ -10,8 +10,11 @@ from lmi_core.errors import (
     InvalidAdapter,
     InvalidParameter,
     LmiError,
+    Overloaded,
 )
 from lmi_core.generation import GenerationStep
+from lmi_core.metrics.engine_figures import EngineFigures
+from lmi_plugins.torch_engine.results import StepFailed
 from lmi_plugins.torch_engine.worker.embedding_messages import EmbeddingJob
 from lmi_plugins.torch_engine.worker.messages import AdapterTensors, EngineOptions, EngineRequest
 
@@ -40,6 +43,10 @@ class Embed(msgspec.Struct, tag=True):
     job: EmbeddingJob
 
 
+class Ping(msgspec.Struct, tag=True):
+    """A question that the engine's loop answers between two steps."""
+
+
 class LoadAdapter(msgspec.Struct, tag=True):
     """A call that is answered once the adapter is loaded."""
 
@@ -55,8 +62,24 @@ class UnloadAdapter(msgspec.Struct, tag=True):
     name: str
 
 
+class PinAdapter(msgspec.Struct, tag=True):
+    """A call that is answered once the adapter stays on the device, or no longer has to."""
+
+    call_id: str
+    name: str
+    pinned: bool
+
+
 class Started(msgspec.Struct, tag=True):
     """The first message of the worker: its process runs and reads."""
+
+
+class Progress(msgspec.Struct, tag=True):
+    """What the worker does to load its model, with the bytes of it where they are known."""
+
+    what: str
+    done: int | None = None
+    total: int | None = None
 
 
 class Loaded(msgspec.Struct, tag=True):
@@ -69,9 +92,14 @@ class Loaded(msgspec.Struct, tag=True):
 
 
 class LoadFailed(msgspec.Struct, tag=True):
-    """The end of a worker that could not load its model, by a fault of the model's directory."""
+    """The end of a worker that could not load its model, by a fault of the model's directory or for want of memory."""
 
     message: str
+    out_of_memory: bool = False
+
+
+class Alive(msgspec.Struct, tag=True):
+    """A sign of life: the answer to a ping, or, unasked, one of a long step."""
 
 
 class Failure(msgspec.Struct, array_like=True):
@@ -80,6 +108,11 @@ class Failure(msgspec.Struct, array_like=True):
     request_id: str
     kind: str
     message: str
+
+    @property
+    def of_step(self) -> bool:
+        """Whether the step of the engine failed, and perhaps not by this request."""
+        return self.kind == StepFailed.kind
 
     @property
     def error(self) -> LmiError:
@@ -92,12 +125,12 @@ def failure(request_id: str, error: LmiError) -> Failure:
 
 # Those that a request causes; any other is the engine's.
 _ERRORS: dict[str, type[LmiError]] = {
-    each.kind: each for each in (InvalidParameter, ContextLengthExceeded, AdapterNotFound, InvalidAdapter)
+    each.kind: each for each in (InvalidParameter, ContextLengthExceeded, AdapterNotFound, InvalidAdapter, Overloaded)
 }
 
 
 class AdapterAnswer(msgspec.Struct, tag=True):
-    """The answer to a call that loads or unloads an adapter."""
+    """The answer to a call that loads, pins or unloads an adapter."""
 
     call_id: str
     names: list[str]  # of all adapters that there are now
@@ -112,9 +145,16 @@ class Steps(msgspec.Struct, tag=True):
     vectors: list[tuple[str, int, bytes]] = []  # by request, with the index of the input
 
 
-ToWorker = Load | Submit | Embed | Abort | LoadAdapter | UnloadAdapter
-FromWorker = Started | Loaded | LoadFailed | Steps | AdapterAnswer
+class Figures(msgspec.Struct, tag=True):
+    """What the engine tells of itself, some times a second while that changes."""
+
+    figures: EngineFigures
+
+
+ToWorker = Load | Submit | Embed | Abort | Ping | LoadAdapter | PinAdapter | UnloadAdapter
+FromWorker = Started | Progress | Loaded | LoadFailed | Steps | Figures | Alive | AdapterAnswer
 
 encode = msgspec.msgpack.Encoder().encode
+PING, ALIVE = encode(Ping()), encode(Alive())
 decode_to_worker = msgspec.msgpack.Decoder(ToWorker).decode
 decode_from_worker = msgspec.msgpack.Decoder(FromWorker).decode

@@ -7,6 +7,7 @@ from functools import partial
 from lmi_core.engines.worker import Channel
 from lmi_core.errors import ConfigurationError, LmiError
 from lmi_core.generation import GenerationStep
+from lmi_core.host.out_of_memory import is_out_of_memory
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
 from lmi_plugins.torch_engine.adapters.loader import AdapterLoader
 from lmi_plugins.torch_engine.embeddings.loading import embedding_engine_of, load_embedding_engine
@@ -15,16 +16,18 @@ from lmi_plugins.torch_engine.embeddings.turns import EmbeddingTurns
 from lmi_plugins.torch_engine.engine import Engine
 from lmi_plugins.torch_engine.worker import embedding_service
 from lmi_plugins.torch_engine.worker.burst import burst
+from lmi_plugins.torch_engine.worker.figures import FiguresReport
 from lmi_plugins.torch_engine.worker.messages import EngineOptions
 from lmi_plugins.torch_engine.worker.protocol import (
+    ALIVE,
     Abort,
     Embed,
     Failure,
-    Load,
     LoadAdapter,
     Loaded,
     LoadFailed,
-    Started,
+    PinAdapter,
+    Ping,
     Steps,
     Submit,
     UnloadAdapter,
@@ -32,44 +35,57 @@ from lmi_plugins.torch_engine.worker.protocol import (
     encode,
     failure,
 )
+from lmi_plugins.torch_engine.worker.pulse import Pulse
 
 logger = logging.getLogger(__name__)
 
 
-def run(channel: Channel) -> None:
-    """Load what the first message says, then serve for ever: the worker's `target`."""
-    channel.send(encode(Started()))
-    first = decode_to_worker(channel.receive())
-    assert isinstance(first, Load), first
+def _unheard(what: str) -> None:
+    """Report to nobody."""
+
+
+def load_model(
+    options: EngineOptions, channel: Channel, report: Callable[[str], None] = _unheard
+) -> Callable[[], None] | None:
+    """Load the model, tell so, and return what serves it once; None where it cannot be loaded, which is told too."""
     try:
-        serve = load_embeddings if choose_task(first.options) == "embed" else load_generation
-        serve_next = serve(first.options, channel)
+        serve = load_embeddings if choose_task(options) == "embed" else load_generation
+        return serve(options, channel, report)
     except ConfigurationError as error:
         channel.send(encode(LoadFailed(error.message)))
-        return
     except Exception as error:  # no memory on the device, a model's own code, ...
         logger.debug("the model could not be loaded", exc_info=True)
-        channel.send(encode(LoadFailed(f"{first.options.model}: the model cannot be loaded: {reason(error)}")))
-        return
-    while True:
-        serve_next()
+        why = f"{options.model}: the model cannot be loaded: {reason(error)}"
+        channel.send(encode(LoadFailed(why, is_out_of_memory(error))))
+    return None
 
 
-def load_generation(options: EngineOptions, channel: Channel) -> Callable[[], None]:
+def load_generation(options: EngineOptions, channel: Channel, report: Callable[[str], None]) -> Callable[[], None]:
     """Load a model that generates, tell so, and return what serves it once. Raise ConfigurationError."""
-    engine = load(options)
+    engine = load(options, report)
+    engine.parts.runner.progress = Pulse(lambda: channel.send(ALIVE)).beat
     embeddings = embedding_engine_of(engine.parts, options)
     turns = None if embeddings is None else EmbeddingTurns(embeddings, engine)
     known = None if embeddings is None else embeddings.model
-    channel.send(encode(Loaded(engine.limits.max_length, list(options.adapters), True, known)))
-    return partial(serve_once, engine, AdapterLoader(engine), channel, turns)
+    store = engine.parts.adapters
+    channel.send(encode(Loaded(engine.limits.max_length, [] if store is None else store.names, True, known)))
+    serve = partial(serve_once, engine, AdapterLoader(engine), channel, turns)
+    figures = FiguresReport(engine, channel.send)
+
+    def serve_and_report() -> None:
+        serve()
+        figures.report()
+
+    figures.report()
+    return serve_and_report
 
 
-def load_embeddings(options: EngineOptions, channel: Channel) -> Callable[[], None]:
+def load_embeddings(options: EngineOptions, channel: Channel, report: Callable[[str], None]) -> Callable[[], None]:
     """Load a model that makes vectors only, tell so, and return what serves it once. Raise ConfigurationError."""
     logger.info("loading %s for embeddings", options.model)
     if options.adapters:
         logger.warning("The adapters %s are not loaded: the model makes embeddings", ", ".join(options.adapters))
+    report("loading the model")
     engine = load_embedding_engine(options)
     channel.send(encode(Loaded(engine.model.max_length, [], False, engine.model)))
     return partial(embedding_service.serve_once, engine, channel)
@@ -81,10 +97,12 @@ def reason(error: Exception) -> str:
     return f"{type(error).__name__}: {text.splitlines()[0]}" if text else type(error).__name__
 
 
-def load(options: EngineOptions) -> Engine:
+def load(options: EngineOptions, report: Callable[[str], None] = _unheard) -> Engine:
     """Return an engine for the options; raise ConfigurationError if it cannot be loaded."""
     logger.info("loading %s", options.model)
+    report("loading the tokenizer")
     tokenizer = HuggingFaceTokenizer.load(options.model, options.revision, options.trust_remote_code)
+    report("loading the model")
     return Engine.load(options, tokenizer)
 
 
@@ -93,7 +111,7 @@ def serve_once(engine: Engine, loader: AdapterLoader, channel: Channel, turns: E
     idle = not (engine.has_work or loader.busy or (turns is not None and turns.has_work))
     refused: list[Failure] = []
     for message in burst(channel) if idle else iter(channel.pending, None):
-        refused += handle(engine, loader, message, turns)
+        refused += handle(engine, loader, message, channel, turns)
     if loader.busy:
         answer_adapter_calls(engine, loader, channel)
     results = engine.step() if engine.has_work else []
@@ -114,7 +132,9 @@ def answer_adapter_calls(engine: Engine, loader: AdapterLoader, channel: Channel
         channel.send(encode(answer))
 
 
-def handle(engine: Engine, loader: AdapterLoader, message: bytes, turns: EmbeddingTurns | None = None) -> list[Failure]:
+def handle(
+    engine: Engine, loader: AdapterLoader, message: bytes, channel: Channel, turns: EmbeddingTurns | None = None
+) -> list[Failure]:
     """Do what a message says; return the failure of a request that the engine refuses."""
     match decode_to_worker(message):
         case Submit(request):
@@ -128,8 +148,12 @@ def handle(engine: Engine, loader: AdapterLoader, message: bytes, turns: Embeddi
             engine.abort(request_id)
             if turns is not None:
                 turns.abort(request_id)
+        case Ping():
+            channel.send(ALIVE)
         case LoadAdapter() as call:
             loader.load(call)
+        case PinAdapter() as call:
+            loader.pin(call)
         case UnloadAdapter() as call:
             loader.unload(call)
     return []

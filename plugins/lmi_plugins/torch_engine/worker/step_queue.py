@@ -38,6 +38,11 @@ class StepQueue:
         self._ready.set()
 
     @property
+    def complete(self) -> bool:
+        """Whether every step has come, read or not."""
+        return not self._unfinished
+
+    @property
     def read(self) -> bool:
         """Whether every step that will ever come was read."""
         return not self._unfinished and not self._steps

@@ -54,3 +54,11 @@ _NAMES = """
 """
 
 ENGINE_ARGUMENTS = frozenset(_NAMES.split())
+
+# Those among them whose values name Python classes or files, which vLLM imports.
+CODE_ARGUMENTS = frozenset(
+    {
+        *("io_processor_plugin", "logits_processors", "reasoning_parser_plugin", "scheduler_cls", "worker_cls"),
+        *("tool_parser_plugin", "worker_extension_cls"),
+    }
+)

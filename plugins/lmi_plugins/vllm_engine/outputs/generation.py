@@ -5,6 +5,7 @@ from contextlib import aclosing
 from typing import Any, Protocol
 
 from lmi_core.engines.extended_parameters import ExtendedParameters
+from lmi_core.engines.failures.so_far import Given
 from lmi_core.errors import GenerationFailed
 from lmi_core.generation import FinishReason, GenerationStep, Token
 from lmi_core.parameters import ALL_TOKENS
@@ -20,6 +21,7 @@ class LogProb(Protocol):
     rank: int | None
 
 
+NOTHING = Given()
 LogProbs = Mapping[int, LogProb]  # of a token and of the likeliest in its place, by token id
 
 
@@ -30,28 +32,32 @@ async def steps(
     writer: TokenWriter,
     sequence_index: int,
     markers: tuple[str, ...] = (),
+    given: Given = NOTHING,
 ) -> AsyncGenerator[GenerationStep, None]:
-    """Yield the steps of one sequence.
+    """Yield the steps of one sequence, which goes on from what an engine before this one has given.
 
     Closing the generator closes `outputs`, and so does a stop sequence, of which vLLM knows nothing.
     """
     sequence = token_stream(writer, prompt_ids, parameters, markers)
+    sequence.push_all(given.token_ids)
+    sequence.finish()  # what it still holds back was given: no stop sequence begins in it
     count, named = parameters.num_top_tokens, parameters.logprob_token_ids
     allowed = allowed_ids(parameters)
-    told = sequence_index > 0  # the sequences of a request share its prompt
+    told = given.begun or sequence_index > 0  # the sequences of a request share its prompt
     async with aclosing(outputs):
         async for output in outputs:
             completion = output.outputs[0]
-            tokens: list[Token] = []
-            for place, token_id in enumerate(completion.token_ids):  # vLLM may hand over several at once
-                if allowed is not None and token_id not in allowed:
-                    raise GenerationFailed("the request's parameters exclude all tokens that it allows")
-                found = (
-                    _found(token_id, completion.logprobs[place], count, named, writer) if completion.logprobs else ()
-                )
-                tokens += sequence.push(token_id, *found)
-                if sequence.stopped:
-                    break
+            token_ids = completion.token_ids  # vLLM may hand over several at once
+            if allowed is not None and not allowed.issuperset(token_ids):
+                raise GenerationFailed("the request's parameters exclude all tokens that it allows")
+            if completion.logprobs:
+                tokens: list[Token] = []
+                for token_id, found in zip(token_ids, completion.logprobs, strict=True):
+                    tokens += sequence.push(token_id, *_found(token_id, found, count, named, writer))
+                    if sequence.stopped:
+                        break
+            else:
+                tokens = sequence.push_all(token_ids)
             reason = "stop_sequence" if sequence.stopped else finish_reason(completion, parameters)
             if reason is not None:
                 tokens += sequence.finish()
@@ -105,8 +111,10 @@ def finish_reason(completion: CompletionOutput, parameters: ExtendedParameters) 
 
 def transfer(output: RequestOutput) -> dict[str, Any] | None:
     """Return what the engine's connectors hand on to another engine, by vLLM's names of it."""
+    if output.kv_transfer_params is None and output.ec_transfer_params is None:
+        return None
     found = {"kv_transfer_params": output.kv_transfer_params, "ec_transfer_params": output.ec_transfer_params}
-    return {name: value for name, value in found.items() if value is not None} or None
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def allowed_ids(parameters: ExtendedParameters) -> frozenset[int] | None:

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-MAX_UNDELAYED_STREAMS = 8  # this many or fewer get each token by itself
-SECONDS_PER_STREAM = 0.0006  # of delay: the more streams run, the more there is to save
+from lmi_core.engines.coalescing import MAX_UNDELAYED_STREAMS, SECONDS_PER_STREAM
+
 PERIOD = 1.0  # seconds that a mean is taken over
 MEMORY = 60.0  # seconds for which a mean counts
 

@@ -1,16 +1,16 @@
 """Images in prompts, which vLLM's processor of the model reads and puts into their places."""
 
-import asyncio
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
-from PIL import UnidentifiedImageError  # which vLLM requires
-from PIL.Image import MODES
+from PIL.Image import MODES  # which vLLM requires
 
 from lmi_core.chats.images import Image, ImagePrompt
 from lmi_core.errors import InvalidParameter
 from lmi_plugins.backends.vllm_fields import VllmFields
 from lmi_plugins.vllm_engine.library import MOST_PIXELS, AsyncLLM, ImageReader, get_model_cls
+from lmi_plugins.vllm_engine.requests.image_decoding import DECODING, decode_images
 
 IMAGE = "image"  # vLLM's name of this modality
 
@@ -34,7 +34,7 @@ async def place_images(
     engine: AsyncLLM, prompt_ids: list[int], images: Sequence[Image], passed: VllmFields
 ) -> ImagePrompt:
     """Return the prompt with the images in their places. Raise InvalidParameter for one that cannot be read."""
-    decoded = await asyncio.to_thread(_decode, images, _reader(engine, passed))
+    decoded = await DECODING.run(partial(decode_images, images, _reader(engine, passed), MOST_PIXELS))
     prompt: dict[str, Any] = {"prompt_token_ids": prompt_ids, "multi_modal_data": {IMAGE: decoded}}
     if passed.mm_processor_kwargs:
         prompt["mm_processor_kwargs"] = passed.mm_processor_kwargs
@@ -60,29 +60,3 @@ def _reader(engine: AsyncLLM, passed: VllmFields) -> ImageReader:
         return ImageReader(**ImageReader.merge_kwargs(defaults, asked))
     except (TypeError, ValueError) as error:
         raise InvalidParameter(f"`media_io_kwargs.image` cannot be used: {error}") from None
-
-
-def _decode(images: Sequence[Image], reader: ImageReader) -> list[Any]:
-    pixels = 0
-    decoded = []
-    for image in images:
-        decoded.append(_decode_one(image, reader))
-        width, height = decoded[-1].media.size
-        pixels += width * height
-        if pixels > MOST_PIXELS:
-            raise InvalidParameter(
-                f"`{image.place}` is too large: the images of a request must have at most {MOST_PIXELS} pixels in total"
-            )
-    return decoded
-
-
-def _decode_one(image: Image, reader: ImageReader) -> Any:
-    try:
-        return reader.load_bytes(image.data)
-    except Exception as error:  # of whatever class the reader of the format raises
-        raise InvalidParameter(f"`{image.place}` is not a readable image: {_reason(error)}") from error
-
-
-def _reason(error: Exception) -> str:
-    """Return why an image cannot be read; Pillow's own words on an unknown format are the address of a buffer."""
-    return "its format is unknown" if isinstance(error.__cause__, UnidentifiedImageError) else str(error)

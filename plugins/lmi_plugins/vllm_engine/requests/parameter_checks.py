@@ -1,7 +1,6 @@
 """Checks for LMI's parameters that exclude each other with vLLM."""
 
 from lmi_core.engines.extended_parameters import GUIDES, ExtendedParameters
-from lmi_core.engines.structural_tag import grammar_mistake
 from lmi_core.errors import InvalidParameter
 from lmi_plugins.vllm_engine.requests.logits_processors import extra_arguments
 
@@ -27,18 +26,6 @@ def check_beams(parameters: ExtendedParameters) -> None:
     for name, given in excluded.items():
         if given:
             raise InvalidParameter(f"`num_beams` above 1 and `{name}` cannot be used together with vLLM")
-
-
-def check_structural_tag(parameters: ExtendedParameters) -> None:
-    """Raise InvalidParameter for a tag that is no grammar; vLLM itself does not tell what is wrong with it."""
-    if parameters.guided_structural_tag is None:
-        return
-    from xgrammar import Grammar
-
-    try:
-        Grammar.from_structural_tag(parameters.guided_structural_tag)
-    except (RuntimeError, ValueError, TypeError) as error:
-        raise InvalidParameter(f"`guided_structural_tag` cannot be used: {grammar_mistake(error)}") from None
 
 
 def check_speculation(parameters: ExtendedParameters) -> None:

@@ -6,6 +6,7 @@ import orjson
 
 from lmi_core.chats.reasoning.guide import after_reasoning
 from lmi_core.engines.extended_parameters import ExtendedParameters
+from lmi_core.payloads.written_json import text_of
 from lmi_plugins.vllm_engine.library import (
     RepetitionDetectionParams,
     RequestOutputKind,
@@ -13,11 +14,16 @@ from lmi_plugins.vllm_engine.library import (
     StructuredOutputsParams,
 )
 from lmi_plugins.vllm_engine.requests.passed_fields import all_extra_arguments
+from lmi_plugins.vllm_engine.requests.verification import GuidedSamplingParams
+
+TAG_HEAD = '{"type":"structural_tag","format":'  # of a tag's text, as `read_structural_tag` makes it
 
 
 def sampling_params(parameters: ExtendedParameters, sequence_index: int, log_probs: bool) -> SamplingParams:
     """Return vLLM's parameters for one sequence; it gets no stop sequences, as `outputs.generation` looks for them."""
-    return SamplingParams(
+    guide = structured_outputs(parameters)
+    kind = SamplingParams if guide is None else GuidedSamplingParams
+    return kind(
         temperature=parameters.temperature if parameters.do_sample else 0.0,
         top_k=max(parameters.top_k, 0),
         top_p=parameters.top_p,
@@ -35,7 +41,7 @@ def sampling_params(parameters: ExtendedParameters, sequence_index: int, log_pro
         logprobs=parameters.num_top_tokens if log_probs and not parameters.logprob_token_ids else None,
         logprob_token_ids=parameters.logprob_token_ids if log_probs else None,
         prompt_logprobs=parameters.num_prompt_top_tokens if parameters.wants_prefill and not sequence_index else None,
-        structured_outputs=structured_outputs(parameters),
+        structured_outputs=guide,
         extra_args=all_extra_arguments(parameters),
         repetition_detection=_repetition_detection(parameters),
         detokenize=False,
@@ -53,13 +59,14 @@ def structured_outputs(parameters: ExtendedParameters) -> StructuredOutputsParam
     """Return the grammar, schema or other guide that the text must follow, None without one."""
     guides: dict[str, Any] = {
         "choice": parameters.guided_choice,
-        "json": parameters.guided_json,
         "regex": parameters.guided_regex,
         "grammar": parameters.guided_grammar,
     }
     given = {kind: guide for kind, guide in guides.items() if guide is not None}
+    if parameters.guided_json is not None:
+        given["json"] = text_of(parameters.guided_json)
     if parameters.guided_structural_tag is not None:
-        given["structural_tag"] = orjson.dumps(parameters.guided_structural_tag).decode()
+        given["structural_tag"] = text_of(parameters.guided_structural_tag)
     if given and parameters.guided_reasoning is not None:
         (kind,) = given
         tag = after_reasoning(parameters.guided_reasoning, _as_format(kind, given[kind]))
@@ -67,16 +74,16 @@ def structured_outputs(parameters: ExtendedParameters) -> StructuredOutputsParam
     return StructuredOutputsParams(**given) if given else None
 
 
-def _as_format(kind: str, guide: Any) -> dict[str, Any]:
-    """Return a guide as xgrammar's structural tags have it."""
+def _as_format(kind: str, guide: Any) -> Any:
+    """Return a guide as xgrammar's structural tags have it; schemas and tags are text already, and long maybe."""
     match kind:
         case "json":
-            return {"type": "json_schema", "json_schema": guide}
+            return {"type": "json_schema", "json_schema": orjson.Fragment(guide)}
         case "regex":
             return {"type": "regex", "pattern": guide}
         case "grammar":
             return {"type": "grammar", "grammar": guide}
         case "structural_tag":
-            form: dict[str, Any] = orjson.loads(guide)["format"]
-            return form
+            assert guide.startswith(TAG_HEAD), guide[:100]
+            return orjson.Fragment(guide[len(TAG_HEAD) : -1])
     return {"type": "or", "elements": [{"type": "const_string", "value": text} for text in guide]}

@@ -23,7 +23,7 @@ def test_template(template: str, name: str | None) -> None:
     assert template_format(template) == name
 
 
-@pytest.mark.parametrize("name", FORMATS.keys() - UNMARKED - SEVERAL)
+@pytest.mark.parametrize("name", sorted(FORMATS.keys() - UNMARKED - SEVERAL))
 def test_what_a_model_writes_is_in_its_template(name: str) -> None:
     text = next(text for each, text, _, calls in WRITTEN if each == name and len(calls) == 2)
     assert template_format(text) == ALIKE.get(name, name)

@@ -114,7 +114,7 @@ def test_short_environment_names_come_last(key: str, variable: str) -> None:
         ("option.rolling_batch", "auto"),
         ("option.output_formatter", ""),
         ("option.tgi_compat", "false"),
-        ("option.predict_timeout", "120"),
+        ("option.predict_timeout", ""),
         ("option.model_loading_timeout", "1800"),
         ("option.trust_remote_code", "false"),
         ("option.max_rolling_batch_size", "32"),

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from lmi_core.errors import ConfigurationError
+from lmi_core.remote import locks
 from lmi_core.remote.fetching import cached_directory, fetch, local_directory
 from lmi_core.remote.location import RemoteModel
-from lmi_core.remote.s3 import locks
 from lmi_core.remote.s3.client import create_client, explained
 from lmi_core.remote.s3.download import PART_SIZE
 from lmi_core.remote.s3.listing import list_objects

@@ -89,6 +89,27 @@ def test_signature_that_leaves_it_open(code: str, contract: OutputContract, sign
     assert sign in reading.ambiguous
 
 
+@pytest.mark.parametrize(
+    ("code", "contract", "doubt"),
+    [
+        ("output: output.text", OutputContract.GENERATION_OUTPUT, None),
+        ("response: response.choices[0]", OutputContract.GENERATION_OUTPUT, None),
+        ("a, b, c, d, e, f: ''", OutputContract.LEGACY, None),
+        ("response_data: ''", OutputContract.GENERATION_OUTPUT, "`response_data` is djl_python's name for it"),
+    ],
+)
+def test_function_with_our_own_decorator(code: str, contract: OutputContract, doubt: str | None) -> None:
+    reading = read_output_contract(lambda_of(code), own_decorator=True)
+    assert reading.contract is contract
+    assert reading.ambiguous is None if doubt is None else doubt in str(reading.ambiguous)
+
+
+@pytest.mark.parametrize("annotation", [dict, "TextGenerationOutput"])
+def test_annotation_counts_before_our_own_decorator(annotation: Any) -> None:
+    function = evaluated(annotation)
+    assert read_output_contract(function, own_decorator=True) == read_output_contract(function)
+
+
 @pytest.mark.parametrize("code", [": ''", "a, b: ''", "a, b, c, d, e: ''", "*, output: ''"])
 def test_signature_of_no_output_formatter(code: str) -> None:
     with pytest.raises(ConfigurationError, match="must take one argument"):

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from lmi_core.configuration.properties import RequestProperties
 from lmi_core.errors import ConfigurationError
-from lmi_core.script.formatters.model_code import choose
+from lmi_core.script.formatters.model_code import choose, load_code
 from lmi_core.script.formatters.model_script import load_script
 from lmi_core.script.formatters.output_formatters import FormatterFunction
 
@@ -111,6 +112,16 @@ def test_choice_among_several_is_told(tmp_path: Path) -> None:
     assert ambiguous.endswith("It is called as (request_output: TextGenerationOutput) -> str")
     named = choose(script, "zeta", {})
     assert (named.output_name, named.warnings) == ("zeta", ())
+
+
+def test_functions_without_a_decorator_are_told(tmp_path: Path) -> None:
+    write(tmp_path, "def shout(output):\n    return output.delta.upper()\n")
+    assert load_code(tmp_path, RequestProperties(), {}, tmp_path / "adapters").warnings() == [
+        "model.py changes no answer: none of its functions is decorated with @output_formatter or @input_formatter, "
+        "which `lmi` has"
+    ]
+    write(tmp_path, f"{MARKED}def shout(response_data): ...\n")
+    assert load_code(tmp_path, RequestProperties(), {}, tmp_path / "adapters").warnings() == []
 
 
 def test_name_that_a_plugin_has_too(tmp_path: Path) -> None:

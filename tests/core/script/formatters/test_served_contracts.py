@@ -58,6 +58,20 @@ async def test_legacy(serve_script: ServeScript) -> None:
     assert without_details.json() == {"outputs": WORDS, "generated_text": TEXT}
 
 
+async def test_an_error_before_the_function_is_called_has_the_type_of_its_own_form(
+    serve: Serve, model_dir: ModelDirectory
+) -> None:
+    rows = "@output_formatter(content_type='text/csv')\ndef rows(output):\n    return output.delta + '\\n'\n"
+    script = f"from lmi import output_formatter\n\n{rows}"
+    server = await serve(model_dir({"serving.properties": SCRIPTED, "model.py": script}))
+    assert (await server.post("/invocations", BODY)).content_type == "text/csv"
+    for body in (BODY, STREAM):
+        refused = await server.post("/invocations", body | {"parameters": {"max_new_tokens": -1}})
+        kind = "application/jsonlines" if "stream" in body else "application/json"
+        assert (refused.status, refused.content_type) == (424, kind)
+        assert refused.json()["error"].startswith("`max_new_tokens` must be ")
+
+
 async def test_response_data(serve_script: ServeScript) -> None:
     whole, stream = await both(await serve_script("response_data"))
     assert whole.json() == {"generated_text": TEXT.upper(), "served_by": "team-a"}

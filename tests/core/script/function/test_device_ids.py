@@ -22,4 +22,4 @@ def test_device_of_each_worker(tmp_path: Path, present: int, visible: str | None
     for name in [*(f"nvidia{index}" for index in range(present)), "nvidiactl", "nvidia-uvm", "null"]:
         (tmp_path / name).touch()
     environment = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
-    assert [device_id(worker, environment, tmp_path) for worker in range(3)] == expected
+    assert [device_id(worker, (), environment, tmp_path) for worker in range(3)] == expected

@@ -1,7 +1,9 @@
 """model.py files with a model function, in their worker processes, over a real socket."""
 
 import asyncio
+import os
 import shutil
+import signal
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -12,8 +14,10 @@ import pytest
 
 from lmi_core.errors import ConfigurationError, FormatterFailed
 from lmi_core.script.djl_names.nd_list import from_nd_list, to_nd_list
+from lmi_core.script.function.pool import FunctionPool
 from lmi_core.script.function.runtime import ModelFunction
-from tests.conftest import Answer, ModelDirectory, RunningServer, Serve
+from tests.conftest import Answer, LoopClock, ModelDirectory, RunningServer, Serve
+from tests.loop_clock import until
 
 SCRIPTS = Path(__file__).parents[3] / "model_scripts"
 
@@ -34,7 +38,7 @@ def serve_script(serve: Serve, model_dir: ModelDirectory) -> ServeScript:
 
 @pytest.fixture
 async def echo(serve_script: ServeScript) -> RunningServer:
-    return await serve_script("echo_handler", "option.prefix=>\noption.predict_timeout=2\n")
+    return await serve_script("echo_handler", "option.prefix=>\n")
 
 
 def model_function(server: RunningServer) -> ModelFunction:
@@ -117,8 +121,11 @@ async def test_failure_of_one_request(
     assert (answer.status, answer.json()["error"]) == (status, message)
     assert (await ask(echo, "loaded")).json()["pid"] == before
     if what != "wrong":
-        log = capfd.readouterr().err
-        assert "request r9: handle in model.py raised\n" in log
+        log = ""
+        async with asyncio.timeout(30):  # the worker's log is written by a thread, perhaps after the answer
+            while "request r9: handle in model.py raised\n" not in log or 'model.py", line' not in log:
+                log += capfd.readouterr().err
+                await asyncio.sleep(0.01)
         assert "lmi_core" not in log.split("request r9")[1].split('model.py", line')[0].split("raised")[1]
 
 
@@ -135,13 +142,17 @@ async def test_failure_within_a_stream(echo: RunningServer) -> None:
     assert last == {"error": "handle in model.py raised ValueError: the end is too loud", "code": 424}
 
 
-async def test_endless_loop_is_killed_with_its_worker(echo: RunningServer) -> None:
+async def test_endless_loop_is_killed_with_its_worker(clock: LoopClock, echo: RunningServer) -> None:
     before = (await ask(echo, "loaded")).json()["pid"]
+    (process,) = model_function(echo).pool.processes
     looping = asyncio.create_task(ask(echo, "loop"))
+    await until(lambda: process.calls == 1)
     waiting = asyncio.create_task(ask(echo, "loaded"))
+    await until(lambda: echo.dispatcher.in_flight == 2)
+    await clock.pass_time(120)
     answer = await looping
     assert answer.status == 504
-    assert answer.json()["error"] == "the model function did not answer within option.predict_timeout=2 seconds"
+    assert answer.json()["error"] == "the model function did not answer within option.predict_timeout=120 seconds"
     assert (await waiting).json()["pid"] != before
 
 
@@ -155,39 +166,48 @@ async def test_worker_that_dies_is_restarted(echo: RunningServer) -> None:
     assert (await echo.get("/ping")).status == 200
 
 
+async def two_at_work(server: RunningServer, folder: Path) -> set[bytes]:
+    """Return the ids of the processes that work, where none ends its request before there are two."""
+    folder.mkdir()
+    answers = [ask(server, "together", folder=str(folder), workers=2) for _ in range(4)]
+    return {answer.body for answer in await asyncio.gather(*answers)}
+
+
+async def first_death(clock: LoopClock, pool: FunctionPool) -> None:
+    """Let time pass until one of the processes ends."""
+    processes = [*pool.processes]
+    while not any(process.died.is_set() for process in processes):
+        await clock.pass_time(1)
+
+
 async def test_further_workers_are_started_when_all_are_busy(serve_script: ServeScript, tmp_path: Path) -> None:
     server = await serve_script("echo_handler", "minWorkers=1\nmaxWorkers=2\n")
     assert len(model_function(server).pool.processes) == 1
-    answers = [ask(server, "slow", started=str(tmp_path / str(number))) for number in range(40)]
-    pids = {answer.body for answer in await asyncio.gather(*answers)}
+    pids = await two_at_work(server, tmp_path / "pids")
     assert len(pids) == len(model_function(server).pool.processes) == 2
 
 
-async def test_further_workers_end_when_they_are_idle(serve_script: ServeScript, tmp_path: Path) -> None:
-    server = await serve_script("echo_handler", "minWorkers=1\nmaxWorkers=2\nmax_idle_time=1\n")
+async def test_further_workers_end_when_they_are_idle(
+    clock: LoopClock, serve_script: ServeScript, tmp_path: Path
+) -> None:
+    server = await serve_script("echo_handler", "minWorkers=1\nmaxWorkers=2\nmax_idle_time=60\n")
     pool = model_function(server).pool
-    for _ in range(2):
-        answers = [ask(server, "slow", started=str(tmp_path / str(number))) for number in range(40)]
-        assert len({answer.body for answer in await asyncio.gather(*answers)}) == len(pool.processes) == 2
-        deaths = [asyncio.create_task(process.died.wait()) for process in pool.processes]
-        await asyncio.wait(deaths, return_when=asyncio.FIRST_COMPLETED)
+    for name in ("one", "two"):
+        assert len(await two_at_work(server, tmp_path / name)) == len(pool.processes) == 2
+        await first_death(clock, pool)
         (kept,) = pool.processes
         assert not kept.died.is_set()
         assert (await ask(server, "loaded")).json()["pid"] == kept.process_id
-        for death in deaths:
-            death.cancel()
 
 
-async def test_stop_while_an_idle_worker_ends(serve_script: ServeScript, tmp_path: Path) -> None:
-    server = await serve_script("echo_handler", "minWorkers=1\nmaxWorkers=2\nmax_idle_time=1\n")
+async def test_stop_while_an_idle_worker_ends(clock: LoopClock, serve_script: ServeScript, tmp_path: Path) -> None:
+    server = await serve_script("echo_handler", "minWorkers=1\nmaxWorkers=2\nmax_idle_time=60\n")
     pool = model_function(server).pool
-    await asyncio.gather(*(ask(server, "slow", started=str(tmp_path / str(number))) for number in range(40)))
+    await two_at_work(server, tmp_path / "pids")
     workers = [psutil.Process(process.process_id) for process in pool.processes]
-    deaths = [asyncio.create_task(process.died.wait()) for process in pool.processes]
-    await asyncio.wait(deaths, return_when=asyncio.FIRST_COMPLETED)
+    await first_death(clock, pool)
     await pool.stop()
     assert [worker.is_running() for worker in workers] == [False, False]
-    await asyncio.gather(*deaths)
 
 
 async def test_answers_of_at_most_max_output_size(serve_script: ServeScript) -> None:
@@ -238,17 +258,37 @@ async def many(server: RunningServer, *texts: str) -> list[Any]:
 
 @pytest.fixture
 async def batching(serve_script: ServeScript) -> RunningServer:
-    server = await serve_script("batch_handler", "batch_size=3\nmax_batch_delay=300\n")
-    return server
+    return await serve_script("batch_handler", "batch_size=2\nmax_batch_delay=60000\n")
 
 
-async def test_batch(serve: Serve, model_dir: ModelDirectory) -> None:
-    directory = model_dir({"serving.properties": "batch_size=3\nmax_batch_delay=300\n", "adapters/french/x": ""})
+async def test_batch(clock: LoopClock, serve: Serve, model_dir: ModelDirectory) -> None:
+    directory = model_dir({"serving.properties": "batch_size=3\nmax_batch_delay=60000\n", "adapters/french/x": ""})
     shutil.copytree(SCRIPTS / "batch_handler", directory, dirs_exist_ok=True)
     server = await serve(directory)
     expected = [(200, {"text": text, "of": 3, "adapters": ["french"]}) for text in "abc"]
     assert await many(server, "a", "b", "c") == expected
-    assert await many(server, "alone") == [(200, {"text": "alone", "of": 1, "adapters": ["french"]})]
+    alone = asyncio.create_task(many(server, "alone"))
+    await until(lambda: server.dispatcher.in_flight == 1)
+    await clock.pass_time(60)
+    assert await alone == [(200, {"text": "alone", "of": 1, "adapters": ["french"]})]
+
+
+async def test_adapters_outlive_the_worker(serve_script: ServeScript, tmp_path: Path) -> None:
+    """The next one gets those that were registered meanwhile, and not those that were removed."""
+    server = await serve_script("batch_handler", "minWorkers=1\nmaxWorkers=1\n")
+    function = model_function(server)
+    for name in ("german", "french", "dutch"):
+        await function.register_adapter(name, str(tmp_path))
+    await function.unregister_adapter("french")
+    (process,) = function.pool.processes
+    assert process.process_id is not None
+    os.kill(process.process_id, signal.SIGKILL)
+    await process.died.wait()
+    while (await server.get("/ping")).status != 200:
+        await asyncio.sleep(0.02)
+    expected = {"text": "a", "of": 1, "adapters": ["dutch", "german"]}
+    assert await many(server, "a") == [(200, expected)]
+    assert function.pool.processes[0] is not process
 
 
 async def test_adapters_that_come_and_go(serve_script: ServeScript, tmp_path: Path) -> None:
@@ -291,7 +331,7 @@ def handle(inputs):
 
 
 async def test_contents_of_a_batch_go_by_their_index(serve: Serve, model_dir: ModelDirectory) -> None:
-    properties = {"serving.properties": "batch_size=2\nmax_batch_delay=5000\n", "model.py": SHUFFLED}
+    properties = {"serving.properties": "batch_size=2\nmax_batch_delay=60000\n", "model.py": SHUFFLED}
     server = await serve(model_dir(properties))
     answers = await asyncio.gather(*(server.post("/invocations", data=data) for data in (b"a", b"b")))
     assert [answer.body for answer in answers] == [b"a!", b"b!"]

@@ -10,11 +10,14 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from lmi_core.errors import LmiError
 from lmi_core.plugins.loading import load_plugins
 from lmi_core.script.function.process import FunctionProcess
+from lmi_core.script.function.protocol import Reply, Working
 from lmi_core.script.function.setup import FunctionSetup
 from lmi_handlers.cli.serving import read_plans
-from tests.conftest import Answer, ModelDirectory, RunningServer, running_server
+from tests.conftest import Answer, LoopClock, ModelDirectory, RunningServer, running_server
+from tests.loop_clock import until
 
 SCRIPT = Path(__file__).parents[3] / "model_scripts" / "rolling_handler"
 LONG = "word " * 300  # goes on while others come
@@ -79,13 +82,11 @@ async def test_first_call_has_the_properties_and_a_seed(server: RunningServer) -
 
 async def test_stream_comes_as_it_is_made(server: RunningServer, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
-    async with server.client.post("/invocations", json={"text": "one two"}) as response:
-        waiting = asyncio.create_task(ask(server, "a b", gate=str(gate)))
+    async with server.client.post("/invocations", json={"text": "one two", "later_gate": str(gate)}) as response:
         assert await response.content.readany() == b"one "
         gate.touch()
         assert await response.read() == b"two "
         assert response.headers["Transfer-Encoding"] == "chunked"
-    assert (await waiting).body == b"a b "
 
 
 async def test_answer_of_one_call_is_whole(server: RunningServer) -> None:
@@ -94,30 +95,44 @@ async def test_answer_of_one_call_is_whole(server: RunningServer) -> None:
 
 
 @pytest.mark.parametrize("binary", [False, True])
-async def test_requests_join_while_others_run(server: RunningServer, tmp_path: Path, binary: bool) -> None:
-    gate = tmp_path / "gate"
+async def test_requests_join_while_others_run(server: RunningServer, binary: bool) -> None:
     texts = ["e " * 100, "f " * 200, "g h "]
-    first = asyncio.create_task(ask(server, LONG, gate=str(gate), binary=binary))
+    first = asyncio.create_task(ask(server, LONG, company=3, binary=binary))
     others = [asyncio.create_task(ask(server, text, binary=binary)) for text in texts]
-    while process(server).calls < 3:
-        await asyncio.sleep(0)
-    gate.touch()
     bodies = [answer.body for answer in await asyncio.gather(first, *others)]
     assert bodies == [LONG.encode(), *(text.encode() for text in texts)]
     sizes = [call["size"] for call in (await told(server))["calls"]]
     assert max(sizes) == 3
 
 
-async def test_nothing_to_say_for_longer_than_the_timeout(tmp_path: Path) -> None:
-    async with serving(tmp_path, "option.predict_timeout=1\n") as server:
-        answer = await ask(server, "late", waits=4, sleep=0.3)
-    assert (answer.status, answer.body) == (200, b"late ")
+@pytest.mark.asyncio(loop_scope="function")
+async def test_nothing_to_say_for_longer_than_the_timeout(
+    clock: LoopClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    next_reply, passed = FunctionProcess._next, 0
+
+    async def slow_reply(process: FunctionProcess, replies: "asyncio.Queue[Reply | Working | LmiError]") -> object:
+        nonlocal passed
+        reply = await next_reply(process, replies)
+        if isinstance(reply, Working):
+            passed += 1
+            await clock.pass_time(50)
+        return reply
+
+    monkeypatch.setattr(FunctionProcess, "_next", slow_reply)
+    async with serving(tmp_path, "option.predict_timeout=60\n") as server:
+        answer = await ask(server, "late", waits=4)
+    assert (answer.status, answer.body, passed) == (200, b"late ", 4)
 
 
-async def test_call_that_takes_too_long(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async with serving(tmp_path, "option.predict_timeout=1\noption.max_rolling_batch_size=2\n") as server:
-        late = [asyncio.create_task(ask(server, "late", sleep=30)) for _ in range(2)]
+@pytest.mark.asyncio(loop_scope="function")
+async def test_call_that_takes_too_long(clock: LoopClock, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with serving(tmp_path, "option.predict_timeout=100\noption.max_rolling_batch_size=2\n") as server:
+        late = [asyncio.create_task(ask(server, "late", sleep=1000)) for _ in range(2)]
+        await until(lambda: process(server).calls == 2)
         waiting = asyncio.create_task(ask(server, "waiting"))
+        await until(lambda: server.dispatcher.in_flight == 3)
+        await clock.pass_time(100)
         assert [(await task).status for task in late] == [504, 504]
         assert (await waiting).body == b"waiting "
     killed = [record for record in caplog.records if record.message.endswith("is killed")]
@@ -151,18 +166,18 @@ async def test_content_types(tmp_path: Path) -> None:
 async def test_function_that_raises_fails_the_batch_and_forgets_it(
     capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    gate = tmp_path / "gate"
     async with serving(tmp_path) as server:
-        waiting = asyncio.create_task(ask(server, LONG, gate=str(gate)))
+        waiting = asyncio.create_task(ask(server, LONG, company=2))
         request = server.post("/invocations", {"text": "x y", "raise": "no"}, headers={"x-request-id": "r7"})
         failing = asyncio.create_task(request)
-        while process(server).calls < 2:
-            await asyncio.sleep(0)
-        gate.touch()
         for answer in await asyncio.gather(waiting, failing):
             assert answer.status == 200
             assert answer.body.endswith(b'{"error":"handle in model.py raised ValueError: no","code":424}')
-        assert "r7: handle in model.py raised\n" in capfd.readouterr().err
+        log = ""
+        async with asyncio.timeout(30):  # a thread writes the log, perhaps after the answer
+            while "r7: handle in model.py raised\n" not in log:
+                log += capfd.readouterr().err
+                await asyncio.sleep(0.01)
         assert (await ask(server, "again")).body == b"again "
         alone = await ask(server, "x", **{"raise": "never"})
         assert (alone.status, alone.json()["error"]) == (424, "handle in model.py raised ValueError: never")
@@ -196,11 +211,11 @@ async def test_code_that_is_no_number(server: RunningServer) -> None:
 async def test_client_that_leaves(server: RunningServer, tmp_path: Path) -> None:
     """The function counts on the places of its requests: what it gives of the one whose client left is dropped."""
     gate = tmp_path / "gate"
-    async with server.client.post("/invocations", json={"text": "a b c d"}) as response:
-        stopping = asyncio.create_task(ask(server, "e", gate=str(gate)))
+    async with server.client.post("/invocations", json={"text": "a b c d", "later_gate": str(gate)}) as response:
+        stopping = asyncio.create_task(ask(server, "e"))
         assert await response.content.readany() == b"a "
-    while server.dispatcher.in_flight > 1:
-        await asyncio.sleep(0)
+        await until(lambda: server.dispatcher.in_flight == 2)
+    await until(lambda: server.dispatcher.in_flight == 1)
     gate.touch()
     assert (await stopping).body == b"e "
     answers = await asyncio.gather(ask(server, "e f g"), ask(server, "h i"))

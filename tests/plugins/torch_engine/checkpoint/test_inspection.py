@@ -1,20 +1,24 @@
 """What is told of a model that the torch engine cannot load, with no weight read."""
 
+import re
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
-from transformers import AutoModelForCausalLM, BertConfig, BertForMaskedLM
+import torch
+from safetensors.torch import load_file
+from transformers import BertConfig, BertForMaskedLM
 
 from lmi_core.errors import ConfigurationError
-from lmi_core.inspection.checkpoint import read_checkpoint
-from lmi_plugins.torch_engine.checkpoint import inspection
+from lmi_core.sizes import in_words
+from lmi_plugins.torch_engine.checkpoint import inspection, memory_check
 from lmi_plugins.torch_engine.embeddings.loading import load_embedding_engine
+from lmi_plugins.torch_engine.model.loading import load_model
 from lmi_plugins.torch_engine.worker.messages import EngineOptions
-from tests.plugins.torch_engine.checkpoint.test_weights_check import CAUSE, change_weights, configure
+from tests.plugins.torch_engine.checkpoint.test_weights_check import CAUSE, Weights, change_weights, configure
 from tests.plugins.torch_engine.conftest import ModelDirectory
-from tests.plugins.torch_engine.tiny_models import CONFIGS
+from tests.plugins.torch_engine.tiny_models import CONFIGS, CONTEXT
 
 
 @pytest.fixture
@@ -23,7 +27,7 @@ def copy(model_directory: ModelDirectory, tmp_path: Path) -> Path:
 
 
 def faults(folder: Path, **options: Any) -> list[str]:
-    found = inspection.inspect_model(EngineOptions(str(folder), **options), read_checkpoint(folder))
+    found = inspection.inspect_model(EngineOptions(str(folder), **options))
     return [fault.removeprefix(f"{folder}: ") for fault in found]
 
 
@@ -53,9 +57,24 @@ def test_weights_of_another_architecture(copy: Path) -> None:
     assert " weights are missing (bert.embeddings.LayerNorm.bias, " in fault
 
 
-def test_weights_by_other_names_are_left_to_loading(copy: Path) -> None:
-    change_weights(copy, lambda weights: weights.update({"renamed.weight": weights.pop("model.norm.weight")}))
+@pytest.mark.parametrize("prefix", ["", "model.model."])
+def test_weights_by_other_names_that_loading_knows(copy: Path, prefix: str) -> None:
+    """What transformers does of names is what counts, not what this project knows of it."""
+
+    def rename(weights: Weights) -> None:
+        for name in [name for name in weights if name.startswith("model.")]:
+            weights[prefix + name.removeprefix("model.")] = weights.pop(name)
+
+    change_weights(copy, rename)
     assert faults(copy) == []
+    load_model(EngineOptions(str(copy)))
+
+
+def test_weights_by_other_names_that_it_does_not_know(copy: Path) -> None:
+    change_weights(copy, lambda weights: weights.update({"renamed.weight": weights.pop("model.norm.weight")}))
+    (fault,) = faults(copy)
+    told = "1 weight is missing (model.norm.weight); 1 weight is not in the model (renamed.weight)"
+    assert fault == f"{told}: {CAUSE}"
 
 
 def test_unknown_architecture(copy: Path) -> None:
@@ -66,15 +85,68 @@ def test_unknown_architecture(copy: Path) -> None:
 
 
 def test_device_and_memory_that_are_not_there(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (fault,) = faults(copy, device="cuda:77")
+    (fault,) = inspection.inspect_device("cuda:77")
     assert fault.startswith("option.device: device 'cuda:77' cannot be used")
-    monkeypatch.setattr(inspection, "free_memory", lambda device: 70_000)
-    model = inspection.without_weights(EngineOptions(str(copy)), AutoModelForCausalLM)
-    numbers = sum(weight.numel() for weight in model.state_dict().values())
-    needed = "memory: the weights need {:,} bytes{}, but cpu has 70,000 bytes free"
-    assert faults(copy) == [needed.format(numbers * 4, "")]
-    keys = " and 1,000 for keys and values"
-    assert faults(copy, dtype="bf16", kv_cache_memory=1000) == [needed.format(numbers * 2, keys)]
+    monkeypatch.setattr(memory_check, "free_memory", lambda device: 70_000)
+    numbers = sum(weight.numel() for weight in load_file(copy / "model.safetensors").values())
+    needed = "too little memory: the weights need {}{}, but 70 kB are free in main memory"
+    assert faults(copy) == [needed.format(in_words(numbers * 4), "")]
+    keys = " and the KV cache 1 kB"
+    assert faults(copy, dtype="bf16", kv_cache_memory=1000) == [needed.format(in_words(numbers * 2), keys)]
+
+
+def test_what_does_not_fit_is_not_loaded(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory_check, "free_memory", lambda device: 70_000)
+    with pytest.raises(ConfigurationError, match=r"too little memory: the weights need .* but 70 kB are free in main"):
+        load_model(EngineOptions(str(copy)))
+
+
+def test_a_cache_takes_no_more_than_all_sequences_need(copy: Path) -> None:
+    assert faults(copy, kv_cache_memory=1 << 50, max_batch_size=1) == []
+
+
+@pytest.mark.parametrize(
+    ("values", "reason"),
+    [
+        ({"num_attention_heads": 3}, "is not a multiple of the number of attention heads (3)"),
+        ({"hidden_size": "32"}, "Field 'hidden_size' expected int, got str"),
+    ],
+)
+def test_wrong_values_of_the_configuration(copy: Path, values: dict[str, Any], reason: str) -> None:
+    configure(copy, **values)
+    (fault,) = faults(copy)
+    assert reason in fault
+    with pytest.raises(ConfigurationError, match=re.escape(fault)):
+        load_model(EngineOptions(str(copy)))
+
+
+def test_quantized_weights_that_cannot_be_read_here(copy: Path) -> None:
+    configure(copy, quantization_config={"quant_method": "awq", "bits": 4, "version": "gemm"})
+    (fault,) = faults(copy)
+    assert fault.startswith("the model cannot be loaded: Loading an AWQ quantized model requires ")
+
+
+def test_context_longer_than_the_model_s(copy: Path) -> None:
+    assert faults(copy, max_model_len=9999) == [
+        f"max_model_len is 9999, but the model's context holds {CONTEXT} tokens"
+    ]
+
+
+def test_pickled_weights(copy: Path) -> None:
+    weights = load_file(copy / "model.safetensors")
+    (copy / "model.safetensors").unlink()
+    torch.save(weights, file := copy / "pytorch_model.bin")
+    assert faults(copy, allow_pickle=True) == []
+    torch.save({name: weight for name, weight in weights.items() if name != "lm_head.weight"}, file)
+    assert faults(copy, allow_pickle=True) == [f"1 weight is missing (lm_head.weight): {CAUSE}"]
+
+
+def test_weights_of_another_program(copy: Path) -> None:
+    (copy / "model.safetensors").rename(copy / "model.gguf")
+    (fault,) = faults(copy)
+    assert fault.startswith(
+        "no weights: model.gguf is in GGUF, the format of llama.cpp, which the torch engine does no"
+    )
 
 
 def test_encoders(tmp_path: Path) -> None:

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from lmi_core.errors import ConfigurationError
-from lmi_plugins.torch_engine.embeddings.recipe import MODULES, Recipe, has_recipe, read_recipe
+from lmi_core.inspection.layers import MODULES
+from lmi_plugins.torch_engine.embeddings.recipe import Recipe, has_recipe, read_recipe
 from lmi_plugins.torch_engine.worker.embedding_messages import EmbeddingOptions
 from tests.plugins.torch_engine.embeddings.encoders import save_recipe, write
 

@@ -150,8 +150,8 @@ async def test_worker_that_dies(hello: RunningServer) -> None:
     process_id = backend(hello).engine.process_id
     assert process_id is not None
     os.kill(process_id, signal.SIGKILL)
-    answer = await asking
-    assert (answer.status, answer.json()["error"]["code"]) == (500, "generation_failed")
+    answer = await asking  # from the next worker
+    assert answer.status == 200
     while (await hello.get("/ping")).status != 200:
         await asyncio.sleep(0.05)
     assert len(await embed(hello, "a")) == 1

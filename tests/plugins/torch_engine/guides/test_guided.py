@@ -14,6 +14,7 @@ from lmi_core.generation import GenerationStep
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
 from lmi_plugins.torch_engine.engine import Engine
 from lmi_plugins.torch_engine.guides.compiling import GuideCompiler
+from lmi_plugins.torch_engine.guides.isolated.compile_process import Cancellation
 from lmi_plugins.torch_engine.worker.messages import EngineRequest, Guide
 from tests.plugins.torch_engine.conftest import ModelDirectory, ReferenceModel
 from tests.plugins.torch_engine.tiny_models import (
@@ -209,9 +210,9 @@ class SlowCompiler(GuideCompiler):
         self.__dict__.update(compiler.__dict__)
         self.go_on = threading.Event()
 
-    def compile(self, guide: Guide) -> "CompiledGrammar":
+    def compile(self, guide: Guide, cancellation: Cancellation | None = None) -> "CompiledGrammar":
         self.go_on.wait()
-        return super().compile(guide)
+        return super().compile(guide, cancellation)
 
 
 @pytest.fixture
@@ -248,8 +249,21 @@ def test_a_request_can_be_aborted_before_its_guide_is_there(slow: tuple[Engine, 
 
 def test_compiled_guides_are_kept(engine: Engine) -> None:
     compiler = engine.parts.guides._compiler
-    compiler.compile(Guide("regex", "[a-z]{1,20}kept"))
-    loaded = compiler._load()
-    before = loaded.get_cache_size_bytes()
-    compiler.compile(Guide("regex", "[a-z]{1,20}kept"))
-    assert 0 < loaded.get_cache_size_bytes() == before
+    grammar = compiler.compile(Guide("regex", "[a-z]{1,20}kept"))
+    assert compiler.compile(Guide("regex", "[a-z]{1,20}kept")) is grammar
+    assert compiler.cache.bytes >= grammar.memory_size_bytes > 0
+
+
+def test_a_mask_that_takes_too_long_ends_its_request_alone(engine: Engine, reference: ReferenceModel) -> None:
+    late = guided(
+        "late", "regex", "x{60}((.{1,99}){1,99}){1,99}", max_new_tokens=100
+    )  # cheap as far as it is tried out
+    results = run(engine, late, request("good", PROMPT, max_new_tokens=CONTEXT - len(PROMPT)))
+    error = results["late"][-1]
+    assert isinstance(error, InvalidParameter)
+    assert "at most 50 ms of CPU time" in error.message
+    assert ids(results["good"]) == reference_ids(reference("llama"), PROMPT, CONTEXT - len(PROMPT))
+    (again,) = run(engine, late)["late"]
+    assert isinstance(again, InvalidParameter)
+    assert again.message == error.message
+    assert engine.pool.free == engine.pool.size

@@ -80,7 +80,7 @@ def test_chunks_attend_as_whole_sequences_do(
         kept = torch.cat([torch.arange(end - start) < end - start - taken for _, start, end, taken in step])
         key[~kept], value[~kept] = 9.0, 9.0
         packed = [states.transpose(0, 1)[None] for states in (query, key, value)]
-        output = PagedStep(StepBatch(chunks), cache, copy, torch.float32, CPU).attend(
+        output = PagedStep(StepBatch(chunks), cache, copy, torch.float32, CPU, lambda: None).attend(
             5, packed[0], packed[1], packed[2], options
         )
         assert output.shape == (1, *wanted.shape)

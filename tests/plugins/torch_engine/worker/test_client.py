@@ -65,6 +65,7 @@ async def test_closing_aborts(client: EngineClient) -> None:
 
 async def test_under_load_tokens_gather(client: EngineClient, engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "_coalescing", OutputCoalescing(1.0))
+    monkeypatch.setattr(coalescing, "MAX_UNDELAYED_STREAMS", 0)
     monkeypatch.setattr(coalescing, "SECONDS_PER_STREAM", 1)  # as of many
     steps = [step async for step in client.generate(PROMPT, SamplingParameters(max_new_tokens=40))]
     assert len(steps[0].tokens) == 1  # which waits for nothing
@@ -124,6 +125,6 @@ async def test_a_worker_that_cannot_be_replaced_is_given_up(
 
 async def test_a_directory_that_cannot_be_loaded(tmp_path: Path) -> None:
     client = EngineClient(EngineOptions(str(tmp_path)), retry_threshold=1)
-    with pytest.raises(ConfigurationError, match=r"^.*cannot be loaded"):
+    with pytest.raises(ConfigurationError, match="there is no tokenizer"):
         await client.start()
     await client.stop()

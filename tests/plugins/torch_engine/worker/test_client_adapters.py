@@ -81,6 +81,7 @@ async def test_what_cannot_be_loaded_or_unloaded(client: EngineClient, tmp_path:
 async def test_a_new_worker_has_those_with_a_directory(client: EngineClient, adapters: dict[str, Path]) -> None:
     await client.load_adapter("b", str(adapters["b"]))
     await client.load_adapter("c", adapter_tensors(adapters["c"]))
+    await client.pin_adapter("b", True)
     expected = await generated(client, "b")
     assert client.process_id is not None
     os.kill(client.process_id, signal.SIGSTOP)
@@ -92,3 +93,12 @@ async def test_a_new_worker_has_those_with_a_directory(client: EngineClient, ada
     await until_healthy(client)
     assert sorted(client.adapters) == ["a", "b"]
     assert await generated(client, "b") == expected
+    await client.pin_adapter("a", True)
+    await client.load_adapter("d", str(adapters["c"]))
+    await client.load_adapter("e", str(adapters["c"]))
+    await client.pin_adapter("d", True)
+    with pytest.raises(InvalidAdapter, match="Pinned: a, b, d"):  # b as before
+        await client.pin_adapter("e", True)
+    for name in ("a", "d"):
+        await client.pin_adapter(name, False)
+    await client.pin_adapter("e", True)

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from vllm.config import ObservabilityConfig
 
 from lmi_core.errors import GenerationFailed, InvalidParameter
 from lmi_plugins.vllm_engine.engine import VllmEngine
@@ -16,6 +17,7 @@ class Vllm:
     """Stands for AsyncLLM and for what it hands a request's outputs over in."""
 
     errored = False
+    observability_config = ObservabilityConfig()
 
     def __init__(self, *outputs: Exception | bool, refusal: Exception | None = None) -> None:
         """Take scripted outputs: for each, whether it is the last, or an error to raise."""

@@ -14,7 +14,7 @@ from lmi_handlers.openai.tolerance import HINTS, IGNORED, REFUSED
 from lmi_handlers.responses.request import REFUSED as RESPONSES_REFUSED
 from lmi_handlers.responses.request import ResponsesRequest
 
-NOT_HERE = {"hf", "hy_v4", "inkling", "muse_glimmer"}  # as docs/openai.md says
+NOT_HERE = {"hf", "hy_v4", "inkling", "muse_glimmer"}  # as docs/reference/openai.md says
 
 
 @pytest.mark.parametrize(

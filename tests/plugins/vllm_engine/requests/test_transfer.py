@@ -1,11 +1,16 @@
-"""Parameters of a request for vLLM's KV connector and processors, and the connector's reply."""
+"""What a request tells vLLM's KV connector, processors and tracer, and what they say."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 import pytest_asyncio
+from aiohttp import web
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from tests.conftest import running_server
 from tests.plugins.vllm_server import PROPERTIES, STORY, VllmServer, copy_hello
@@ -24,9 +29,43 @@ BODIES: dict[str, dict[str, Any]] = {
 }
 
 
+@dataclass
+class Collector:
+    """A collector of spans, of OpenTelemetry's."""
+
+    url: str = ""
+    spans: list[Span] = field(default_factory=list)
+
+    async def take(self, request: web.Request) -> web.Response:
+        sent = ExportTraceServiceRequest.FromString(await request.read())
+        self.spans += [each for spans in sent.resource_spans for scope in spans.scope_spans for each in scope.spans]
+        return web.Response()
+
+
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def connected(vllm_environment: None, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[VllmServer]:
+async def collector() -> AsyncIterator[Collector]:
+    collector, application = Collector(), web.Application()
+    application.router.add_post("/v1/traces", collector.take)
+    runner = web.AppRunner(application)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    collector.url = f"http://127.0.0.1:{runner.addresses[0][1]}/v1/traces"
+    # vLLM leaves the first of these to the processes that it starts, and so to those that other tests start.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", collector.url)
+        patch.setenv("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "http/protobuf")
+        patch.setenv("OTEL_BSP_SCHEDULE_DELAY", "100")
+        yield collector
+    await runner.cleanup()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def connected(
+    vllm_environment: None, collector: Collector, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[VllmServer]:
     properties = f"{PROPERTIES}option.kv_transfer_config={json.dumps(CONNECTOR)}\noption.chat_template={TEMPLATE}\n"
+    properties += f"option.otlp_traces_endpoint={collector.url}\n"
     directory = copy_hello(tmp_path_factory.mktemp("connected") / "hello", properties)
     async with running_server(directory) as server:
         yield VllmServer(server)
@@ -70,3 +109,18 @@ async def test_parameters_of_lmis_own_requests(connected: VllmServer) -> None:
     asked = {"vllm_xargs": {"mine": 1}, "kv_transfer_params": {"a": 1}}
     answer = await connected.ask(STORY, max_new_tokens=2, vllm_fields=asked)
     assert answer["details"]["generated_tokens"] == 2
+
+
+async def test_a_span_of_vllm_belongs_to_the_trace_of_the_request(connected: VllmServer, collector: Collector) -> None:
+    trace, parent = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
+    headers = {"traceparent": f"00-{trace}-{parent}-01"}
+    body = {"inputs": STORY, "parameters": {"max_new_tokens": 5}}
+    assert (await connected.server.post("/invocations", body, headers=headers)).status == 200
+    assert (await connected.server.post("/invocations", body)).status == 200  # which begins a trace of its own
+    async with asyncio.timeout(60):
+        while not (found := [each for each in collector.spans if each.trace_id.hex() == trace]):
+            await asyncio.sleep(0.05)
+    (span,) = found
+    assert (span.name, span.parent_span_id.hex()) == ("llm_request", parent)
+    attributes = {each.key: each.value for each in span.attributes}
+    assert attributes["gen_ai.usage.completion_tokens"].int_value == 5

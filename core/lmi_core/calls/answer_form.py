@@ -1,0 +1,42 @@
+"""The forms of answers, for the OpenAPI document."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+JSON = "application/json"
+JSON_LINES = "application/jsonlines"
+EVENTS = "text/event-stream"
+TEXT = "text/plain"
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerForm:
+    """A form that answers have: their media type, and the type of their JSON, such as a TypedDict.
+
+    The type is that of each event or line where the media type is one of a stream; None means no JSON.
+    Nothing is checked against it while the server runs.
+    """
+
+    type: Any = None
+    content_type: str = JSON
+    statuses: tuple[int, ...] = (200,)
+    formatted: bool = False  # only answers of servers with a model whose `option.output_formatter` is set
+
+
+def streamed(type: Any, *content_types: str) -> tuple[AnswerForm, ...]:
+    """Return the forms of a stream whose events or lines have this type."""
+    return tuple(AnswerForm(type, content_type) for content_type in content_types)
+
+
+def failures(type: Any, *statuses: int, content_type: str = JSON) -> AnswerForm:
+    """Return the form of errors with these statuses."""
+    return AnswerForm(type, content_type, tuple(sorted(set(statuses))))
+
+
+def of_output_formatter(forms: Iterable[AnswerForm]) -> tuple[AnswerForm, ...]:
+    """Return the forms of another dialect as those that `option.output_formatter` may choose instead of a route's own.
+
+    Lines may be asked for by any client, with the header `Accept`.
+    """
+    return tuple(replace(form, formatted=form.content_type != JSON_LINES) for form in forms)

@@ -1,0 +1,51 @@
+"""Work that would hold the event loop for long, done in threads beside it."""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TypeVar
+
+from lmi_core.calls.haste import NeedsTimeError, in_haste
+
+T = TypeVar("T")
+
+LONG_TEXT = 20_000  # characters or bytes; to parse, check or tokenize them takes milliseconds
+# Processor seconds for work that can tell that it takes long, such as a chat template.
+ON_THE_LOOP = 0.01
+IN_TURN = 0.25
+
+
+class BesideLoop:
+    """A thread that does one piece of work after the other, so that all of it takes at most one core.
+
+    The interpreter lets the event loop run every few milliseconds meanwhile.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=name)
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """Return what the work returns; work that has not begun is dropped when this is cancelled."""
+        try:
+            return await self._run(partial(in_haste, IN_TURN, work))
+        except NeedsTimeError:
+            return await LENGTHY._run(work)
+
+    async def run_if(self, long: bool, work: Callable[[], T]) -> T:
+        """Do long work in the thread, and other work at once."""
+        if long:
+            return await self.run(work)
+        try:
+            return in_haste(ON_THE_LOOP, work)
+        except NeedsTimeError:
+            return await LENGTHY._run(work)
+
+    async def _run(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+
+# Two, so that requests that arrive do not wait for huge answers.
+READING = BesideLoop("lmi-reading")
+WRITING = BesideLoop("lmi-writing")
+LENGTHY = BesideLoop("lmi-lengthy")  # for what has given way there, which waits for its like alone

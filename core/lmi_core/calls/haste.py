@@ -1,0 +1,33 @@
+"""Work that must give way when it takes long, where others wait for its thread."""
+
+import threading
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+class NeedsTimeError(Exception):
+    """Raised by work that has given way: it is to be done again where it may take its time."""
+
+
+class _Haste(threading.local):
+    deadline: float | None = None  # in the thread's processor time
+
+
+_haste = _Haste()
+
+
+def in_haste(seconds: float, work: Callable[[], T]) -> T:
+    """Return what the work returns, which may raise NeedsTimeError once it has used so much processor time."""
+    before, _haste.deadline = _haste.deadline, time.thread_time() + seconds
+    try:
+        return work()
+    finally:
+        _haste.deadline = before
+
+
+def hasty_deadline() -> float | None:
+    """Return when this thread's work has to give way, in the thread's processor time; None where it may take long."""
+    return _haste.deadline

@@ -1,0 +1,115 @@
+"""Child processes that are created and waited for in a thread, as an event loop would be held by either.
+
+To fork copies the tables of the memory that a process has, and whoever forks waits until the child runs its program:
+tens of milliseconds for a large server, or on busy processors. `subprocess` does not copy, and only its thread waits.
+"""
+
+import asyncio
+import os
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from threading import Thread
+from typing import IO
+
+
+class ChildProcess:
+    """A running child process, in a session of its own, for the event loop that has started it."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]", exited: asyncio.Future[int]) -> None:
+        assert process.stdin is not None
+        os.set_blocking(process.stdin.fileno(), False)
+        self._process = process
+        self._stdin: IO[bytes] = process.stdin
+        self._unread: IO[bytes] | None = process.stdout
+        self.exited = exited  # with the exit code, which is negative for a signal; never cancelled
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def write(self, message: bytes) -> None:
+        """Write to the child's standard input, without waiting; a child that does not read, or has ended, misses it."""
+        with suppress(OSError, ValueError):  # ValueError: it is closed
+            self._stdin.write(message)
+
+    async def wait(self) -> int:
+        """Wait until the process has ended, and return its exit code."""
+        return await asyncio.shield(self.exited)
+
+    def close(self) -> None:
+        """Close the standard input, and the output unless it was opened."""
+        self._stdin.close()
+        if self._unread is not None:
+            self._unread.close()
+
+    def kill(self) -> None:
+        """End the process at once, if it has not ended."""
+        self._process.kill()
+
+    async def open_output(self) -> tuple[asyncio.StreamReader, asyncio.ReadTransport]:
+        """Return a reader of the standard output, which must have been asked for, and its transport, to be closed."""
+        reader, output, self._unread = asyncio.StreamReader(), self._unread, None
+        transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader), output
+        )
+        return reader, transport
+
+
+async def start_process(
+    command: Sequence[str], environment: Mapping[str, str], *, output: bool = False
+) -> ChildProcess:
+    """Start a child process with pipes for its standard input and, if asked for, its `output`.
+
+    Raise OSError where it cannot be started. Cancelled, it leaves no process.
+    """
+    loop = asyncio.get_running_loop()
+    created: asyncio.Future[ChildProcess] = loop.create_future()
+    exited: asyncio.Future[int] = loop.create_future()
+
+    def create() -> "subprocess.Popen[bytes]":
+        return subprocess.Popen(
+            command,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE if output else None,
+            bufsize=0,
+            start_new_session=True,
+        )
+
+    Thread(target=_create_and_wait, args=(loop, create, created, exited), daemon=True).start()
+    try:
+        return await asyncio.shield(created)
+    except asyncio.CancelledError:
+        created.add_done_callback(_kill)
+        raise
+
+
+def _create_and_wait(
+    loop: asyncio.AbstractEventLoop,
+    create: Callable[[], "subprocess.Popen[bytes]"],
+    created: asyncio.Future[ChildProcess],
+    exited: asyncio.Future[int],
+) -> None:
+    try:
+        process = create()
+        child = ChildProcess(process, exited)
+    except Exception as error:  # a future hands it on, whatever it is
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(created.set_exception, error)
+        return
+    try:
+        loop.call_soon_threadsafe(created.set_result, child)
+    except RuntimeError:  # the event loop was closed meanwhile
+        child.kill()
+        child.close()
+    code = process.wait()
+    with suppress(RuntimeError):
+        loop.call_soon_threadsafe(exited.set_result, code)
+
+
+def _kill(created: asyncio.Future[ChildProcess]) -> None:
+    """End a process that nobody waits for any more."""
+    if created.exception() is None:
+        created.result().kill()
+        created.result().close()

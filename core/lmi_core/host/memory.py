@@ -1,0 +1,86 @@
+"""The memory that is free on this host, on each kind of device, without importing an engine."""
+
+import os
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+CONTROL_GROUP = Path("/sys/fs/cgroup")  # of version 2
+MEMORY_FACTS = Path("/proc/meminfo")
+NVIDIA_SMI = ("nvidia-smi", "--query-gpu=index,uuid,memory.free", "--format=csv,noheader,nounits")
+GPU_FACTS = ("nvidia-smi", "--query-gpu=index,uuid,memory.used,memory.total,name", "--format=csv,noheader,nounits")
+SECONDS = 10.0  # for the answer of the driver
+MEBIBYTE = 1024 * 1024
+
+
+class DeviceMemory(NamedTuple):
+    """The memory of a GPU, in bytes, whoever uses it."""
+
+    number: int
+    name: str
+    used: int
+    total: int
+
+
+def total_main_memory(facts: Path = MEMORY_FACTS, control_group: Path = CONTROL_GROUP) -> int | None:
+    """Return the bytes of main memory, within the container's limit; None where that is unknown."""
+    total = _fact(facts, "MemTotal:")
+    limit = _number(control_group / "memory.max")
+    known = [each for each in (None if total is None else total * 1024, limit) if each is not None]
+    return min(known, default=None)
+
+
+def free_main_memory(facts: Path = MEMORY_FACTS, control_group: Path = CONTROL_GROUP) -> int | None:
+    """Return the bytes that processes can still take, within the container's limit; None where that is unknown."""
+    available = _fact(facts, "MemAvailable:")
+    limit, used = _number(control_group / "memory.max"), _number(control_group / "memory.current")
+    if limit is None or used is None:
+        return None if available is None else available * 1024
+    files = _fact(control_group / "memory.stat", "inactive_file") or 0  # they give way
+    within = max(0, limit - used + files)
+    return within if available is None else min(within, available * 1024)
+
+
+def free_gpu_memory(environment: Mapping[str, str] = os.environ, command: tuple[str, ...] = NVIDIA_SMI) -> list[int]:
+    """Return the free bytes of each GPU that is visible, in the order of their numbers; none where that is unknown."""
+    return [int(row[2]) * MEBIBYTE for row in _gpu_facts(environment, command, 3)]
+
+
+def gpu_memory(environment: Mapping[str, str] = os.environ, command: tuple[str, ...] = GPU_FACTS) -> list[DeviceMemory]:
+    """Return the memory of each GPU that is visible, in the order of their numbers; none where that is unknown."""
+    rows = _gpu_facts(environment, command, 5)
+    return [
+        DeviceMemory(index, row[4], int(row[2]) * MEBIBYTE, int(row[3]) * MEBIBYTE) for index, row in enumerate(rows)
+    ]
+
+
+def _gpu_facts(environment: Mapping[str, str], command: tuple[str, ...], columns: int) -> list[list[str]]:
+    """Return the rows of a table of the driver for GPUs that are visible, which begin with their index and id."""
+    try:
+        told = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        return []
+    lines = [line for line in told.splitlines() if line.strip()]
+    rows = [[part.strip() for part in line.split(",", columns - 1)] for line in lines]
+    if any(len(row) < columns or not all(part.isdecimal() for part in row[2:4]) for row in rows):
+        return []
+    by_name = {name: row for row in rows for name in row[:2]}
+    visible = environment.get("CUDA_VISIBLE_DEVICES")
+    chosen = [row[0] for row in rows] if visible is None else [each.strip() for each in visible.split(",")]
+    return [by_name[each] for each in chosen if each in by_name]
+
+
+def _fact(path: Path, name: str) -> int | None:
+    try:
+        lines = path.read_text().splitlines()
+    except OSError:
+        return None
+    return next((int(line.split()[1]) for line in lines if line.startswith(f"{name} ")), None)
+
+
+def _number(path: Path) -> int | None:
+    try:
+        return int(path.read_text())
+    except (OSError, ValueError):  # ValueError: "max", which is no limit
+        return None

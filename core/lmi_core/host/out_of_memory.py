@@ -1,0 +1,31 @@
+"""What libraries and the system say where memory runs out."""
+
+import signal
+
+# Types, by name, as the second is torch's, which is not imported for it.
+ERRORS = ("MemoryError", "OutOfMemoryError")
+# Libraries on the CPU, and engines that report the error of another process, say it in words alone.
+WORDS = (
+    "could not create a primitive",
+    "not enough memory",
+    "allocate memory",
+    "out of memory",
+    "No available memory for the cache blocks",  # vLLM's, as the next two
+    "less than desired GPU memory utilization",
+    "larger than the available KV cache memory",
+)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether an error was raised for want of memory, by its type or its words."""
+    return any(each.__name__ in ERRORS for each in type(error).__mro__) or tells_of_memory(str(error))
+
+
+def tells_of_memory(words: str) -> bool:
+    """Return whether these words of an engine say that memory ran out."""
+    return any(text in words for text in (*ERRORS, *WORDS))
+
+
+def killed_for_memory(exit_code: int) -> bool:
+    """Return whether a process ended as the system ends those that take memory that there is not."""
+    return exit_code == -signal.SIGKILL

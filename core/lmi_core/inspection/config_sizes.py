@@ -1,0 +1,36 @@
+"""Sizes in a model's config.json that no model has, which would keep whoever builds it busy for days."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from lmi_core.inspection.fault import Fault
+from lmi_core.inspection.json_files import read_json
+
+MAX_BYTES = 16 * 2**20  # of the file; those of models have some thousands
+MAX_LAYERS = 2000  # of models, a hundred and some are many
+LAYERS = frozenset({"decoder_layers", "encoder_layers", "n_layer", "n_layers", "num_hidden_layers", "num_layers"})
+
+
+def absurd_sizes(file: Path) -> Iterator[str]:
+    """Yield what is absurd in a config.json; nothing of one that cannot be read, of which others tell."""
+    try:
+        size = file.stat().st_size
+        if size > MAX_BYTES:
+            yield f"{file}: the file has {size} bytes; at most {MAX_BYTES} are read"
+            return
+        config = read_json(file)
+    except (OSError, Fault):
+        return
+    for name, value in _numbers(config):
+        if name in LAYERS and value > MAX_LAYERS:
+            yield f"{file}: `{name}` must be at most {MAX_LAYERS}. Given: {value}"
+
+
+def _numbers(config: dict[str, Any]) -> Iterator[tuple[str, int]]:
+    """Yield the integers of a configuration and of those of its parts, such as `text_config`."""
+    for name, value in config.items():
+        if isinstance(value, int):
+            yield name, value
+        elif isinstance(value, dict):
+            yield from _numbers(value)

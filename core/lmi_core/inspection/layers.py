@@ -1,0 +1,38 @@
+"""The layers that sentence-transformers puts behind a model, each in a folder that modules.json names."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from lmi_core.inspection.fault import Fault
+from lmi_core.inspection.inside import is_outside
+from lmi_core.inspection.json_files import read_value
+
+MODULES = "modules.json"
+LAYER = "model.safetensors"
+PICKLED_LAYER = "pytorch_model.bin"
+
+
+def pickled_layers(folder: Path) -> list[Path]:
+    """Return the pickled files of layers, which are read where there are no safetensors."""
+    layers = [folder / path for path in _paths(folder) if path not in ("", ".")]
+    return [file for path in layers if (file := path / PICKLED_LAYER).exists() and not (path / LAYER).is_file()]
+
+
+def outside_layers(folder: Path) -> list[str]:
+    """Return a fault for each layer whose path leads out of the model's folder."""
+    return [outside_layer(folder, path) for path in _paths(folder) if is_outside(path)]
+
+
+def outside_layer(folder: Path, path: str) -> str:
+    """Return the fault of a layer outside the model's folder."""
+    return f"{folder / MODULES}: the path of a module must be in the model's own folder. Given: {path}"
+
+
+def _paths(folder: Path) -> Iterator[str]:
+    try:
+        modules = read_value(folder / MODULES)
+    except Fault:  # there are none, or whoever reads it tells
+        return
+    for module in modules if isinstance(modules, list) else ():
+        if isinstance(module, dict) and isinstance(path := module.get("path"), str):
+            yield path

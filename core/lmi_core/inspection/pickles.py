@@ -1,0 +1,46 @@
+"""Weights in files that Python's pickle wrote, which a program reads that may be anything.
+
+PyTorch reads them without running that program, as far as it knows all ways. So they are read only where the operator
+says so, and never because a file names another.
+"""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+OPTION = "option.allow_pickle"
+SUFFIXES = (".bin", ".pt", ".pth")
+ADAPTER = "adapter_model.safetensors"
+PICKLED_ADAPTERS = ("adapter_model.bin", "adapter_model.pt")
+
+
+def refusal(files: Sequence[Path], allowed: bool) -> str | None:
+    """Return why pickled files are not read; None where there are none, or the operator allows them."""
+    files = [*dict.fromkeys(files)]
+    if allowed or not files:
+        return None
+    more = f" and {len(files) - 1} more files" if len(files) > 1 else ""
+    is_pickle = "are pickles" if more else "is a pickle"
+    return (
+        f"{files[0]}{more} {is_pickle}, which may contain code: get the weights as safetensors, or set {OPTION}=true "
+        "if you trust where they come from"
+    )
+
+
+def pickled_adapter(folder: Path) -> list[Path]:
+    """Return the file of an adapter's weights if it is pickled: engines read it where there are no safetensors."""
+    if (folder / ADAPTER).is_file():
+        return []
+    return [file for name in PICKLED_ADAPTERS if (file := folder / name).exists()]
+
+
+def pickled_weights(folder: Path) -> list[Path]:
+    """Return the pickled files of a folder without any safetensors, which vLLM reads under whatever names."""
+    if any(True for _ in folder.glob("*.safetensors")):
+        return []
+    return sorted(file for file in folder.iterdir() if file.suffix in SUFFIXES)
+
+
+def refused_files(files: Iterable[Path], allowed: bool) -> list[str]:
+    """Return `refusal` as a list of faults."""
+    found = refusal([*files], allowed)
+    return [] if found is None else [found]

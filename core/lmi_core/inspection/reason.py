@@ -1,0 +1,22 @@
+"""What a library's error says, in one line."""
+
+OWN_CODE = "`trust_remote_code=True`"  # is what transformers asks for
+ADVICE = (
+    "the model brings Python code of its own, which is not run: set option.trust_remote_code=true if you trust whoever "
+    "wrote it"
+)
+
+
+def reason(error: BaseException) -> str:
+    """Return the first line of an error, with the following ones where it only announces them."""
+    if isinstance(error, KeyError):
+        return f"the key {error} is missing"
+    if OWN_CODE in str(error):
+        return ADVICE
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    said: list[str] = []
+    for line in lines:
+        said.append(line)
+        if not line.endswith(":"):
+            break
+    return " ".join(said) or type(error).__name__

@@ -1,0 +1,128 @@
+"""What is counted of a model's requests."""
+
+from collections.abc import Mapping
+from copy import copy
+from time import perf_counter
+from typing import NamedTuple
+from weakref import WeakSet
+
+from lmi_core.generation import GenerationOutput
+from lmi_core.metrics.histogram import SECONDS, TOKEN_SECONDS, TOKENS, Histogram
+from lmi_core.metrics.request_record import RequestRecord
+
+OTHER = "other"  # in place of what would be one label too many
+MAX_ADAPTERS = 100  # with numbers of their own
+MAX_OUTCOMES = 1000
+FAILED = 400  # this status and those above are errors
+CLIENT_LEFT = 499  # the status of requests whose clients did not wait for the answer, as nginx has it
+LEFT = "client_left"  # and the reason
+ANSWERED = "answered"  # the reason of answers without a finish reason
+REJECTIONS = frozenset({"overloaded", "rate_limited", "too_many_requests", "model_not_ready", "backend_unhealthy"})
+ABORTS = frozenset({LEFT, "abort", "aborted", "generation_timeout"})
+
+
+class Outcome(NamedTuple):
+    """How requests of one adapter and dialect ended."""
+
+    adapter: str
+    dialect: str
+    status: str
+    reason: str  # a finish reason, or the kind of an error
+
+
+class TokenCounts:
+    """Numbers of tokens of one adapter's requests."""
+
+    __slots__ = ("cached", "generated", "prompt")
+
+    def __init__(self) -> None:
+        self.prompt = 0
+        self.generated = 0
+        self.cached = 0
+
+    def add(self, record: RequestRecord) -> None:
+        """Add what a request has got, or has so far."""
+        self.prompt += record.prompt_tokens
+        self.generated += record.tokens_so_far
+        self.cached += record.cached_so_far
+
+
+class ModelMetrics:
+    """Numbers of a model's requests, by labels of which there are never more than a bounded number."""
+
+    def __init__(self) -> None:
+        self.outcomes: dict[Outcome, int] = {}
+        self.tokens: dict[str, TokenCounts] = {}  # of requests that have ended, by adapter
+        self.queue_time = Histogram(SECONDS)
+        self.time_to_first_token = Histogram(SECONDS)
+        self.time_per_token = Histogram(TOKEN_SECONDS)
+        self.end_to_end = Histogram(SECONDS)
+        self.engine_time = Histogram(SECONDS)
+        self.server_time = Histogram(SECONDS)
+        self.prompt_tokens = Histogram(TOKENS)
+        self.generated_tokens = Histogram(TOKENS)
+        self.running: WeakSet[RequestRecord] = WeakSet()  # of requests whose output grows, yet to be counted
+        self.latest: RequestRecord | None = None  # to succeed
+        self.latest_end_to_end = 0.0
+
+    def begin(self, record: RequestRecord, output: GenerationOutput) -> None:
+        """Follow a request whose output begins to grow, until `add` counts it."""
+        record.output = output
+        self._tokens_of(record)  # from now on its adapter has a name here, and keeps it
+        self.running.add(record)
+
+    def tokens_so_far(self) -> Mapping[str, TokenCounts]:
+        """Return the tokens of each adapter until now, also of requests that are yet to end: they never become less.
+
+        To be called in the thread in which requests begin and end.
+        """
+        if not self.running:
+            return dict(self.tokens)
+        found = {adapter: copy(counts) for adapter, counts in self.tokens.items()}
+        for record in self.running:
+            if record.submitted is not None:
+                found[self._adapter(record.adapter)].add(record)
+        return found
+
+    def add(self, record: RequestRecord, status: int, reason: str) -> float:
+        """Count a request that has ended, and return how many seconds it took."""
+        taken = perf_counter() - record.begun
+        self.running.discard(record)
+        self._count(Outcome(self._adapter(record.adapter), record.dialect, str(status), reason))
+        if record.submitted is not None:
+            self._tokens_of(record).add(record)
+        if record.first_token is not None:
+            self.time_to_first_token.add(record.first_token - record.begun)
+        if status < FAILED:
+            self._measure(record, taken)
+        return taken
+
+    def _measure(self, record: RequestRecord, taken: float) -> None:
+        """Add the times of a request that has succeeded."""
+        self.latest, self.latest_end_to_end = record, taken
+        self.end_to_end.add(taken)
+        self.queue_time.add(record.queue_time)
+        engine_time = record.engine_time
+        if engine_time is None:
+            return
+        self.engine_time.add(engine_time)
+        self.server_time.add(max(0.0, taken - engine_time - record.server_queue_time))
+        self.prompt_tokens.add(record.prompt_tokens)
+        if record.num_sequences:
+            self.generated_tokens.add(record.generated_tokens)
+            if (time_per_token := record.time_per_token) is not None:
+                self.time_per_token.add(time_per_token)
+
+    def _tokens_of(self, record: RequestRecord) -> TokenCounts:
+        return self.tokens.setdefault(self._adapter(record.adapter), TokenCounts())
+
+    def _adapter(self, name: str) -> str:
+        known = name in self.tokens or len(self.tokens) < MAX_ADAPTERS
+        return name if known or not name else OTHER
+
+    def _count(self, outcome: Outcome) -> None:
+        count = self.outcomes.get(outcome, 0)
+        if not count and len(self.outcomes) >= MAX_OUTCOMES:
+            outcome = Outcome(OTHER, outcome.dialect, OTHER, OTHER)
+            count = self.outcomes.get(outcome, 0)
+        self.outcomes[outcome] = count + 1

@@ -1,0 +1,79 @@
+"""The latest errors of a server, for whoever looks after it."""
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+KEPT = 100  # of the server's faults, and as many of those of clients
+MAX_LENGTH = 1000  # characters of a message
+GIVEN = " Given: "  # in messages, before the value that is refused
+FAULTS_OF_SERVER = frozenset(  # kinds; a status tells it less well, as 424 may be either's
+    {
+        "backend_given_up",
+        "backend_unhealthy",
+        "configuration",
+        "formatter_failed",
+        "generation_failed",
+        "generation_timeout",
+        "internal",
+        "model_not_ready",
+        "out_of_memory",
+        "overloaded",
+        "plugin",
+    }
+)
+
+
+@dataclass(slots=True)
+class RecentError:
+    """An error that one request got, or several the same one after the other, of which this tells the last."""
+
+    number: int  # grows with each
+    time: float  # seconds since 1970
+    model: str  # "" where no model was found
+    request_id: str
+    path: str
+    status: int
+    kind: str
+    message: str
+    count: int = 1
+
+    @property
+    def is_of_server(self) -> bool:
+        """Whether the server was at fault, or its load, and not the request."""
+        return self.kind in FAULTS_OF_SERVER
+
+
+class RecentErrors:
+    """A bounded number of errors, kept apart by who was at fault: clients' many do not drive out the server's few.
+
+    What was given to the server is never in them: a message ends before the value that it refuses, which may be a
+    prompt, or a key in a wrong place.
+    """
+
+    def __init__(self, kept: int = KEPT) -> None:
+        self.latest = 0  # the number of the last one
+        self._of_clients: deque[RecentError] = deque(maxlen=kept)
+        self._of_server: deque[RecentError] = deque(maxlen=kept)
+
+    def add(self, error: RecentError) -> None:
+        """Add an error, whose number is given here; one that is like the last one counts as one more of it."""
+        self.latest += 1
+        error.number, error.path = self.latest, error.path[:MAX_LENGTH]
+        kept = self._of_server if error.is_of_server else self._of_clients
+        if kept and _key(kept[-1]) == _key(error):
+            error.count = kept.pop().count + 1
+        kept.append(error)
+
+    def __iter__(self) -> Iterator[RecentError]:
+        """Yield the errors, the latest first."""
+        yield from sorted([*self._of_clients, *self._of_server], key=lambda error: error.number, reverse=True)
+
+
+def without_values(message: str) -> str:
+    """Return an error's message in one line, without the value that it refuses."""
+    return " ".join(message.splitlines()).partition(GIVEN)[0][:MAX_LENGTH]
+
+
+def _key(error: RecentError) -> tuple[str, str, int, str, str]:
+    return error.model, error.path, error.status, error.kind, error.message

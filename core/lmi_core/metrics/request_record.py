@@ -1,0 +1,122 @@
+"""Times and token counts of one request."""
+
+from collections.abc import Sequence
+from time import perf_counter
+from typing import Protocol
+
+from lmi_core.generation import FinishReason, GenerationOutput, GenerationStep
+
+
+class Prompt(Protocol):
+    """A checked request for a text or a vector."""
+
+    @property
+    def prompt_ids(self) -> list[int]: ...
+
+
+class RequestRecord:
+    """What one request took and got: stamped where it passes, a few times for each request and never for each token.
+
+    Times are those of `time.perf_counter`, None while the request has not come so far.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "adapter",
+        "begun",
+        "cached_tokens",
+        "dialect",
+        "ended",
+        "engine_queue_time",
+        "finish_reason",
+        "first_token",
+        "generated_tokens",
+        "model",
+        "num_sequences",
+        "output",
+        "prompt_tokens",
+        "prompts",
+        "request_id",
+        "server_queue_time",
+        "submitted",
+    )
+
+    def __init__(self, dialect: str, request_id: str) -> None:
+        self.dialect = dialect
+        self.request_id = request_id
+        self.model = ""  # the name of the served model, once it is found; never a client's own text
+        self.adapter = ""  # of all prompts; "" for none, or for several
+        self.begun = perf_counter()
+        self.submitted: float | None = None  # to the engine
+        self.first_token: float | None = None
+        self.ended: float | None = None  # the engine's work
+        self.server_queue_time = 0.0  # seconds that the request waited for its turn in the server
+        self.engine_queue_time: float | None = None  # and in an engine that tells
+        self.prompt_tokens = 0
+        self.generated_tokens = 0
+        self.cached_tokens = 0
+        self.num_sequences = 0  # 0 where nothing is generated
+        self.finish_reason: FinishReason | None = None
+        self.output: GenerationOutput | None = None  # while it grows
+        self.prompts: list[str] = []  # to be logged, where the model's operator asks for that
+
+    def submit(self, prompts: Sequence[Prompt]) -> None:
+        """Note that the engine gets the request's prompts now."""
+        self.prompt_tokens = sum([len(prompt.prompt_ids) for prompt in prompts])
+        self.submitted = perf_counter()
+
+    def begin(self, step: GenerationStep) -> bool:
+        """Note what the first steps tell; return whether the first token was among them."""
+        if step.queue_time is not None:
+            self.engine_queue_time = step.queue_time
+        if not step.tokens:
+            return False
+        self.first_token = perf_counter()
+        return True
+
+    def end(self, step: GenerationStep) -> None:
+        """Note that a sequence has ended; the last one to do so counts."""
+        self.ended = perf_counter()
+        if step.sequence_index == 0 and step.prompt_index == 0:
+            self.finish_reason = step.finish_reason
+
+    def count(self, output: GenerationOutput) -> None:
+        """Take the numbers of tokens from what was generated, whether or not it is complete."""
+        self.output = None
+        self.num_sequences = len(output.sequences)
+        self.generated_tokens = sum([len(sequence.tokens) for sequence in output.sequences])
+        self.cached_tokens = output.cached_tokens or 0
+
+    @property
+    def tokens_so_far(self) -> int:
+        """The tokens generated until now, counted when somebody asks, and so at no cost per token."""
+        if self.output is None:
+            return self.generated_tokens
+        return sum([len(sequence.tokens) for sequence in self.output.sequences])
+
+    @property
+    def cached_so_far(self) -> int:
+        """The prompt tokens found in the engine's prefix cache, as far as it has told."""
+        return self.cached_tokens if self.output is None else self.output.cached_tokens or 0
+
+    @property
+    def queue_time(self) -> float:
+        """The seconds that the request waited for its turn, in the server and in the engine."""
+        return self.server_queue_time + (self.engine_queue_time or 0.0)
+
+    @property
+    def time_to_first_token(self) -> float | None:
+        return None if self.first_token is None else self.first_token - self.begun
+
+    @property
+    def time_per_token(self) -> float | None:
+        """The mean time between two tokens of a sequence; None where no sequence has two."""
+        if self.first_token is None or self.ended is None:
+            return None
+        further = self.generated_tokens / self.num_sequences - 1
+        return (self.ended - self.first_token) / further if further > 0 else None
+
+    @property
+    def engine_time(self) -> float | None:
+        """The seconds from the request's submission to the engine to the end of the engine's work."""
+        return None if self.submitted is None or self.ended is None else self.ended - self.submitted

@@ -1,0 +1,42 @@
+"""What is counted of the whole server, whichever models come and go."""
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from lmi_core.metrics.model_metrics import ModelMetrics
+from lmi_core.metrics.recent_errors import RecentErrors
+from lmi_core.metrics.request_record import RequestRecord
+
+UNEXPECTED = "internal"
+REFUSALS = ("overloaded", "model_not_ready")
+
+
+class EndedRequest(NamedTuple):
+    """A request that has ended, for whoever writes more about it."""
+
+    record: RequestRecord
+    path: str
+    status: int
+    reason: str
+    seconds: float
+    trace: Mapping[str, str] | None  # the headers of the trace that it belongs to
+
+
+class ServerMetrics:
+    """Numbers of all requests, and of those for which no model was found."""
+
+    def __init__(self) -> None:
+        self.without_model = ModelMetrics()
+        self.observers: list[Callable[[EndedRequest], None]] = []  # called when a request has ended
+        self.errors = RecentErrors()
+        self.statuses: dict[int, int] = {}  # numbers of answers by the first digit of their status
+        self.unexpected = 0  # requests that failed by an error nobody expected
+        self.refused = 0  # requests that found the queue full or the model not ready
+
+    def add(self, record: RequestRecord, status: int, reason: str, model: ModelMetrics | None) -> float:
+        """Count a request that has ended, for the model too, and return how many seconds it took."""
+        digit = status // 100
+        self.statuses[digit] = self.statuses.get(digit, 0) + 1
+        self.unexpected += reason == UNEXPECTED
+        self.refused += reason in REFUSALS
+        return (self.without_model if model is None else model).add(record, status, reason)

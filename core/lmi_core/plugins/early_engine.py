@@ -1,0 +1,68 @@
+"""The engine for which a model directory plainly asks, known before any plugin is imported.
+
+Its worker imports the engine's libraries while the server imports its own and reads the directory.
+"""
+
+import importlib
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Protocol, cast
+
+from lmi_core.configuration.java_properties import parse
+from lmi_core.configuration.model_directory import PROPERTIES_FILE
+from lmi_core.errors import ConfigurationError
+
+MODEL_FILE = "config.json"
+SCRIPT = "model.py"
+FUNCTION = b"handle"  # in a script that may answer in place of an engine
+ROLLING_BATCH = "option.rolling_batch"
+VARIABLE = "OPTION_ROLLING_BATCH"
+DEFAULT = "auto"
+ENGINES = ("lmi_plugins.torch_engine.early",)  # modules that define what EarlyEngine does
+
+
+class EarlyEngine(Protocol):
+    """An engine whose worker can be started before its plugin is imported."""
+
+    BACKEND: str  # the name of the backend that takes the worker
+    TARGET: str
+    ENVIRONMENT: Mapping[str, str]
+
+    def is_selected(self, rolling_batch: str) -> bool:
+        """Return whether this value of option.rolling_batch selects the backend, as far as a glance tells."""
+
+
+def find_early_engine(
+    models: Sequence[str], options: Sequence[str], environment: Mapping[str, str]
+) -> EarlyEngine | None:
+    """Return the engine of the only model; None where a glance at its directory does not tell which it will be.
+
+    `models` have the form [NAME=]DIR, `options` KEY=VALUE. A wrong guess costs the start of a worker that nobody takes.
+    """
+    if len(models) != 1:
+        return None
+    directory = Path(models[0].rpartition("=")[2])
+    with suppress(ConfigurationError, OSError, ValueError):  # told by whoever reads the directory in earnest
+        if not (directory / MODEL_FILE).is_file():
+            return None
+        script = directory / SCRIPT
+        if script.exists() and FUNCTION in script.read_bytes():
+            return None
+        given = {**_variable(environment), **_keys(directory / PROPERTIES_FILE), **_split(options)}
+        engines = [cast("EarlyEngine", importlib.import_module(name)) for name in ENGINES]
+        rolling_batch = given.get(ROLLING_BATCH, DEFAULT)
+        return next((engine for engine in engines if engine.is_selected(rolling_batch)), None)
+    return None
+
+
+def _variable(environment: Mapping[str, str]) -> dict[str, str]:
+    return {ROLLING_BATCH: environment[VARIABLE]} if environment.get(VARIABLE) else {}
+
+
+def _keys(file: Path) -> dict[str, str]:
+    return {entry.key: entry.value for entry in parse(file.read_text("utf-8"))} if file.is_file() else {}
+
+
+def _split(options: Sequence[str]) -> dict[str, str]:
+    return {key.strip(): value.strip() for key, _, value in (option.partition("=") for option in options)}

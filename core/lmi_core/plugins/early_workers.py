@@ -1,0 +1,40 @@
+"""Workers that are started early, and wait for the backend that takes them."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from lmi_core.engines.worker import Worker
+from lmi_core.plugins.early_engine import EarlyEngine
+
+
+@dataclass(frozen=True, slots=True)
+class EarlyWorker:
+    """A worker that is started, and the name of the backend that is expected to take it."""
+
+    backend: str
+    worker: Worker
+
+
+_waiting: dict[str, EarlyWorker] = {}  # by target
+
+
+async def start_early(engine: EarlyEngine) -> None:
+    """Start an engine's worker, to be taken by its target. It belongs to the running event loop."""
+    worker = Worker(engine.TARGET, engine.ENVIRONMENT)
+    await worker.start()
+    _waiting[engine.TARGET] = EarlyWorker(engine.BACKEND, worker)
+
+
+def take_early(target: str) -> Worker | None:
+    """Return the worker that runs `target` already, which nobody else gets then; None without one."""
+    waiting = _waiting.pop(target, None)
+    return None if waiting is None else waiting.worker
+
+
+async def end_unwanted(backends: Collection[str]) -> None:
+    """End the workers of all backends but these."""
+    for target, early in list(_waiting.items()):
+        if early.backend not in backends:
+            del _waiting[target]
+            early.worker.kill()  # it may be amid an import that does not heed its parent for a second
+            await early.worker.stop()

@@ -1,0 +1,25 @@
+"""The limits of requests whose model is not known yet: the widest of all models'."""
+
+from collections.abc import Sequence
+from typing import NamedTuple, Self
+
+from lmi_core.configuration.properties import ServerProperties
+from lmi_core.serving.hosts import Host
+
+
+class Limits(NamedTuple):
+    """The largest body, the most members of its JSON, and the patterns of all host names."""
+
+    max_request_size: int
+    max_request_members: int
+    allowed_hosts: frozenset[Host]
+
+    @classmethod
+    def of(cls, servers: Sequence[ServerProperties]) -> Self:
+        """Return the widest limits of these options; without any, those of the defaults."""
+        servers = servers or [ServerProperties()]
+        return cls(
+            max(server.max_request_size for server in servers),
+            max(server.max_request_members for server in servers),
+            frozenset().union(*(server.host_patterns for server in servers)),
+        )

@@ -1,0 +1,316 @@
+"""The models of a server, which come and go while it serves."""
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Iterable, Iterator, Mapping
+from contextlib import suppress
+from typing import Any
+
+from lmi_core.errors import (
+    ConfigurationError,
+    InvalidModel,
+    LmiError,
+    ModelExists,
+    ModelNotFound,
+    ModelNotReady,
+    OutOfMemory,
+)
+from lmi_core.registry.idle import seconds_until_idle
+from lmi_core.registry.limits import Limits
+from lmi_core.registry.registered_model import ModelState, RegisteredModel
+from lmi_core.registry.registration import ModelReader, Registration
+from lmi_core.registry.room import Room
+from lmi_core.registry.versions import Versions
+from lmi_core.serving.model import Model
+from lmi_core.serving.own_code import code_that_runs
+
+logger = logging.getLogger(__name__)
+
+DRAIN_SECONDS = 60.0
+
+
+class ModelRegistry:
+    """The registered models by name and version.
+
+    What requests read, such as `models`, is replaced as a whole when a model comes or goes, so that whoever iterates
+    over it is not disturbed. A model that loads is not in it, but for those of the start.
+    """
+
+    def __init__(self, models: Iterable[Model], reader: ModelReader | None = None) -> None:
+        self.models: Mapping[str, Model] = {}  # the default version of each name
+        self.by_served_name: Mapping[str, Model] = {}  # the same, by all names that requests may give
+        self.changed = asyncio.Event()  # replaced when it is set, as a model has come or gone
+        self.drain_seconds = DRAIN_SECONDS
+        self.room = Room()
+        self.reader = reader
+        self._versions: dict[str, Versions] = {}
+        self._limits: Limits | None = None  # None: to be found again
+        self._leaving: set[RegisteredModel] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        for model in models:
+            registration = Registration(model.name, str(model.plan.directory), model.version)
+            self._add(RegisteredModel(registration, model, at_startup=True))
+        self.publish(*self._versions)
+
+    @property
+    def names(self) -> list[str]:
+        """The names of all registered models, in order."""
+        return sorted(self._versions)
+
+    async def load_first(self, model: Model) -> None:
+        """Load a model of the start. Raise ConfigurationError where that fails, OutOfMemory where it does not fit."""
+        async with self.room.planned(model, self._all, self.make_idle):
+            await model.start()
+
+    def begin(self) -> None:
+        """Note that the models of the start are loaded, and begin to unload those that may be when they are unused."""
+        for registered in self._all():
+            registered.note_loaded()
+        self.publish(*self._versions)
+        self.spawn(self._unload_idle())
+
+    def versions(self, name: str) -> Versions:
+        """Return the versions of a model. Raise ModelNotFound where none is registered."""
+        if name not in self._versions:
+            raise ModelNotFound(f"model `{name}` is not registered")
+        return self._versions[name]
+
+    def registered(self, name: str, version: str | None = None) -> RegisteredModel:
+        """Return a version of a model or, without one, the default. Raise ModelNotFound where it is not registered."""
+        versions = self.versions(name)
+        found = versions.default if version is None else versions.get(version)
+        if found is None:
+            known = ", ".join(each.version or "(none)" for each in versions)
+            raise ModelNotFound(f"model `{name}` has no version `{version}`. Registered: {known}")
+        return found
+
+    def _all(self) -> Iterator[RegisteredModel]:
+        """Yield every version of every model that is registered."""
+        for versions in self._versions.values():
+            yield from versions
+
+    @property
+    def leaving(self) -> list[RegisteredModel]:
+        """The models that were removed, and finish what they work on."""
+        return list(self._leaving)
+
+    def all_models(self) -> Iterator[Model]:
+        """Yield every version of every model, also those that load or leave."""
+        for each in (*self._all(), *self._leaving):
+            if each.model is not None:
+                yield each.model
+
+    def version_of(self, model: Model, version: str) -> Model:
+        """Return another version of a model. Raise ModelNotReady where it is not served; unknown ones are the model."""
+        found = self._versions[model.name].get(version) if model.name in self._versions else None
+        if found is None or found.model is model:
+            return model
+        if found.model is None or not found.served:
+            raise found.refuse()
+        return found.model
+
+    def unserved(self, name: str) -> LmiError | None:
+        """Return why a registered model is not served now, None where no model of that name is registered."""
+        return self._versions[name].default.refuse() if name in self._versions else None
+
+    def register(self, registration: Registration, *, default: bool = False) -> RegisteredModel:
+        """Begin to load a model, and return it at once: its `loading` ends when it is served, or has failed.
+
+        With `default`, requests that name no version get it once it is served, unless another one is chosen meanwhile.
+        Raise ModelExists where this version of it is registered and has not failed.
+        """
+        if self.reader is None:
+            raise ConfigurationError("this server takes no further models")
+        before = (
+            self._versions[registration.name].get(registration.version) if registration.name in self._versions else None
+        )
+        if before is not None and before.state is not ModelState.FAILED:
+            version = "" if registration.version is None else f" in version {registration.version}"
+            raise ModelExists(f"model `{registration.name}` is registered{version} already: unregister it first")
+        registered = RegisteredModel(registration)
+        self._add(registered)
+        if default:
+            self._versions[registration.name].choose(registered)
+        registered.begin(self.spawn(self._load(registered, self.reader)))
+        return registered
+
+    async def _load(self, registered: RegisteredModel, reader: ModelReader) -> None:
+        """Load a model that is being registered; `failure` is set where that fails, with nothing left behind."""
+        name = registered.name
+        try:
+            model = registered.take(await reader(registered.registration, registered.progress.report))
+            self._check_served_names(model)
+            async with self.room.planned(model, self._all, self.make_idle):
+                await model.start()
+        except BaseException as error:
+            await asyncio.shield(self.spawn(registered.discard()))
+            if not isinstance(error, Exception):
+                raise
+            registered.failure = _told(error, name)
+            logger.error("model %s was not registered: %s", name, registered.failure.message)
+            return
+        registered.note_loaded()
+        self.publish(name)
+        logger.info("model %s is registered: %s", name, model.plan.served_by)
+        logger.info("model %s: code that runs: %s", name, code_that_runs(model.plan))
+
+    def _check_served_names(self, model: Model) -> None:
+        for name in model.names:
+            other = self.by_served_name.get(name)
+            if other is not None and other.name != model.name:
+                raise ModelExists(
+                    f"model `{other.name}` is served as `{name}` already: give the other one another "
+                    "option.served_model_name, or another model_name"
+                )
+
+    def forget_failed(self, registered: RegisteredModel) -> None:
+        """Remove a model that has failed, once whoever registered it knows."""
+        versions = self._versions.get(registered.name)
+        if versions is not None and versions.get(registered.version) is registered:
+            self._remove(registered)
+
+    async def unregister(self, registered: RegisteredModel) -> None:
+        """Remove a model: no request finds it from now on, and it ends once its calls have.
+
+        After `drain_seconds` they end with an error. A model that is loading stops to.
+        """
+        self._remove(registered)
+        registered.leaving = True
+        self._leaving.add(registered)
+        await asyncio.shield(self.spawn(self._leave(registered)))
+
+    async def _leave(self, registered: RegisteredModel) -> None:
+        try:
+            if registered.loading is not None:
+                registered.loading.cancel()
+                await asyncio.wait([registered.loading])
+            await registered.drain(self.drain_seconds, ModelNotReady(f"model {registered.name} was unregistered"))
+            async with registered.changing:
+                await registered.discard()
+        finally:
+            self._leaving.discard(registered)
+        logger.info("model %s is unregistered", registered.name)
+
+    def choose_default(self, registered: RegisteredModel) -> None:
+        """Have requests that name no version get this one. Raise ModelNotReady where it is not served."""
+        if not registered.served:
+            raise registered.refuse()
+        self._versions[registered.name].choose(registered)
+        self.publish(registered.name)
+
+    async def wake(self, model: Model) -> None:
+        """Load a model that is idle, and wait for it. Raise ModelNotReady where it cannot be loaded."""
+        if model.ready:
+            return
+        registered = next((each for each in self.versions(model.name) if each.model is model), None)
+        if registered is None:
+            raise ModelNotReady(f"model {model.name} was unregistered")
+        if registered.loading is None:
+            registered.begin(self.spawn(self._wake(registered, model)))
+        assert registered.loading is not None
+        await asyncio.shield(registered.loading)
+
+    async def _wake(self, registered: RegisteredModel, model: Model) -> None:
+        async with registered.changing:
+            if model.ready:
+                return
+            try:
+                async with self.room.planned(model, self._all, self.make_idle):
+                    await model.start()
+                await model.adapters.restore(model.idle_adapters, model.idle_pinned)
+            except BaseException as error:
+                await asyncio.shield(self.spawn(model.unload()))
+                if not isinstance(error, Exception):
+                    raise
+                registered.failure = _told(error, model.name)
+                logger.error("model %s could not be loaded again: %s", model.name, registered.failure.message)
+                refused = registered.failure if isinstance(registered.failure, OutOfMemory) else registered.refuse()
+                raise refused from error
+            model.idle = False
+            registered.note_loaded()
+        self.publish(model.name)
+        logger.info("model %s is loaded again", model.name)
+
+    async def make_idle(self, registered: RegisteredModel) -> bool:
+        """Unload a model that nobody uses until its next request, and return whether it was unloaded."""
+        async with registered.changing:
+            model = registered.model
+            if model is None or not model.ready or model.usage.calls:
+                return False
+            model.idle_adapters, model.idle_pinned = dict(model.adapters.folders), tuple(model.adapters.pinned)
+            model.idle = True  # first, so that requests wait, and are not refused
+            await model.unload()
+        self.publish(model.name)
+        logger.info("model %s is unloaded until its next request", model.name)
+        return True
+
+    async def _unload_idle(self) -> None:
+        """Unload each model that may be, once it was not used for its `max_idle_time`."""
+        while True:
+            changed = self.changed
+            waits = {each: wait for each in self._all() if (wait := seconds_until_idle(each)) is not None}
+            for registered in [each for each, wait in waits.items() if wait <= 0]:
+                await self.make_idle(registered)
+            pause = min((wait for wait in waits.values() if wait > 0), default=None)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(changed.wait(), pause)
+
+    async def stop(self) -> None:
+        """End all that loads or unloads models."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _add(self, registered: RegisteredModel) -> None:
+        self._versions.setdefault(registered.name, Versions()).add(registered)
+
+    def _remove(self, registered: RegisteredModel) -> None:
+        versions = self.versions(registered.name)
+        versions.remove(registered)
+        if not versions:
+            del self._versions[registered.name]
+        self.publish(registered.name)
+
+    def publish(self, *names: str) -> None:
+        """Have requests find the models of these names as they are served now."""
+        models, by_served_name = dict(self.models), dict(self.by_served_name)
+        for name in names:
+            before, now = models.pop(name, None), self._served(name)
+            for alias in before.names if before is not None else ():
+                del by_served_name[alias]
+            if now is not None:
+                models[name] = now
+                by_served_name.update(dict.fromkeys(now.names, now))
+        self.models, self.by_served_name, self._limits = models, by_served_name, None
+        self.changed.set()
+        self.changed = asyncio.Event()
+
+    def _served(self, name: str) -> Model | None:
+        """Return the model for requests that name no version, None where there is none now."""
+        default = self._versions[name].default if name in self._versions else None
+        return default.model if default is not None and default.served else None
+
+    @property
+    def limits(self) -> Limits:
+        """The limits of requests whose model is not known yet."""
+        if self._limits is None:
+            self._limits = Limits.of([model.server for model in self.all_models()])
+        return self._limits
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run the work in a task that ends with the registry."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+
+def _told(error: Exception, name: str) -> LmiError:
+    """Return the error that tells why a model was not loaded."""
+    if isinstance(error, ConfigurationError) and not isinstance(error, OutOfMemory):
+        return InvalidModel(error.message)
+    if isinstance(error, LmiError):
+        return error
+    logger.error("model %s: loading raised", name, exc_info=error)
+    return InvalidModel(f"loading model {name} raised {type(error).__name__}: {error}")

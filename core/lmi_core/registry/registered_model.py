@@ -1,0 +1,133 @@
+"""A registered version of a model, from its registration to its end."""
+
+import asyncio
+import logging
+import time
+from enum import StrEnum
+
+from lmi_core.errors import LmiError, ModelNotReady
+from lmi_core.progress.loading import LoadingProgress
+from lmi_core.registry.registration import PreparedModel, Registration, nothing
+from lmi_core.serving.model import Model
+
+logger = logging.getLogger(__name__)
+
+ERROR_SECONDS = 1.0  # for the errors of calls that did not finish, which their clients may not read
+
+
+class ModelState(StrEnum):
+    """What a registered model does now."""
+
+    FETCHING = "fetching"
+    LOADING = "loading"
+    READY = "ready"
+    IDLE = "idle"  # unloaded: the next request loads it
+    UNLOADING = "unloading"
+    FAILED = "failed"
+
+
+class RegisteredModel:
+    """One version of a model: there is a `model` once its directory was read, until it has failed or is gone."""
+
+    def __init__(self, registration: Registration, model: Model | None = None, *, at_startup: bool = False) -> None:
+        self.registration = registration
+        self.model = model
+        self.at_startup = at_startup
+        self.failure: LmiError | None = None
+        self.leaving = False
+        self.changing = asyncio.Lock()  # held while the model is loaded or unloaded
+        self.loading: asyncio.Task[None] | None = None  # of a registration, or of an idle model's next request
+        self.loaded_at: float | None = None  # seconds since 1970
+        self._progress = LoadingProgress()
+        self._release = nothing
+
+    @property
+    def name(self) -> str:
+        return self.registration.name
+
+    @property
+    def version(self) -> str | None:
+        return self.registration.version
+
+    @property
+    def progress(self) -> LoadingProgress:
+        """What is done to fetch and load it."""
+        return self._progress if self.model is None else self.model.progress
+
+    @property
+    def state(self) -> ModelState:
+        if self.leaving:
+            return ModelState.UNLOADING
+        if self.failure is not None and not self.served:
+            return ModelState.FAILED
+        if self.model is None:
+            return ModelState.FETCHING
+        if self.model.ready:
+            return ModelState.READY
+        return ModelState.IDLE if self.model.idle else ModelState.LOADING
+
+    @property
+    def served(self) -> bool:
+        """Whether requests find the model: those of the start are found, and refused, while they load, too."""
+        model = self.model
+        return model is not None and not self.leaving and (model.ready or model.idle or self.at_startup)
+
+    def take(self, prepared: PreparedModel) -> Model:
+        """Take the model that was read."""
+        self.model, self._release = prepared.model, prepared.release
+        return prepared.model
+
+    def refuse(self) -> LmiError:
+        """Return the error for requests to a model that is not served now."""
+        if self.failure is not None:
+            failed = ModelNotReady(f"model {self.name} could not be loaded: {self.failure.message}")
+            failed.retry_after = None  # it is not tried again by itself
+            return failed
+        stage = f": {self.progress}" if self.progress.what else ""
+        return ModelNotReady(f"model {self.name} is loading{stage}")
+
+    async def drain(self, seconds: float, error: LmiError) -> None:
+        """Wait for the model's calls at most that long, and end the rest with the error."""
+        model = self.model
+        if model is None or await _unused_within(model, seconds):
+            return
+        logger.warning(
+            "model %s: %d requests did not finish in time and end with an error", self.name, model.usage.calls
+        )
+        model.fail_calls(error)
+        await _unused_within(model, ERROR_SECONDS)
+
+    async def discard(self) -> None:
+        """Stop the model, and drop all that it has on this host."""
+        model, self.model = self.model, None
+        if model is not None:
+            try:
+                await model.stop()
+            except Exception:
+                logger.exception("model %s did not stop cleanly", self.name)
+            model.plan.code.unload()
+            await asyncio.to_thread(model.copies.let_all_go)
+        release, self._release = self._release, nothing
+        await asyncio.to_thread(release)
+
+    def begin(self, loading: asyncio.Task[None]) -> None:
+        """Note the task that loads the model until it ends."""
+        self.loading = loading
+        loading.add_done_callback(self._end)
+
+    def _end(self, loading: asyncio.Task[None]) -> None:
+        if not loading.cancelled():
+            loading.exception()  # those who wait for it are told, if any
+        self.loading = None
+
+    def note_loaded(self) -> None:
+        """Note that the model takes requests from now on."""
+        self.failure, self.loaded_at = None, time.time()
+
+
+async def _unused_within(model: Model, seconds: float) -> bool:
+    try:
+        await asyncio.wait_for(model.usage.until_unused(), seconds)
+    except TimeoutError:
+        return False
+    return True

@@ -1,0 +1,47 @@
+"""The versions of one model, and which of them requests get that name none."""
+
+from collections.abc import Iterator
+
+from lmi_core.registry.registered_model import RegisteredModel
+
+
+class Versions:
+    """The registered versions of a name, in the order of their registration."""
+
+    def __init__(self) -> None:
+        self._by_version: dict[str | None, RegisteredModel] = {}
+        self._chosen: list[RegisteredModel] = []  # the last choice last; one that still loads counts once it is served
+
+    def __iter__(self) -> Iterator[RegisteredModel]:
+        return iter(self._by_version.values())
+
+    def __len__(self) -> int:
+        return len(self._by_version)
+
+    def get(self, version: str | None) -> RegisteredModel | None:
+        return self._by_version.get(version)
+
+    @property
+    def default(self) -> RegisteredModel:
+        """The version for requests that name none: the last choice that is served, otherwise the first that is."""
+        candidates = (*reversed(self._chosen), *self)
+        return next((each for each in candidates if each.served), next(iter(self)))
+
+    def add(self, registered: RegisteredModel) -> None:
+        """Add a version, in place of one that has failed."""
+        if (failed := self.get(registered.version)) is not None:
+            self._unchoose(failed)
+        self._by_version[registered.version] = registered
+
+    def choose(self, registered: RegisteredModel) -> None:
+        """Make a version the default, until it is removed or another one is chosen."""
+        self._unchoose(registered)
+        self._chosen.append(registered)
+
+    def remove(self, registered: RegisteredModel) -> None:
+        del self._by_version[registered.version]
+        self._unchoose(registered)
+
+    def _unchoose(self, registered: RegisteredModel) -> None:
+        if registered in self._chosen:
+            self._chosen.remove(registered)

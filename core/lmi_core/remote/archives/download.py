@@ -1,0 +1,184 @@
+"""Download of one file from a web server, which goes on after the bytes that are there."""
+
+import hashlib
+import os
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from lmi_core.errors import ConfigurationError
+from lmi_core.remote.archives.limits import Limits
+from lmi_core.remote.archives.unpacking import START, recognise
+from lmi_core.remote.archives.web import BROKEN, NOT_SATISFIABLE, PARTIAL, Answer, Validators, request
+from lmi_core.remote.errors import Unreachable
+from lmi_core.remote.location import without_secrets
+from lmi_core.remote.report import Report
+from lmi_core.remote.space import check_space
+
+CHUNK = 1 << 20
+TRIES = 4  # in a row without a byte, or with next to none
+MIN_PAUSE = 0.1  # seconds
+MAX_PAUSE = 2.0
+RATE_SECONDS = 60.0
+MIN_BYTES = 60 * 1024  # in RATE_SECONDS; a server that sends less is given up as one that sends nothing
+
+
+class Partial:
+    """A file that is being downloaded, and beside it what it is a part of."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder.parent
+        self.path = folder / "archive"
+        self.known_by = Validators("", "", None)
+        self._known_by_path = folder / "known_by.json"
+        with suppress(OSError, msgspec.DecodeError):
+            self.known_by = msgspec.json.decode(self._known_by_path.read_bytes(), type=Validators)
+
+    def size(self) -> int:
+        with suppress(OSError):
+            return self.path.stat().st_size
+        return 0
+
+    def begin(self, validators: Validators) -> None:
+        """Begin anew with no bytes."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.path.unlink(missing_ok=True)
+        self._known_by_path.write_bytes(msgspec.json.encode(validators))
+        self.path.touch()
+        self.known_by = validators
+
+
+class Download:
+    """The download of one URL."""
+
+    def __init__(self, url: str, partial: Partial, limits: Limits, report: Report) -> None:
+        self._url = url
+        self._partial = partial
+        self._limits = limits
+        self._report = report
+
+    def open(self) -> Answer:
+        """Return the answer to a request for what is missing. Raise ConfigurationError, or Unreachable."""
+        size, strong = self._partial.size(), self._partial.known_by.strong
+        if not size or strong is None:
+            return request(self._url, {})
+        answer = request(self._url, {"Range": f"bytes={size}-", "If-Range": strong})
+        if answer.status == NOT_SATISFIABLE or (answer.status == PARTIAL and not self._goes_on(answer, size)):
+            answer.close()
+            return request(self._url, {})
+        return answer
+
+    def _goes_on(self, answer: Answer, size: int) -> bool:
+        """Return whether the answer has the rest of the same file, as some servers send that of any other one."""
+        known, found = self._partial.known_by, answer.validators
+        same = all(new in ("", old) for old, new in ((known.etag, found.etag), (known.modified, found.modified)))
+        return same and answer.start() == size and found.size == known.size
+
+    def run(self, answer: Answer) -> Validators:
+        """Read an answer, and those to further requests after it breaks off, until all of the file is on the disk.
+
+        Return what the file is known by. Raise ConfigurationError where it cannot be had, Unreachable where it may be
+        later, or OSError from the disk.
+        """
+        self._begin(answer)
+        failures = 0
+        while True:
+            before = self._partial.size()
+            try:
+                self._read(answer)
+            except _BrokenOff as error:
+                gone_on = self._partial.size() > before and not isinstance(error, _TooSlow)
+                failures = 0 if gone_on else failures + 1
+                if failures == TRIES:
+                    shown = without_secrets(self._url)
+                    raise Unreachable(f"{shown}: the connection breaks off ({error}): start again to resume") from error
+            else:
+                return self._partial.known_by
+            finally:
+                answer.close()
+            time.sleep(min(MAX_PAUSE, MIN_PAUSE * 2**failures))
+            answer = self._reopened(failures)
+
+    def _reopened(self, failures: int) -> Answer:
+        for failure in range(failures, TRIES):
+            try:
+                return self.open()
+            except Unreachable:
+                if failure == TRIES - 1:
+                    raise
+                time.sleep(min(MAX_PAUSE, MIN_PAUSE * 2**failure))
+        raise AssertionError
+
+    def _begin(self, answer: Answer) -> None:
+        size = answer.validators.size
+        if answer.status != PARTIAL:
+            self._partial.begin(answer.validators)
+        done = self._partial.size()
+        self._check_size(size or 0)
+        if size is not None:
+            check_space(without_secrets(self._url), self._partial.path.parent, size - done)
+        self._report.begin(size, done, 0, self._partial.folder)
+
+    def _check_size(self, size: int) -> None:
+        if size > self._limits.max_bytes:
+            self._limits.check(size, 0, size)
+
+    def _read(self, answer: Answer) -> None:
+        if answer.status != PARTIAL and self._partial.size():  # the file changed, or cannot be had in parts
+            self._partial.begin(answer.validators)
+        size = answer.validators.size
+        with self._partial.path.open("ab") as file:
+            for data in _pieces(answer):
+                file.write(data)
+                file.flush()
+                done = file.tell()
+                self._check_size(done)
+                if done - len(data) < START <= done or done == size:
+                    self._check_start()
+                self._report.progress(done)
+            if size is not None and file.tell() < size:
+                raise _BrokenOff(f"{file.tell()} of {size} bytes came")
+            os.fsync(file.fileno())
+
+    def _check_start(self) -> None:
+        with self._partial.path.open("rb") as file:
+            start = file.read(START)
+        try:
+            recognise(start)
+        except ConfigurationError as error:
+            self._partial.path.unlink()
+            raise ConfigurationError(f"{without_secrets(self._url)}: {error.message}") from None
+
+
+class _BrokenOff(Exception):
+    """The connection ended before the file did."""
+
+
+class _TooSlow(_BrokenOff):
+    """The server sends next to nothing, so that the download would never end."""
+
+
+def _pieces(answer: Answer) -> Iterator[bytes]:
+    since, came = time.monotonic(), 0
+    while True:
+        try:
+            data = answer.read(CHUNK)
+        except BROKEN as error:
+            raise _BrokenOff(str(error) or type(error).__name__) from error
+        if not data:
+            return
+        yield data
+        came += len(data)
+        if time.monotonic() - since >= RATE_SECONDS:
+            if came < MIN_BYTES:
+                raise _TooSlow(f"{came} bytes came in {RATE_SECONDS:.0f} seconds")
+            since, came = time.monotonic(), 0
+
+
+def digest(path: Path) -> str:
+    """Return the SHA-256 of a file in hexadecimal digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,35 @@
+"""A file or a folder of an archive."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from lmi_core.errors import ConfigurationError
+from lmi_core.remote.archives.names import shown
+
+
+class Member(NamedTuple):
+    """A file, whose `content` is read in order and once, or a folder, which has none."""
+
+    name: str
+    size: int
+    content: Iterator[bytes] | None
+
+
+def refuse_kind(name: str, kind: str, remedy: str = "pack the files themselves") -> ConfigurationError:
+    """Return the error for what is neither a file nor a folder."""
+    return ConfigurationError(f"the archive cannot be unpacked: {shown(name)} is {kind}: {remedy}")
+
+
+@contextmanager
+def damage_told(kinds: tuple[type[Exception], ...]) -> Iterator[None]:
+    """Turn errors of these kinds into a ConfigurationError."""
+    try:
+        yield
+    except kinds as error:
+        raise damaged(str(error) or type(error).__name__) from error
+
+
+def damaged(why: object) -> ConfigurationError:
+    """Return the error for an archive that is not whole."""
+    return ConfigurationError(f"the archive is damaged or cut off ({why}): pack or download it again")

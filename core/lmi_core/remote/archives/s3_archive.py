@@ -1,0 +1,36 @@
+"""An archive in S3: a single object."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lmi_core.remote.location import RemoteModel, S3Location
+from lmi_core.remote.report import Report
+from lmi_core.remote.s3.client import create_client
+from lmi_core.remote.s3.download import THREADS, Download, bytes_missing
+from lmi_core.remote.s3.listing import list_objects
+from lmi_core.remote.s3.objects import StoredObject
+from lmi_core.remote.space import check_space
+
+if TYPE_CHECKING:
+    from types_boto3_s3.client import S3Client
+
+
+def find_object(model: RemoteModel) -> "tuple[S3Client, StoredObject]":
+    """Return a client and the object. Raise ConfigurationError where there is none, or boto3's errors."""
+    client = create_client(THREADS)
+    listing, _ = list_objects(client, model)
+    return client, listing.objects[0]
+
+
+def download_object(client: "S3Client", model: RemoteModel, stored: StoredObject, folder: Path, report: Report) -> Path:
+    """Return the object's file in the folder, downloading what is missing.
+
+    Raise ChangedMeanwhile where the object changes, OSError from the disk, or boto3's errors.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    needed = bytes_missing(folder, [stored])
+    check_space(model.source, folder, needed)
+    report.begin(stored.size, stored.size - needed, 0, folder)
+    bucket = S3Location.parse(model.source).bucket
+    Download(client, bucket, folder).run([stored], lambda done: report.progress(stored.size - needed + done))
+    return folder / stored.identity

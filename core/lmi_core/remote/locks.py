@@ -1,0 +1,95 @@
+"""Locks between processes that share a cache, released by the kernel when a holder ends in any way."""
+
+import fcntl
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from lmi_core.errors import ConfigurationError
+
+POLL_SECONDS = 0.1
+
+
+@dataclass(slots=True)
+class _Held:
+    descriptor: int
+    count: int = 0  # of those who hold it
+
+
+_held: dict[Path, _Held] = {}
+_changing = threading.RLock()
+
+
+@contextmanager
+def exclusive(path: Path, on_wait: Callable[[], None]) -> Iterator[None]:
+    """Hold the lock exclusively, first calling `on_wait` if another process holds it."""
+    descriptor = _open(path)
+    try:
+        if not _take(descriptor, fcntl.LOCK_EX, path):
+            on_wait()
+            while not _take(descriptor, fcntl.LOCK_EX, path):
+                time.sleep(POLL_SECONDS)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def hold(path: Path) -> None:
+    """Share the lock until it is released as often as it was held, or this process ends."""
+    with _changing:
+        if path not in _held:
+            descriptor = _open(path)
+            while not _take(descriptor, fcntl.LOCK_SH, path):
+                time.sleep(POLL_SECONDS)
+            _held[path] = _Held(descriptor)
+        _held[path].count += 1
+
+
+def release(path: Path) -> None:
+    """Release a shared lock that was taken by `hold`, which nobody else in this process need have done."""
+    with _changing:
+        held = _held[path]
+        held.count -= 1
+        if held.count == 0:
+            del _held[path]
+            os.close(held.descriptor)
+
+
+def held_locks() -> list[Path]:
+    """Return the shared locks that this process holds."""
+    with _changing:
+        return list(_held)
+
+
+@contextmanager
+def unused(path: Path) -> Iterator[bool]:
+    """Yield whether no process holds the lock, which none can take until the context ends."""
+    descriptor = _open(path)
+    try:
+        yield _take(descriptor, fcntl.LOCK_EX, path)
+    finally:
+        os.close(descriptor)
+
+
+def _open(path: Path) -> int:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+
+
+def _take(descriptor: int, kind: int, path: Path) -> bool:
+    with suppress(BlockingIOError):
+        try:
+            fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise
+        except OSError as error:
+            raise ConfigurationError(
+                f"{path} cannot be locked ({error.strerror}): set LMI_CACHE to a folder on a file system that "
+                "supports locks"
+            ) from None
+        return True
+    return False

@@ -1,0 +1,104 @@
+"""A limit on how long a script may take to be loaded in the server's process, which has to go on without it."""
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TypeVar
+
+from lmi_core.script.formatters.time_limit import SIGNAL, TimeLimitExceeded, heed_signal
+
+T = TypeVar("T")
+
+LOOK_SECONDS = 0.05  # between two looks at whether a script is still wanted
+AGAIN_SECONDS = 0.2  # after which one is interrupted once more, as it may catch everything
+GRACE_SECONDS = 2.0  # for a script that was interrupted in a thread, which is then left to itself
+
+_unwanted: ContextVar[threading.Event | None] = ContextVar("unwanted", default=None)
+
+
+@contextmanager
+def unless(unwanted: threading.Event) -> Iterator[None]:
+    """Have scripts that are loaded in this context, or in threads that it is given to, end once the event is set."""
+    token = _unwanted.set(unwanted)
+    try:
+        yield
+    finally:
+        _unwanted.reset(token)
+
+
+def load_within(seconds: float, load: Callable[[], T]) -> T:
+    """Return what the loading of a script returns. Raise TimeLimitExceeded once it takes too long, or is unwanted.
+
+    In the main thread a script is interrupted by a signal, wherever it waits. Elsewhere it gets a thread of its own,
+    which is left to itself where it waits for something that does not come.
+    """
+    unwanted = _unwanted.get()
+    if threading.current_thread() is threading.main_thread():
+        return _load_here(seconds, load, unwanted)
+    return _load_beside(seconds, load, unwanted)
+
+
+def _load_here(seconds: float, load: Callable[[], T], unwanted: threading.Event | None) -> T:
+    heed_signal()
+    ended, main = threading.Event(), threading.main_thread().ident
+    assert main is not None
+
+    def watch() -> None:
+        _wait(ended, seconds, unwanted)
+        while not ended.wait(AGAIN_SECONDS):
+            signal.pthread_kill(main, SIGNAL)
+
+    watching = threading.Thread(target=watch, name="script-limit", daemon=True)
+    watching.start()
+    try:
+        return load()
+    finally:
+        ended.set()
+        watching.join()
+
+
+def _load_beside(seconds: float, load: Callable[[], T], unwanted: threading.Event | None) -> T:
+    ended, found = threading.Event(), list[T]()
+    failures: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            found.append(load())
+        except BaseException as error:  # whatever the script raises
+            failures.append(error)
+        finally:
+            ended.set()
+
+    running = threading.Thread(target=run, name="script", daemon=True)
+    running.start()
+    if not _wait(ended, seconds, unwanted):
+        last = time.monotonic() + GRACE_SECONDS
+        while not ended.wait(AGAIN_SECONDS) and time.monotonic() < last:
+            _interrupt(running)
+    if failures:
+        raise failures[0]
+    if not found:
+        raise TimeLimitExceeded
+    return found[0]
+
+
+def _wait(ended: threading.Event, seconds: float, unwanted: threading.Event | None) -> bool:
+    """Wait for the end, at most that long and while it is wanted; return whether it has come."""
+    if unwanted is None:
+        return ended.wait(seconds)
+    last = time.monotonic() + seconds
+    while not ended.wait(LOOK_SECONDS):
+        if unwanted.is_set() or time.monotonic() >= last:
+            return False
+    return True
+
+
+def _interrupt(thread: threading.Thread) -> None:
+    """Raise TimeLimitExceeded in a thread, once it runs Python code again."""
+    import ctypes  # which servers need not wait for
+
+    if thread.ident is not None:
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(TimeLimitExceeded))

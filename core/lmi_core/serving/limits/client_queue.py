@@ -1,0 +1,58 @@
+"""A queue in which clients take turns."""
+
+from collections import OrderedDict, deque
+from collections.abc import Iterator
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class ClientQueue(Generic[T]):
+    """What waits: that of each client in order of arrival, and one client's after the other's."""
+
+    def __init__(self) -> None:
+        self._by_client: OrderedDict[str, deque[T]] = OrderedDict()  # the client whose turn is next first
+        self._size = 0
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __iter__(self) -> Iterator[T]:
+        for waiting in self._by_client.values():
+            yield from waiting
+
+    @property
+    def next(self) -> T:
+        """The one that `pop` returns."""
+        return next(self.of_each_client())
+
+    def of_each_client(self) -> Iterator[T]:
+        """Yield the one of each client that has waited longest, in the order of the clients' turns."""
+        for waiting in self._by_client.values():
+            yield waiting[0]
+
+    def add(self, client: str, item: T) -> None:
+        self._by_client.setdefault(client, deque()).append(item)
+        self._size += 1
+
+    def pop(self) -> T:
+        """Remove the next one, after which it is the other clients' turn. Raise StopIteration where none waits."""
+        client = next(iter(self._by_client))
+        waiting = self._by_client[client]
+        item = waiting.popleft()
+        self._size -= 1
+        if waiting:
+            self._by_client.move_to_end(client)
+        else:
+            del self._by_client[client]
+        return item
+
+    def discard(self, client: str, item: T) -> None:
+        """Remove an item that waits no longer; nothing happens where it has had its turn."""
+        waiting = self._by_client.get(client)
+        if waiting is None or item not in waiting:
+            return
+        waiting.remove(item)
+        self._size -= 1
+        if not waiting:
+            del self._by_client[client]

@@ -1,0 +1,174 @@
+"""The base of backends that generate text."""
+
+import asyncio
+import inspect
+import logging
+from abc import abstractmethod
+from collections.abc import AsyncGenerator, AsyncIterable, Collection, Iterable
+from contextlib import aclosing
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+from lmi_core.backend import Backend
+from lmi_core.configuration.model_source import model_source
+from lmi_core.configuration.properties import ModelProperties
+from lmi_core.engines.merge import merge
+from lmi_core.errors import ConfigurationError
+from lmi_core.generation import FinishReason, GenerationStep, Token
+from lmi_core.request import ValidRequest
+from lmi_core.text_backend.obeyed import is_inherited
+from lmi_core.text_backend.texts import read_texts
+from lmi_core.text_backend.token_texts import CERTAIN, TextTokens, prompt_tokens
+from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
+from lmi_core.texts.word_tokenizer import WordTokenizer
+
+P = TypeVar("P", bound=ModelProperties)
+
+MAX_LENGTH = 8192
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "tokenizer_config.json")
+
+logger = logging.getLogger(__name__)
+
+
+class TextBackend(Backend[P]):
+    """A backend whose `generate` yields texts: tokens, stop sequences, limits, counts and threads are done for it.
+
+    A subclass needs a `name` and `generate`. The tokenizer is that of the model's files or, where they have none, one
+    of words. The end of a text is a token, as with models; every token's log probability is 0. With a
+    `parameters_type` that extends ExtendedParameters, requests are refused that set what is not done for it, such as
+    `guided_json`, unless `obeyed_parameters` names it, as `generate` obeys it.
+    """
+
+    properties_type: ClassVar[type[ModelProperties]] = ModelProperties
+    obeyed_parameters: ClassVar[Collection[str]] = ()
+    max_length: int = MAX_LENGTH
+
+    @abstractmethod
+    def generate(self, prompt: str, parameters: Any) -> Iterable[str] | AsyncIterable[str]:
+        """Yield the answer's text in pieces of any length, each of which is sent at once.
+
+        An asynchronous generator runs in the event loop, which it must not block; any other iterable is read in a
+        thread of its own. `parameters` are the request's, of the type `parameters_type`. The generator is closed at a
+        stop sequence, at `max_new_tokens`, and when the client has gone; a thread closes it once it yields. Raise an
+        LmiError to answer with its message.
+        """
+
+    async def start(self) -> None:
+        """Load what `generate` needs. Raise ConfigurationError where the model directory is at fault."""
+
+    async def stop(self) -> None:
+        """Free what `start` took."""
+
+    async def health(self) -> None:
+        """Raise BackendUnhealthy while no request can be answered."""
+
+    @classmethod
+    def obeys(cls, parameter: str) -> bool:
+        left_out = is_inherited(cls.parameters_type, parameter) and parameter not in cls.obeyed_parameters
+        return super().obeys(parameter) and not left_out
+
+    async def finish_start(self) -> None:
+        if not hasattr(self, "tokenizer"):
+            folder = self._files()
+            found = folder is not None and any((folder / name).is_file() for name in TOKENIZER_FILES)
+            self.tokenizer = (
+                await asyncio.to_thread(HuggingFaceTokenizer.load, str(folder)) if found else WordTokenizer()
+            )
+        await super().finish_start()
+
+    def steps(self, request: ValidRequest) -> AsyncGenerator[GenerationStep, None]:
+        count = request.parameters.num_sequences
+        if count == 1:
+            return self._sequence(request, 0)
+        return self._sequences(request, count)
+
+    def _files(self) -> Path | None:
+        try:
+            return Path(model_source(self.setup.directory, self.setup.properties))
+        except ConfigurationError:  # no weights, but perhaps a tokenizer
+            return self.setup.directory
+
+    @cached_property
+    def _places(self) -> asyncio.Semaphore:
+        return asyncio.Semaphore(self.setup.properties.max_rolling_batch_size)
+
+    async def _sequences(self, request: ValidRequest, count: int) -> AsyncGenerator[GenerationStep, None]:
+        async with aclosing(merge([self._sequence(request, index) for index in range(count)])) as steps:
+            async for _, step in steps:
+                yield step
+
+    async def _sequence(self, request: ValidRequest, index: int) -> AsyncGenerator[GenerationStep, None]:
+        parameters = request.parameters
+        tokens = TextTokens(
+            self.tokenizer,
+            parameters.stop_sequences or (),
+            parameters.max_new_tokens,
+            include_stop=parameters.includes_stop,
+        )
+        prefill = self._prefill(request) if parameters.wants_prefill and not index else None
+        async with self._places, aclosing(self._texts(request)) as texts:
+            async for text in texts:
+                new = tokens.push(text)
+                if tokens.stopped or tokens.is_full:
+                    break
+                if new:
+                    yield self._step(request, new, None, index, prefill)
+                    prefill = None
+            else:
+                new = []
+        if not tokens.stopped:
+            new += tokens.finish()
+        yield self._last_step(request, tokens, new, index, prefill)
+
+    def _texts(self, request: ValidRequest) -> AsyncGenerator[str, None]:
+        return read_texts(
+            lambda: self.generate(self._prompt(request), request.parameters),
+            in_thread=not inspect.isasyncgenfunction(self.generate),
+            owner=f"the {self.name} backend ({type(self).__name__})",
+        )
+
+    def _prompt(self, request: ValidRequest) -> str:
+        """Return the prompt's text, of which truncation leaves the last tokens."""
+        if request.parameters.max_prompt_tokens != len(request.prompt_ids):
+            return request.prompt
+        text = self.tokenizer.decode(request.prompt_ids, skip_special_tokens=False)
+        return request.prompt if text.endswith(request.prompt) else text
+
+    def _prefill(self, request: ValidRequest) -> list[Token]:
+        first, *others = prompt_tokens(self.tokenizer, request.prompt_ids)
+        if request.parameters.num_prompt_top_tokens:
+            _add_top_tokens(others)
+        return [first, *others]
+
+    def _last_step(
+        self, request: ValidRequest, tokens: TextTokens, new: list[Token], index: int, prefill: list[Token] | None
+    ) -> GenerationStep:
+        reason: FinishReason = "eos_token"
+        if tokens.stopped:
+            reason = "stop_sequence"
+        elif tokens.is_full:
+            reason = "length"
+        elif (end := self.tokenizer.eos_token_id) is not None:
+            new.append(Token(end, "", CERTAIN, special=True, rank=1))
+        step = self._step(request, new, reason, index, prefill)
+        step.stop_sequence = tokens.stop_sequence
+        return step
+
+    def _step(
+        self,
+        request: ValidRequest,
+        tokens: list[Token],
+        reason: FinishReason | None,
+        index: int,
+        prefill: list[Token] | None,
+    ) -> GenerationStep:
+        if request.parameters.num_top_tokens:
+            _add_top_tokens(tokens)
+        return GenerationStep(tokens, reason, index, prefill)
+
+
+def _add_top_tokens(tokens: Iterable[Token]) -> None:
+    """Have each token be the only one that was likely at its position."""
+    for token in tokens:
+        token.top_tokens = [Token(token.id, token.text, token.log_prob, token.special)]

@@ -1,0 +1,137 @@
+"""The texts of an author's generator: asynchronous ones in the event loop, others in a thread of their own."""
+
+import asyncio
+import contextvars
+import queue
+import threading
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterator
+from contextlib import suppress
+from typing import Any
+
+from lmi_core.engines.backend_checks import given
+from lmi_core.errors import GenerationFailed
+
+END = object()
+End = Callable[["asyncio.Future[Any]", Any], None]
+WANTED = "`generate` must yield texts, each a str"
+
+
+async def read_texts(begin: Callable[[], Any], *, in_thread: bool, owner: str) -> AsyncGenerator[str, None]:
+    """Yield the texts of what `begin` returns; closing it closes that too.
+
+    Raise GenerationFailed where it is no stream of texts; `owner` is whose code it is, for the message.
+    """
+    items = _from_thread(begin, owner) if in_thread else _from_stream(begin(), owner)
+    try:
+        async for item in items:
+            if not isinstance(item, str):
+                raise GenerationFailed(f"{owner}: {WANTED}. Given: {given(item)}")
+            yield item
+    finally:
+        await items.aclose()
+
+
+async def _from_stream(stream: AsyncIterable[Any], owner: str) -> AsyncGenerator[Any, None]:
+    try:
+        async for item in stream:
+            yield item
+    finally:
+        if hasattr(stream, "aclose"):
+            await stream.aclose()
+
+
+async def _from_thread(begin: Callable[[], Any], owner: str) -> AsyncGenerator[Any, None]:
+    """Yield the items of an iterable that a thread reads, one at a time, when it is asked for the next."""
+    worker = _Worker(begin, owner)
+    try:
+        while (item := await worker.next()) is not END:
+            if isinstance(item, _Stream):
+                async for each in _from_stream(item.stream, owner):
+                    yield each
+                return
+            yield item
+    finally:
+        worker.close()
+
+
+class _Stream:
+    """An asynchronous stream that `generate` returned instead of being one: it is read in the event loop."""
+
+    def __init__(self, stream: AsyncIterable[Any]) -> None:
+        self.stream = stream
+
+
+class _Worker:
+    """A thread with one iterator, which only this thread runs and closes; a daemon, as the author's code may hang."""
+
+    def __init__(self, begin: Callable[[], Any], owner: str) -> None:
+        self._begin = begin
+        self._owner = owner
+        self._loop = asyncio.get_running_loop()
+        self._asked: queue.SimpleQueue[asyncio.Future[Any] | None] = queue.SimpleQueue()
+        context = contextvars.copy_context()
+        threading.Thread(target=context.run, args=(self._work,), name="generate", daemon=True).start()
+
+    async def next(self) -> Any:
+        """Return the next item, or END. Raise what the iterator raised."""
+        future = self._loop.create_future()
+        self._asked.put(future)
+        return await future
+
+    def close(self) -> None:
+        """Have the thread close the iterator as soon as it is not running, and end."""
+        self._asked.put(None)
+
+    def _work(self) -> None:
+        iterator: Iterator[Any] | None = None
+        try:
+            while (future := self._asked.get()) is not None:
+                try:
+                    if iterator is None:
+                        iterator = self._started()
+                    item = self._next(iterator)
+                except Exception as error:
+                    self._tell(_fail, future, error)
+                except SystemExit as error:  # would end the server
+                    self._tell(_fail, future, GenerationFailed(f"{self._owner} raised SystemExit: {error}"))
+                else:
+                    self._tell(_succeed, future, item)
+        finally:
+            if (close := getattr(iterator, "close", None)) is not None:
+                with suppress(Exception):  # nobody waits for what it says
+                    close()
+
+    def _started(self) -> Iterator[Any]:
+        found = self._begin()
+        if isinstance(found, AsyncIterable):
+            return iter([_Stream(found)])
+        if isinstance(found, str) or not hasattr(found, "__iter__"):
+            if hasattr(found, "close"):  # a coroutine would warn that nobody awaited it
+                found.close()
+            raise GenerationFailed(self._not_returned(found))
+        return iter(found)
+
+    def _next(self, iterator: Iterator[Any]) -> Any:
+        try:
+            return next(iterator)
+        except StopIteration as end:
+            if end.value and isinstance(end.value, str):  # would be lost
+                raise GenerationFailed(self._not_returned(end.value)) from None
+            return END
+
+    def _not_returned(self, found: object) -> str:
+        return f"{self._owner}: {WANTED}, and not return one. Given: {given(found)}"
+
+    def _tell(self, end: End, future: "asyncio.Future[Any]", item: Any) -> None:
+        with suppress(RuntimeError):  # the event loop is closed
+            self._loop.call_soon_threadsafe(end, future, item)
+
+
+def _succeed(future: "asyncio.Future[Any]", item: Any) -> None:
+    if not future.done():
+        future.set_result(item)
+
+
+def _fail(future: "asyncio.Future[Any]", error: Exception) -> None:
+    if not future.done():
+        future.set_exception(error)

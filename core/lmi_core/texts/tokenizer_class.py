@@ -1,0 +1,34 @@
+"""The class of a model's tokenizer, found without importing what transformers needs to look at every model."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+GENERIC = frozenset({"TokenizersBackend", "PreTrainedTokenizerFast"})  # all that they know is in tokenizer.json
+# Models for which AutoTokenizer believes a tokenizer_config.json that names a generic class, as a test makes sure of.
+BELIEVED = frozenset(
+    {"gemma2", "gemma3_text", "gpt2", "gpt_neox", "granite", "llama", "mixtral", "olmo2", "phi3", "qwen3"}
+)
+
+
+def is_generic(folder: Path) -> bool:
+    """Return whether AutoTokenizer would load this folder's tokenizer by the generic class; False where unsure.
+
+    Importing AutoTokenizer imports PyTorch, which the server itself does not need.
+    """
+    tokenizer, model = _read(folder / "tokenizer_config.json"), _read(folder / "config.json")
+    return (
+        tokenizer.get("tokenizer_class") in GENERIC
+        and "auto_map" not in tokenizer
+        and model.get("model_type") in BELIEVED
+        and "auto_map" not in model
+        and (folder / "tokenizer.json").is_file()
+    )
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(file.read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,177 @@
+"""The types of LMI's answers (LMI handlers Inference API Schema, v0.28), which output formatters of plugins write."""
+
+from typing import Literal, NotRequired
+
+from typing_extensions import TypedDict
+
+from lmi_core.generation import FinishReason
+
+
+class LmiTopToken(TypedDict):
+    """One of the likeliest tokens at a place."""
+
+    id: int
+    text: str
+    log_prob: float | None
+
+
+class LmiToken(LmiTopToken):
+    """A token; one of a prompt's first place has no log probability."""
+
+    top_tokens: NotRequired[list[LmiTopToken]]
+
+
+class LmiSequence(TypedDict):
+    """A further sequence of an answer."""
+
+    finish_reason: FinishReason
+    generated_tokens: int
+    tokens: list[LmiToken]
+    generated_text: str
+
+
+class LmiStreamDetails(TypedDict):
+    """What is told at the end of a stream if `details` asks for it."""
+
+    finish_reason: FinishReason
+    generated_tokens: int
+    inputs: str
+    prefill: NotRequired[list[LmiToken]]
+
+
+class LmiDetails(LmiStreamDetails):
+    """What is told of a whole answer if `details` asks for it."""
+
+    tokens: list[LmiToken]
+    best_of_sequences: NotRequired[list[LmiSequence]]
+
+
+class LmiAnswer(TypedDict):
+    """A whole answer to `inputs`."""
+
+    generated_text: str
+    details: NotRequired[LmiDetails]
+
+
+class LmiChunk(TypedDict):
+    """A line or an event of a streamed answer; the last one has the whole text."""
+
+    token: LmiToken
+    generated_text: NotRequired[str]
+    details: NotRequired[LmiStreamDetails]
+
+
+class TgiCompatTopToken(LmiTopToken):
+    """A token as `option.tgi_compat` has it, with the log probability under both names."""
+
+    logprob: float | None
+    special: bool
+
+
+class TgiCompatToken(TgiCompatTopToken):
+    """A token of a prompt, with the likeliest ones at its place."""
+
+    top_tokens: NotRequired[list[TgiCompatTopToken]]
+
+
+class TgiCompatSequence(TypedDict):
+    """A further sequence of an answer with `option.tgi_compat`."""
+
+    finish_reason: FinishReason
+    generated_tokens: int
+    tokens: list[LmiToken]
+    generated_text: str
+
+
+class TgiCompatDetails(TypedDict):
+    """What is told of a whole answer with `option.tgi_compat` if `details` asks for it."""
+
+    finish_reason: FinishReason
+    generated_tokens: int
+    inputs: str
+    seed: int | None
+    prefill: list[TgiCompatToken]
+    tokens: list[TgiCompatTopToken]
+    top_tokens: NotRequired[list[list[TgiCompatTopToken]]]
+    best_of_sequences: NotRequired[list[TgiCompatSequence]]
+
+
+class TgiCompatAnswer(TypedDict):
+    """The one object of a whole answer with `option.tgi_compat`."""
+
+    generated_text: str
+    details: NotRequired[TgiCompatDetails]
+
+
+class TgiCompatStreamDetails(TypedDict):
+    """What the last event tells with `option.tgi_compat`."""
+
+    finish_reason: FinishReason
+    generated_tokens: int
+    inputs: str
+    input_length: int
+    seed: int | None
+    prefill: list[TgiCompatToken]
+
+
+class TgiCompatChunk(TypedDict):
+    """A line or an event of a streamed answer with `option.tgi_compat`."""
+
+    index: int
+    token: TgiCompatTopToken
+    top_tokens: NotRequired[list[TgiCompatTopToken]]
+    generated_text: str | None
+    details: TgiCompatStreamDetails | None
+
+
+class DynamicBatchAnswer(TypedDict):
+    """The answer to one prompt of a dynamic batch."""
+
+    generated_text: str
+
+
+class DynamicBatchChunk(TypedDict):
+    """A line of a streamed dynamic batch: each prompt's new text, "" once it has ended."""
+
+    outputs: list[str]
+
+
+class DynamicBatchError(TypedDict):
+    """An error of a dynamic batch."""
+
+    code: Literal[424]
+    message: str
+    error: str
+
+
+class LmiFailedDetails(TypedDict):
+    """The details of a failed request."""
+
+    finish_reason: Literal["error"]
+    generated_tokens: None
+    inputs: None
+    tokens: NotRequired[None]
+
+
+class LmiFailure(TypedDict):
+    """The answer to a failed request; `error_type` is there with `option.tgi_compat`."""
+
+    generated_text: Literal[""]
+    details: LmiFailedDetails
+    error: str
+    error_type: NotRequired[str]
+
+
+class LmiFailedToken(TypedDict):
+    """The token of a failed stream's last chunk."""
+
+    id: Literal[-1]
+    text: Literal[""]
+    log_prob: Literal[-1]
+    special_token: Literal[True]
+
+
+class LmiFailedChunk(LmiFailure):
+    """The last chunk of a failed stream."""
+
+    token: LmiFailedToken

@@ -1,0 +1,33 @@
+"""What tests of plugins use: the fixtures' types, the scripted backend, and `import_file` for plugins in files.
+
+`docs/how_to/testing.md` describes it. (PYTEST_DONT_REWRITE: pytest may import it after a test has.)
+"""
+
+from lmi_core.plugins.loading import import_file
+from lmi_handlers.testing import (
+    Answer,
+    Golden,
+    ModelDirectory,
+    PlainServe,
+    PlainServer,
+    RunningServer,
+    Serve,
+    plain_server,
+    running_server,
+)
+from lmi_plugins.backends.scripted import Script, ScriptedBackend
+
+__all__ = [
+    "Answer",
+    "Golden",
+    "ModelDirectory",
+    "PlainServe",
+    "PlainServer",
+    "RunningServer",
+    "Script",
+    "ScriptedBackend",
+    "Serve",
+    "import_file",
+    "plain_server",
+    "running_server",
+]

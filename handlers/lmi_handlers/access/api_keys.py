@@ -1,0 +1,135 @@
+"""The API keys that clients show, from a file that may change and from the environment."""
+
+import logging
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from lmi_core.errors import ConfigurationError
+from lmi_handlers.access.credentials import Secret, digest_of
+
+logger = logging.getLogger(__name__)
+
+HASHED = "sha256:"  # begins the digest of a key that is not in the file itself
+COMMENT = "#"
+DIGITS = 64  # of a digest
+REQUESTS = "requests_per_minute"
+RUNNING = "max_concurrent_requests"
+MAX_DIGITS = 9
+
+
+@dataclass(frozen=True, slots=True)
+class KeyLimits:
+    """The limits of one key; None: there is none."""
+
+    requests_per_minute: int | None = None
+    max_concurrent_requests: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ApiKey:
+    """A key, with the name that the log has for it."""
+
+    name: str
+    secret: Secret
+    limits: KeyLimits
+    holder: str  # whose requests are told apart by it: the same for as long as a line keeps its name, or its key
+
+
+class ApiKeys:
+    """The keys of a server, those of the file as they are now."""
+
+    def __init__(self, given: Sequence[str] = (), file: Path | None = None, limits: KeyLimits | None = None) -> None:
+        """Take the given keys and those of the file. Raise ConfigurationError where one is not valid."""
+        self.file = file
+        self._limits = limits or KeyLimits()
+        self._given = [_read_line(text, f"key-{index}", self._limits) for index, text in enumerate(given, start=1)]
+        self._keys = self._read()
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def find(self, credentials: Iterable[str]) -> ApiKey | None:
+        """Return the key that is among the credentials. The time it takes tells nothing of how much of one is right."""
+        found = None
+        for digest in map(digest_of, credentials):
+            for key in self._keys:
+                if key.secret.matches(digest) and found is None:
+                    found = key
+        return found
+
+    def read_again(self) -> None:
+        """Take the keys that the file has now. Raise ConfigurationError where it is not valid; the keys then stay."""
+        self._keys = self._read()
+        logger.info("%s was read again: %d API keys in all", self.file, len(self._keys))
+
+    def _read(self) -> list[ApiKey]:
+        keys = [*self._given, *_read_file(self.file, self._limits)] if self.file is not None else [*self._given]
+        if not keys:
+            logger.warning("%s has no API key: requests of clients are refused", self.file)
+        return keys
+
+
+def _read_file(file: Path, limits: KeyLimits) -> list[ApiKey]:
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = os.strerror(error.errno or 0) if isinstance(error, OSError) else "it must be UTF-8 text"
+        raise ConfigurationError(f"api_keys_file {file} cannot be read: {reason}") from None
+    keys: dict[str, ApiKey] = {}
+    for number, line in enumerate(lines, start=1):
+        if line.strip() and not line.lstrip().startswith(COMMENT):
+            try:
+                key = _read_line(line, f"line-{number}", limits)
+            except ConfigurationError as error:
+                raise ConfigurationError(f"api_keys_file {file}, line {number}: {error.message}") from None
+            if key.name in keys:
+                raise ConfigurationError(f"api_keys_file {file}, line {number}: there is another key named {key.name}")
+            keys[key.name] = key
+    return list(keys.values())
+
+
+def _read_line(line: str, name: str, limits: KeyLimits) -> ApiKey:
+    """Return the key of a line, `[NAME] KEY [LIMIT=NUMBER]...`. No message may repeat the key.
+
+    `name` is that of a key without one.
+    """
+    words = line.split()
+    options = dict(word.split("=", 1) for word in words if word.startswith((f"{REQUESTS}=", f"{RUNNING}=")))
+    named = [word for word in words if not word.startswith((f"{REQUESTS}=", f"{RUNNING}="))]
+    if not 1 <= len(named) <= 2:
+        raise ConfigurationError(
+            f"a line must be [NAME] KEY, and then {REQUESTS}=NUMBER or {RUNNING}=NUMBER. Given: {len(named)} words "
+            "beside those"
+        )
+    secret, is_named = _secret(named[-1]), len(named) == 2
+    # Where a line stands in its file is nobody's mark: one that goes would give its place to the next.
+    holder = named[0] if is_named else f"unnamed {secret.alias}"
+    return ApiKey(named[0] if is_named else name, secret, _limits(options, limits), holder)
+
+
+def _secret(text: str) -> Secret:
+    if not text.startswith(HASHED):
+        return Secret.of(text)
+    digits = text.removeprefix(HASHED)
+    try:
+        digest = bytes.fromhex(digits)
+    except ValueError:
+        digest = b""
+    if len(digits) != DIGITS or not digest:
+        raise ConfigurationError(f"{HASHED} must be followed by {DIGITS} hexadecimal digits, the key's digest")
+    return Secret(digest)
+
+
+def _limits(options: Mapping[str, str], defaults: KeyLimits) -> KeyLimits:
+    return KeyLimits(
+        _count(REQUESTS, options[REQUESTS]) if REQUESTS in options else defaults.requests_per_minute,
+        _count(RUNNING, options[RUNNING]) if RUNNING in options else defaults.max_concurrent_requests,
+    )
+
+
+def _count(name: str, text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) <= MAX_DIGITS and int(text) > 0):
+        raise ConfigurationError(f"{name} must be an integer from 1 to 999999999. Given: {text}")
+    return int(text)

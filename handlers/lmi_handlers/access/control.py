@@ -1,0 +1,175 @@
+"""The rules of who may use which route."""
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from lmi_core.calls.access import Access
+from lmi_core.calls.reach import Reach
+from lmi_core.calls.route import Route
+from lmi_core.calls.served_model import ServedModels
+from lmi_core.errors import Forbidden, LmiError, Unauthorized
+from lmi_core.serving.hosts import is_loopback
+from lmi_handlers.access.api_keys import ApiKey
+from lmi_handlers.access.credentials import digest_of, shown_credentials
+from lmi_handlers.access.cross_origin import CrossOrigin
+from lmi_handlers.access.key_usage import KeyUsages
+from lmi_handlers.access.options import DEFAULT_ACCESS, AccessOptions, Scope
+
+# Headers of proxies, behind which every client has the proxy's address. Whoever adds one himself only loses by it.
+FORWARDED = ("Forwarded", "X-Forwarded-For", "X-Real-IP")
+OPERATOR = "operator"
+NO_HEADERS: dict[str, str] = {}
+
+
+class Caller(NamedTuple):
+    """The sender of a request, as far as the connection and the headers tell."""
+
+    address: str  # the IP address; "" on a Unix socket
+    headers: Mapping[str, str]
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the request comes from this host, and through no proxy on it."""
+        return is_loopback(self.address) and not any(name in self.headers for name in FORWARDED)
+
+
+@dataclass(frozen=True, slots=True)
+class Permit:
+    """A permission, and by what the client has it."""
+
+    client: str  # the holder of the API key or, without one, the address
+    key: ApiKey | None = None
+    is_operator: bool = False  # by the token
+
+    @property
+    def key_holder(self) -> str | None:
+        """The holder of the API key, None without one."""
+        return None if self.key is None else self.key.holder
+
+    @property
+    def is_proven(self) -> bool:
+        """Whether a credential proves it, which no page of another web site can add to a request."""
+        return self.key is not None or self.is_operator
+
+
+class AccessControl:
+    """The rules of one address of the server."""
+
+    def __init__(
+        self,
+        models: ServedModels,
+        options: AccessOptions = DEFAULT_ACCESS,
+        scope: Scope = Scope.ALL,
+        usages: KeyUsages | None = None,
+    ) -> None:
+        self.options = options
+        self._models = models
+        self._scope = scope
+        self._usages = usages or KeyUsages()
+
+    def at(self, scope: Scope) -> "AccessControl":
+        """Return the rules of another address, which counts with this one."""
+        return AccessControl(self._models, self.options, scope, self._usages)
+
+    @property
+    def cross_origin(self) -> CrossOrigin | None:
+        """The rules for pages of other web sites, which are for the routes of clients alone."""
+        return None if self._scope is Scope.MANAGEMENT else self.options.cross_origin
+
+    def check(self, route: Route, caller: Caller, model: str | None = None) -> Permit:
+        """Return the permission to use a route. Raise Unauthorized or Forbidden where there is none.
+
+        `model` is the model in the path.
+        """
+        match route.permitted:
+            case Access.EVERYBODY:
+                return Permit(caller.address)
+            case Access.CONSOLE:
+                self._check_place(caller)
+                return Permit(caller.address)
+            case _ if self._scope is Scope.MANAGEMENT:
+                return self._check_managing(route, caller)
+            case Access.OPERATORS:
+                return self._check_operator(caller, model)
+            case Access.MONITORING if not self.options.metrics_need_key:
+                return Permit(caller.address)
+            case _:
+                return self.check_client(caller)
+
+    def reach(self, caller: Caller) -> Reach:
+        """Return what a client reaches here, if it has the credentials."""
+        try:
+            self._check_place(caller)
+        except Forbidden:
+            return Reach(generates=True, manages=False)
+        return Reach(generates=self._scope is not Scope.MANAGEMENT, manages=True)
+
+    def check_client(self, caller: Caller) -> Permit:
+        """Return the permission of a client. Raise Unauthorized where it has no API key, and there are some."""
+        keys, credentials = self.options.api_keys, [*shown_credentials(caller.headers)]
+        if keys is None:
+            return Permit(caller.address, is_operator=self._has_token(credentials))
+        if (key := keys.find(credentials)) is not None:
+            return Permit(key.holder, key)
+        if self._has_token(credentials):
+            return Permit(OPERATOR, is_operator=True)
+        fault = "the one given is not known" if credentials else "none was given"
+        raise Unauthorized(f"an API key is needed, as `Authorization: Bearer` or `x-api-key`: {fault}")
+
+    def counted(self, permit: Permit) -> AbstractContextManager[dict[str, str]]:
+        """Count a request that generates while it runs, and yield headers of what is left. Raise RateLimited."""
+        return nullcontext(NO_HEADERS) if permit.key is None else self._usages.of(permit.key).one(permit.key)
+
+    def _check_managing(self, route: Route, caller: Caller) -> Permit:
+        """Check a request at the address of management, which the operator has opened to whom he wants."""
+        if route.answer is None:
+            raise Forbidden(f"{route.path} is not served here: management_address is for routes that generate nothing")
+        return self._check_token(caller)
+
+    def _check_operator(self, caller: Caller, model: str | None) -> Permit:
+        """Check a request for a management route at the address of inference, where everybody's requests arrive."""
+        self._check_place(caller, model)
+        return self._check_token(caller)
+
+    def _check_place(self, caller: Caller, model: str | None = None) -> None:
+        """Raise Forbidden where this address, or the client's, is not one for management."""
+        if self._scope is Scope.MANAGEMENT:
+            return
+        if self._scope is Scope.INFERENCE:
+            raise Forbidden("this route manages the server, which is done at its management_address")
+        if not caller.is_local and not self._is_open(model):
+            what = "the server" if model is None else f"model {model}"
+            raise Forbidden(
+                f"{what} can only be managed from the server's own host; open_management=true allows other hosts"
+            )
+
+    def _check_token(self, caller: Caller) -> Permit:
+        """Return the permission of an operator. Raise Unauthorized where there is a token and the request lacks it."""
+        credentials = [*shown_credentials(caller.headers)]
+        if self.options.management_token is None:
+            return Permit(caller.address)
+        if self._has_token(credentials):
+            return Permit(OPERATOR, is_operator=True)
+        fault = "the one given is another" if credentials else "none was given"
+        raise Unauthorized(f"management needs its token (management_token), as `Authorization: Bearer`: {fault}")
+
+    def _has_token(self, credentials: list[str]) -> bool:
+        token = self.options.management_token
+        return token is not None and any(token.matches(digest_of(each)) for each in credentials)
+
+    def _is_open(self, model: str | None) -> bool:
+        """Return whether other hosts may manage a model or, without one, the server."""
+        if self.options.multi_model:
+            return True
+        served = self._models.models.values()
+        everywhere = self.options.open_management or (
+            bool(served) and all(each.server.open_management for each in served)
+        )
+        if model is None:
+            return everywhere
+        try:
+            return self._models.find(model).server.open_management
+        except LmiError:  # unknown
+            return everywhere

@@ -1,0 +1,48 @@
+"""The options of who may use the server."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from lmi_handlers.access.address import ListenAddress
+from lmi_handlers.access.api_keys import ApiKeys
+from lmi_handlers.access.certificate import Certificate
+from lmi_handlers.access.credentials import Secret
+from lmi_handlers.access.cross_origin import CrossOrigin
+from lmi_handlers.access.token_file import TokenFile
+from lmi_handlers.access.watched_files import Watched
+
+
+class Scope(StrEnum):
+    """The routes that an address is for."""
+
+    ALL = "all"  # as there is one address
+    INFERENCE = "inference"  # management has an address of its own
+    MANAGEMENT = "management"
+
+
+@dataclass(frozen=True, slots=True)
+class AccessOptions:
+    """The operator's rules of who may use the server; by default everybody, and management from this host alone."""
+
+    api_keys: ApiKeys | None = None  # None: clients need none
+    metrics_need_key: bool = False
+    certificate: Certificate | None = None  # None: there is no TLS
+    management_address: ListenAddress | None = None  # None: that of inference
+    management_token: Secret | TokenFile | None = None
+    open_management: bool = False  # other hosts may use management routes that are for no model
+    cross_origin: CrossOrigin | None = None  # None: pages of other web sites cannot read answers
+    multi_model: bool = False  # SageMaker manages the models, from another host and by names that nobody lists
+
+    @property
+    def watched(self) -> list[Watched]:
+        """What is read again when its files change."""
+        keys, certificate, token = self.api_keys, self.certificate, self.management_token
+        watched = [] if certificate is None else [Watched(certificate.files, certificate.read_again)]
+        if keys is not None and keys.file is not None:
+            watched.append(Watched([keys.file], keys.read_again))
+        if isinstance(token, TokenFile):
+            watched.append(Watched([token.file], token.read_again))
+        return watched
+
+
+DEFAULT_ACCESS = AccessOptions()

@@ -1,0 +1,53 @@
+"""Files that are read again when they change: API keys, and certificates."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from lmi_core.errors import ConfigurationError
+
+logger = logging.getLogger(__name__)
+
+INTERVAL = 1.0  # seconds between two looks
+
+Version = tuple[int, int, int] | None
+
+
+class Watched(NamedTuple):
+    """Files, and what reads them. That raises ConfigurationError where they are not valid."""
+
+    files: Sequence[Path]
+    read: Callable[[], None]
+
+
+async def watch(watched: Sequence[Watched], interval: float = INTERVAL) -> None:
+    """Read files again when they have changed, until cancelled. What is not valid is logged, and changes nothing."""
+    versions = [_versions(each) for each in watched]
+    while watched:
+        await asyncio.sleep(interval)
+        for index, each in enumerate(watched):
+            found = await asyncio.to_thread(_versions, each)  # the file may be on a host that does not answer
+            if found != versions[index]:
+                versions[index] = found
+                _read(each)
+
+
+def _read(each: Watched) -> None:
+    try:
+        each.read()
+    except ConfigurationError as error:
+        logger.error("%s. What was read before stays in use", error.message)
+
+
+def _versions(each: Watched) -> list[Version]:
+    return [_version(file) for file in each.files]
+
+
+def _version(file: Path) -> Version:
+    try:
+        found = file.stat()
+    except OSError:  # it is being replaced, and reading it tells why if it stays so
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino

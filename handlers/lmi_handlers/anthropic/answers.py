@@ -1,0 +1,210 @@
+"""The types of Anthropic's messages, their events and errors."""
+
+from typing import Any, Literal, NotRequired
+
+from typing_extensions import TypedDict
+
+from lmi_core.calls.answer_form import EVENTS, AnswerForm, failures, streamed
+from lmi_handlers.anthropic.errors import OVERLOADED_STATUS
+from lmi_handlers.openai.answers import STATUSES, TransferMembers
+
+StopReason = Literal["end_turn", "max_tokens", "stop_sequence", "tool_use", "model_context_window_exceeded"]
+
+
+class MessageText(TypedDict):
+    """A block of text."""
+
+    type: Literal["text"]
+    text: str
+
+
+class MessageThinking(TypedDict):
+    """A block of reasoning."""
+
+    type: Literal["thinking"]
+    thinking: str
+    signature: str
+
+
+class MessageToolUse(TypedDict):
+    """A use of a tool."""
+
+    type: Literal["tool_use"]
+    id: str
+    name: str
+    input: dict[str, Any]
+
+
+MessageBlock = MessageText | MessageThinking | MessageToolUse
+
+
+class ThinkingTokens(TypedDict):
+    """How many of the generated tokens were reasoning."""
+
+    thinking_tokens: int
+
+
+class MessageUsage(TypedDict):
+    """The number of tokens; those that the prefix cache held are not among the `input_tokens`."""
+
+    input_tokens: int
+    cache_creation_input_tokens: int
+    cache_read_input_tokens: int
+    output_tokens: int
+    output_tokens_details: NotRequired[ThinkingTokens]
+
+
+class MessageStop(TypedDict):
+    """Why a message ended; all null while it has not."""
+
+    stop_reason: StopReason | None
+    stop_sequence: str | None
+    stop_details: None
+
+
+class AnsweredMessage(MessageStop, TransferMembers):
+    """A message of the model."""
+
+    id: str
+    type: Literal["message"]
+    role: Literal["assistant"]
+    model: str
+    content: list[MessageBlock]
+    usage: MessageUsage
+
+
+class MessageStartEvent(TypedDict):
+    """The message without content."""
+
+    type: Literal["message_start"]
+    message: AnsweredMessage
+
+
+class BlockStartEvent(TypedDict):
+    """The beginning of a block."""
+
+    type: Literal["content_block_start"]
+    index: int
+    content_block: MessageBlock
+
+
+class TextDelta(TypedDict):
+    """A piece of a text."""
+
+    type: Literal["text_delta"]
+    text: str
+
+
+class ThinkingDelta(TypedDict):
+    """A piece of the reasoning."""
+
+    type: Literal["thinking_delta"]
+    thinking: str
+
+
+class SignatureDelta(TypedDict):
+    """The signature of the reasoning."""
+
+    type: Literal["signature_delta"]
+    signature: str
+
+
+class InputDelta(TypedDict):
+    """A piece of a tool's input, which is JSON."""
+
+    type: Literal["input_json_delta"]
+    partial_json: str
+
+
+class BlockDeltaEvent(TypedDict):
+    """A piece of a block."""
+
+    type: Literal["content_block_delta"]
+    index: int
+    delta: TextDelta | ThinkingDelta | SignatureDelta | InputDelta
+
+
+class BlockStopEvent(TypedDict):
+    """The end of a block."""
+
+    type: Literal["content_block_stop"]
+    index: int
+
+
+class MessageDeltaEvent(TypedDict):
+    """Why the message ends, and the number of tokens."""
+
+    type: Literal["message_delta"]
+    delta: MessageStop
+    usage: MessageUsage
+
+
+class BareEvent(TypedDict):
+    """The end of the message, or a sign of life."""
+
+    type: Literal["message_stop", "ping"]
+
+
+class AnthropicErrorContent(TypedDict):
+    """What went wrong."""
+
+    type: str
+    message: str
+    details: NotRequired[dict[str, str]]
+
+
+class AnthropicError(TypedDict):
+    """An error in Anthropic's form."""
+
+    type: Literal["error"]
+    error: AnthropicErrorContent
+    request_id: str | None
+
+
+MessageEvent = (
+    MessageStartEvent
+    | BlockStartEvent
+    | BlockDeltaEvent
+    | BlockStopEvent
+    | MessageDeltaEvent
+    | BareEvent
+    | AnthropicError
+)
+
+
+class ContextManagement(TypedDict):
+    """The number of tokens before anything is left out; nothing is."""
+
+    original_input_tokens: int
+
+
+class MessageTokens(TypedDict):
+    """The number of tokens of a message's prompt."""
+
+    input_tokens: int
+    context_management: ContextManagement
+
+
+class AnthropicModel(TypedDict):
+    """A served model, or an adapter of one, as Anthropic's clients see it."""
+
+    type: Literal["model"]
+    id: str
+    display_name: str
+    created_at: str
+    lifecycle: Literal["active"]
+    max_input_tokens: int | None
+    max_tokens: int | None
+
+
+class AnthropicModels(TypedDict):
+    """A page of the served models, as Anthropic's clients see it."""
+
+    data: list[AnthropicModel]
+    has_more: bool
+    first_id: str | None
+    last_id: str | None
+
+
+MESSAGES = (AnswerForm(AnsweredMessage), *streamed(MessageEvent, EVENTS))
+ERRORS = (failures(AnthropicError, *STATUSES, OVERLOADED_STATUS),)

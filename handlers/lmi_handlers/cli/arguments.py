@@ -1,0 +1,214 @@
+"""The arguments and options that commands of `lmi` share, and those of `lmi serve`."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+DRAIN_TIMEOUT = "SERVING_DRAIN_TIMEOUT"
+LOG_FORMAT = "SERVING_LOG_FORMAT"
+ACCESS_LOG = "SERVING_ACCESS_LOG"
+
+
+class LogLevel(StrEnum):
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+class LogFormat(StrEnum):
+    TEXT = "text"
+    JSON = "json"
+
+
+class NewKind(StrEnum):
+    FORMATTER = "formatter"
+    HANDLER = "handler"
+    BACKEND = "backend"
+
+
+Directory = Annotated[
+    str,
+    typer.Argument(
+        metavar="DIR",
+        help="A model directory (serving.properties, the model's own files, or both), a folder of several, or the "
+        "s3:// URL of either.",
+        show_default=False,
+    ),
+]
+Models = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[NAME=]DIR",
+        help="Model directories, each with or without a name, or a folder of several; or their s3:// URLs, or ids of"
+        " models of the Hugging Face hub. Without any, those that the environment or config.properties name, or"
+        " /opt/ml/model.",
+        show_default=False,
+    ),
+]
+Items = Annotated[
+    list[str] | None,
+    typer.Option(
+        "-m",
+        "--models",
+        metavar="ITEM",
+        help="Models in DJLServing's notation: [NAME[:VERSION[:ENGINE[:DEVICES]]]=]URL, separated by commas.",
+        show_default=False,
+    ),
+]
+ModelStore = Annotated[
+    str | None,
+    typer.Option("-s", "--model-store", metavar="DIR", help="A folder of model directories.", show_default=False),
+]
+ConfigFile = Annotated[
+    Path | None,
+    typer.Option(
+        "-f",
+        "--config-file",
+        metavar="FILE",
+        help="A config.properties, as of DJLServing: API keys, TLS, limits and more. Default: the one in "
+        "MODEL_SERVER_HOME.",
+        show_default=False,
+    ),
+]
+Options = Annotated[
+    list[str] | None,
+    typer.Option(
+        "-o",
+        "--option",
+        metavar="KEY=VALUE",
+        help="A key of serving.properties for every model, over file and environment. May be given several times.",
+        show_default=False,
+    ),
+]
+
+
+def _refuse_workflows(given: list[str] | None) -> None:
+    if given:
+        raise typer.BadParameter("workflows are not supported: name their models with -m")
+
+
+def _refuse_install(given: list[str] | None) -> None:
+    if given:
+        raise typer.BadParameter("it installs engines for Java; install this server's dependencies with pip")
+
+
+Workflows = Annotated[list[str] | None, typer.Option("-w", "--workflows", hidden=True, callback=_refuse_workflows)]
+Install = Annotated[list[str] | None, typer.Option("-i", "--install", hidden=True, callback=_refuse_install)]
+PluginsDirectory = Annotated[
+    Path | None,
+    typer.Option(
+        "--plugins-dir",
+        metavar="DIR",
+        help="A folder of plugins: Python files that add backends, formatters or handlers.",
+    ),
+]
+Strict = Annotated[bool, typer.Option("--strict", help="Treat every warning about the model directory as an error.")]
+TgiEnvironment = Annotated[
+    bool,
+    typer.Option(
+        "--tgi-environment",
+        help="Read the environment variables of text-generation-launcher too, such as MODEL_ID, NUM_SHARD and PORT, and"
+        " answer as its container does.",
+    ),
+]
+Host = Annotated[
+    str | None,
+    typer.Option(
+        help="The address to listen on; 0.0.0.0 means all interfaces. Default: SERVING_INFERENCE_ADDRESS, "
+        "0.0.0.0 in a SageMaker container, otherwise 127.0.0.1.",
+        show_default=False,
+    ),
+]
+Port = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        max=65535,
+        help="The port to listen on; 0 selects a free one. Default: SAGEMAKER_BIND_TO_PORT, the port in "
+        "SERVING_INFERENCE_ADDRESS, otherwise 8080.",
+        show_default=False,
+    ),
+]
+GrpcPort = Annotated[
+    int | None,
+    typer.Option(
+        "--grpc-port",
+        min=0,
+        max=65535,
+        help="Serve KServe's protocol over gRPC too, on this port of the same host; 0 takes a free one. Default:"
+        " SERVING_GRPC_PORT, otherwise there is no gRPC. Needs pip install 'lmi-handlers[grpc]'.",
+        show_default=False,
+    ),
+]
+Pages = Annotated[
+    bool | None,
+    typer.Option(
+        "--pages/--no-pages",
+        help="Whether browsers get a page at / to chat with the models. Default: SERVING_PAGES, otherwise they do.",
+        show_default=False,
+    ),
+]
+DrainSeconds = Annotated[
+    float,
+    typer.Option(
+        "--drain-seconds",
+        min=0,
+        envvar=DRAIN_TIMEOUT,
+        show_envvar=False,
+        help="Time for requests to finish after SIGTERM, SIGHUP or Ctrl-C, in seconds. Default: "
+        "SERVING_DRAIN_TIMEOUT, otherwise 30.",
+        show_default=False,
+    ),
+]
+LogFormatOption = Annotated[
+    LogFormat,
+    typer.Option(
+        envvar=LOG_FORMAT,
+        show_envvar=False,
+        help="The form of log lines: text for people, json for collectors. Default: SERVING_LOG_FORMAT, or text.",
+        show_default=False,
+    ),
+]
+AccessLog = Annotated[
+    bool,
+    typer.Option(
+        "--access-log/--no-access-log",
+        envvar=ACCESS_LOG,
+        show_envvar=False,
+        help="Whether each request is logged at its end. Default: SERVING_ACCESS_LOG, otherwise it is.",
+        show_default=False,
+    ),
+]
+Target = Annotated[
+    str,
+    typer.Argument(
+        metavar="DIR|ORG/NAME|URL",
+        help="A model directory, a model of the Hugging Face hub, or the address of a server of OpenAI's API.",
+        show_default=False,
+    ),
+]
+ApiKeyVariable = Annotated[
+    str | None,
+    typer.Option(
+        "--api-key-env",
+        metavar="NAME",
+        help="The environment variable that holds the API key of the server at URL. Default: LMI_API_KEY, otherwise"
+        " OPENAI_API_KEY.",
+        show_default=False,
+    ),
+]
+MaxTokens = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="The maximum number of tokens of an answer. Default: 16 for a text, what the context holds for a chat.",
+        show_default=False,
+    ),
+]
+Temperature = Annotated[float | None, typer.Option(min=0, help="0 takes the most likely token.", show_default=False)]
+ModelName = Annotated[
+    str | None, typer.Option("--model", help="The model or adapter, where there are several.", show_default=False)
+]

@@ -1,0 +1,10 @@
+"""The entry point of `lmi`, which heeds signals before it imports anything large."""
+
+from lmi_handlers.process.lifetime import prepare_process
+
+
+def main() -> None:
+    prepare_process()
+    from lmi_handlers.cli.main import app
+
+    app()

@@ -1,0 +1,30 @@
+"""A model's plan with the scripted backend in place of its own."""
+
+from dataclasses import replace
+
+from lmi_core.backend import BackendSetup
+from lmi_core.plugins.loading import Plugins
+from lmi_core.serving.model_plan import ModelPlan
+
+SCRIPTED = "scripted"
+DELAY = 0.01  # seconds between tokens, which makes each a chunk of its own
+
+
+def scripted_plan(plan: ModelPlan, plugins: Plugins, text: str | None) -> ModelPlan:
+    """Return the plan with the scripted backend, which says the text; one with a model function stays as it is."""
+    if plan.backend is None or (plan.backend.name == SCRIPTED and text is None):
+        return plan
+    backend = plugins.backends.get(SCRIPTED)
+    properties = backend.properties_type.model_validate(
+        {"scripted_delay": DELAY} | ({} if text is None else {"scripted_text": text})
+    )
+    return replace(plan, backend=backend, setup=BackendSetup(plan.directory, properties, {}, 0))
+
+
+def prompt_body(route: str, prompt: str) -> dict[str, object]:
+    """Return the request body for the prompt in the schema of the route."""
+    if "chat" in route:
+        return {"messages": [{"role": "user", "content": prompt}]}
+    if route.startswith("/v1/"):
+        return {"prompt": prompt}
+    return {"text_input" if route.startswith("/v2/") else "inputs": prompt}

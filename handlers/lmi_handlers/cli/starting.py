@@ -1,0 +1,59 @@
+"""The first moments of `lmi serve`, in which it shows that it starts before it imports what it needs for that."""
+
+import asyncio
+import gc
+import logging
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import typer
+
+from lmi_core.engines.log_formats import ACCESS_LOG, LOG_FORMAT_VARIABLE
+from lmi_core.engines.logs import LOG_LEVEL_VARIABLE, configure_logging, terminal_thread
+from lmi_core.progress.loading import LoadingProgress
+from lmi_handlers.process.lifetime import leave
+
+logger = logging.getLogger(__name__)
+
+
+@contextmanager
+def starting(log_level: str, log_format: str = "text", *, access_log: bool = True) -> Iterator[None]:
+    """Configure the log, show at once that the server starts, and end the process with the body.
+
+    It ends without waiting for threads that still import libraries for a model.
+    """
+    os.environ[LOG_FORMAT_VARIABLE] = log_format  # read by the workers, as is the next
+    os.environ[LOG_LEVEL_VARIABLE] = log_level
+    configure_logging(log_level)
+    logging.getLogger(ACCESS_LOG).disabled = not access_log
+    gc.disable()  # until the models are loaded: imports make no garbage, and looking for it takes a quarter of the time
+    progress = LoadingProgress()
+    progress.report("starting")
+    thread = terminal_thread() if logger.isEnabledFor(logging.INFO) else None
+    if thread is not None:
+        thread.show(progress.__str__)
+    else:
+        logger.info("starting")
+    status = 0
+    try:
+        yield
+    except typer.Exit as end:
+        status = end.exit_code
+    leave(status)
+
+
+def start_event_loop(models: Sequence[str], options: Sequence[str]) -> asyncio.Runner:
+    """Return the runner of the server's event loop; an engine that a model plainly asks for begins to start in it.
+
+    The arguments are those of `lmi serve`. The runner is never closed, which would wait for threads.
+    """
+    import uvloop
+
+    from lmi_core.plugins.early_engine import find_early_engine
+    from lmi_core.plugins.early_workers import start_early
+
+    runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
+    if (engine := find_early_engine(models, options, os.environ)) is not None:
+        runner.run(start_early(engine))
+    return runner

@@ -1,0 +1,1 @@
+"""What the console shows of a server: its models, its memory and its latest errors."""

@@ -1,0 +1,78 @@
+"""The handler of what the console asks for, beside the routes that manage models."""
+
+import time
+from collections.abc import Callable
+from importlib.metadata import version
+from typing import ClassVar
+from weakref import WeakKeyDictionary
+
+from lmi_core.calls.access import Access
+from lmi_core.calls.served_model import ServedModels
+from lmi_core.handler import Answer, AnswerForm, Call, Handler, Route
+from lmi_core.hookspecs import hookimpl
+from lmi_handlers.console.answers import ConsoleErrors, ConsoleState
+from lmi_handlers.console.memory import MemoryReader
+from lmi_handlers.console.state import registered_models, shown_errors, shown_models
+from lmi_handlers.lmi.plain_handler import PlainHandler, json_answer
+from lmi_handlers.management.served import registry_of
+
+VERSION = version("lmi-handlers")
+STARTED = time.time()
+
+_readers: WeakKeyDictionary[ServedModels, MemoryReader] = WeakKeyDictionary()  # one for each server
+
+
+async def console_state(call: Call, served: ServedModels) -> Answer:
+    """Answer with everything that the console shows but errors, as it is now. Takes no place in any queue."""
+    registered = registered_models(registry_of(served))
+    process_ids = {each.key: found for each in registered if (found := each.process_ids)}
+    memory = await _readers.setdefault(served, MemoryReader()).read(process_ids)
+    state = ConsoleState(
+        time=time.time(),
+        clock=time.monotonic(),
+        startedAt=STARTED,
+        version=VERSION,
+        latestError=served.metrics.errors.latest,
+        memory=memory.shown,
+        models=await shown_models(registered, memory.by_model),
+    )
+    return json_answer(state)
+
+
+async def console_errors(call: Call, served: ServedModels) -> Answer:
+    """Answer with the latest errors, which hold nothing that clients have sent but the names in them."""
+    return json_answer(ConsoleErrors(errors=shown_errors(iter(served.metrics.errors))))
+
+
+class ConsoleHandler(PlainHandler):
+    """What the console shows, for whoever manages the server."""
+
+    name: ClassVar[str] = "console"
+    summary: ClassVar[str] = "The console"
+    routes: ClassVar[tuple[Route, ...]] = (
+        Route(
+            "/console/state",
+            "GET",
+            console_state,
+            "The models, their queues, tokens and memory, as they are now",
+            access=Access.OPERATORS,
+            is_polled=True,
+            compresses=True,
+            answers=(AnswerForm(ConsoleState),),
+        ),
+        Route(
+            "/console/errors",
+            "GET",
+            console_errors,
+            "The latest errors of requests",
+            access=Access.OPERATORS,
+            is_polled=True,
+            compresses=True,
+            answers=(AnswerForm(ConsoleErrors),),
+        ),
+    )
+
+
+@hookimpl
+def lmi_register_handlers(register: Callable[[type[Handler]], None]) -> None:
+    register(ConsoleHandler)

@@ -1,0 +1,57 @@
+"""The memory that a server and its host have and use, read from time to time and not for each who asks."""
+
+import asyncio
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from lmi_core.host.devices import visible_gpus
+from lmi_core.host.memory import DeviceMemory, free_main_memory, gpu_memory, total_main_memory
+from lmi_core.host.processes import memory_of
+from lmi_handlers.console.answers import Gpu, MainMemory, ShownMemory
+
+SECONDS = 2.0  # as long as what was read is told again
+SECONDS_OF_GPUS = 5.0  # likewise: the driver's program takes a moment
+SERVER = ""  # among the names of models
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryRead:
+    """What was read at one time: `by_model` has the bytes of each model's own processes."""
+
+    main: MainMemory = field(default_factory=lambda: MainMemory(total=None, free=None))
+    gpus: tuple[DeviceMemory, ...] = ()
+    server: int | None = None
+    by_model: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def shown(self) -> ShownMemory:
+        gpus = [Gpu(number=each.number, name=each.name, used=each.used, total=each.total) for each in self.gpus]
+        return ShownMemory(main=self.main, gpus=gpus, server=self.server)
+
+
+class MemoryReader:
+    """A reader in another thread, which all who ask at the same time share."""
+
+    def __init__(self) -> None:
+        self._read = MemoryRead()
+        self._at = self._gpus_at = -float("inf")
+        self._reading = asyncio.Lock()
+
+    async def read(self, process_ids: Mapping[str, list[int]]) -> MemoryRead:
+        """Return the memory, with that of each model's processes; what was read just now is told again."""
+        async with self._reading:
+            now = time.monotonic()
+            if now - self._at >= SECONDS:
+                self._read = await asyncio.to_thread(self._look, process_ids, now)
+                self._at = now
+        return self._read
+
+    def _look(self, process_ids: Mapping[str, list[int]], now: float) -> MemoryRead:
+        gpus = self._read.gpus
+        if now - self._gpus_at >= SECONDS_OF_GPUS:
+            gpus, self._gpus_at = tuple(gpu_memory()) if visible_gpus() else (), now
+        by_model = memory_of({**process_ids, SERVER: [os.getpid()]})
+        main = MainMemory(total=total_main_memory(), free=free_main_memory())
+        return MemoryRead(main, gpus, by_model.pop(SERVER, None), by_model)

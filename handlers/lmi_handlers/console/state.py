@@ -1,0 +1,129 @@
+"""The state of a server as its console shows it: what is there anyway, put together when somebody asks."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from lmi_core.calls.pauses import with_pauses
+from lmi_core.errors import LmiError
+from lmi_core.metrics.model_metrics import CLIENT_LEFT, FAILED, ModelMetrics
+from lmi_core.metrics.recent_errors import RecentError
+from lmi_core.registry.model_registry import ModelRegistry
+from lmi_core.registry.registered_model import ModelState, RegisteredModel
+from lmi_core.remote.location import without_secrets
+from lmi_core.serving.limits.sequence_counts import SequenceCounts
+from lmi_core.serving.model import Model
+from lmi_handlers.console.answers import ShownError, ShownModel, ShownProgress
+
+UNHEALTHY = "unhealthy"  # beside the states of registered models: it is loaded, but takes no requests
+LOADS = (ModelState.FETCHING, ModelState.LOADING)
+AT_ONCE = 25  # models, which take a millisecond or two; then requests have their turn
+
+
+class Registered(NamedTuple):
+    """A version of a model, and whether requests get it that name no version."""
+
+    model: RegisteredModel
+    is_default: bool
+
+    @property
+    def key(self) -> str:
+        """A name that no other version has."""
+        return f"{self.model.name}\n{self.model.version or ''}"
+
+    @property
+    def process_ids(self) -> list[int]:
+        """The processes that run it and nothing else."""
+        model = self.model.model
+        return [] if model is None else list(model.runtime.process_ids())
+
+
+def registered_models(registry: ModelRegistry) -> list[Registered]:
+    """Return every version of every model by name, and last those that were removed and finish their requests."""
+    found = []
+    for name in registry.names:
+        versions = registry.versions(name)
+        default = versions.default
+        found += [Registered(each, each is default) for each in versions]
+    return [*found, *(Registered(each, is_default=False) for each in registry.leaving)]
+
+
+async def shown_models(registered: Sequence[Registered], memory: Mapping[str, int]) -> list[ShownModel]:
+    """Describe versions of models; `memory` has the bytes of the processes of each that has some, by key."""
+    return [await _shown_model(each, memory.get(each.key)) async for each in with_pauses(registered, AT_ONCE)]
+
+
+async def _shown_model(registered: Registered, memory: int | None) -> ShownModel:
+    """Describe a version of a model; `memory` are the bytes of its own processes, None where it has none."""
+    each, model = registered.model, registered.model.model
+    state = each.state
+    fault = await _fault(model) if model is not None and state is ModelState.READY else None
+    running, waiting = (0, 0) if model is None else SequenceCounts.of(model)
+    figures = None if model is None else model.runtime.figures()
+    tokens = [] if model is None else list(model.metrics.tokens_so_far().values())
+    requests, failed = (0, 0) if model is None else _requests(model.metrics)
+    shown = ShownModel(
+        modelName=each.name,
+        modelUrl=without_secrets(each.registration.url),
+        state=UNHEALTHY if fault else state.value,
+        default=registered.is_default,
+        loadedAtStartup=each.at_startup,
+        loadedAt=each.loaded_at,
+        running=running,
+        waiting=waiting,
+        queueSize=0 if model is None else model.places.maximum,
+        promptTokens=sum([counts.prompt for counts in tokens]),
+        generatedTokens=sum([counts.generated for counts in tokens]),
+        requests=requests,
+        failedRequests=failed,
+        cacheUsage=None if figures is None else figures.cache_usage,
+        restarts=0 if figures is None else figures.restarts,
+        workers=[{"processId": process_id} for process_id in registered.process_ids],
+        memory=memory,
+        adapters=[] if model is None else sorted(model.adapter_folders),
+        warnings=[] if model is None else model.warnings,
+    )
+    if each.version is not None:
+        shown["version"] = each.version
+    if model is not None:
+        shown["backend"] = model.runtime_name
+    if (reason := fault or each.failure) is not None:
+        shown["reason"] = reason.message
+    if state in LOADS and each.progress.what:
+        shown["progress"] = ShownProgress(what=str(each.progress), share=each.progress.share)
+    return shown
+
+
+def shown_errors(errors: Iterator[RecentError]) -> list[ShownError]:
+    return [
+        ShownError(
+            number=each.number,
+            time=each.time,
+            model=each.model,
+            requestId=each.request_id,
+            path=each.path,
+            status=each.status,
+            kind=each.kind,
+            ofServer=each.is_of_server,
+            message=each.message,
+            count=each.count,
+        )
+        for each in errors
+    ]
+
+
+def _requests(metrics: ModelMetrics) -> tuple[int, int]:
+    """Return the numbers of all requests that have ended, and of those that failed."""
+    failed = [
+        count
+        for outcome, count in metrics.outcomes.items()
+        if outcome.status.isdecimal() and int(outcome.status) >= FAILED and int(outcome.status) != CLIENT_LEFT
+    ]
+    return sum(metrics.outcomes.values()), sum(failed)
+
+
+async def _fault(model: Model) -> LmiError | None:
+    try:
+        await model.health()
+    except LmiError as error:
+        return error
+    return None

@@ -1,0 +1,44 @@
+"""The parameters of a backend alone, as clients of OpenAI's API set them: beside the fields of its requests."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+from pydantic import BaseModel
+
+from lmi_core.calls.served_model import ServedModel
+from lmi_core.handler import Generation
+from lmi_core.parameters import GenerationParameters
+from lmi_core.payloads.tolerance import NEUTRAL
+from lmi_core.payloads.tolerant_payload import field_names
+
+JsonObject = Mapping[str, Any]
+
+
+def take_own(given: JsonObject, model: ServedModel, payload_type: type[BaseModel]) -> tuple[JsonObject, JsonObject]:
+    """Return the request without the backend's own parameters, and these; a name of the dialect's stays its."""
+    own = _own_names(model.backend.parameters_type) - field_names(payload_type)
+    if own.isdisjoint(given):
+        return given, {}
+    rest = {name: value for name, value in given.items() if name not in own}
+    return rest, {name: value for name, value in given.items() if name in own and value is not None}
+
+
+def with_own(generation: Generation, own: JsonObject, path: str = "") -> Generation:
+    """Return the generation with the backend's own parameters in each request; `path` is where the client has them."""
+    if not own:
+        return generation
+    names = {name: path + name for name in own}
+    return replace(
+        generation,
+        requests=tuple(
+            replace(each, parameters={**each.parameters, **own}, names={**each.names, **names})
+            for each in generation.requests
+        ),
+    )
+
+
+@cache
+def _own_names(parameters_type: type[GenerationParameters]) -> frozenset[str]:
+    return field_names(parameters_type) - NEUTRAL.keys()

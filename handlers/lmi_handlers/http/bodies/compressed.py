@@ -1,0 +1,108 @@
+"""Request bodies that are compressed, of which a few kilobytes may hold gigabytes."""
+
+import zlib
+from importlib.util import find_spec
+
+from aiohttp import hdrs, web
+
+from lmi_core.errors import InvalidPayload, PayloadTooLarge, UnsupportedEncoding
+from lmi_core.payloads.payload import shown
+
+BROTLI = "br"
+DECODED = ("gzip", "deflate", *([BROTLI] if find_spec("brotli") else []))
+ENCODINGS = ", ".join([*DECODED, "identity"])
+ANY_RATIO = 1 << 20  # bytes up to which a body may expand by any ratio
+MAX_RATIO = 100  # JSON of texts expands by less than 10
+MAX_MEMBERS = 1000  # of gzip, one after the other: each costs more than its bytes
+WINDOW = 1 << 16  # bytes of a body that are decompressed at a time
+
+
+def body_encoding(request: web.Request) -> str | None:
+    """Return how the body is compressed, None where it is not.
+
+    Raise UnsupportedEncoding for an encoding that the server does not know, as it would take the body for JSON.
+    """
+    encoding = request.headers.get(hdrs.CONTENT_ENCODING, "identity").lower()
+    if encoding == "identity" or not request.body_exists:
+        return None
+    if encoding not in DECODED:
+        raise UnsupportedEncoding(
+            f"the Content-Encoding of the body must be one of {ENCODINGS}. Given: {shown(encoding)}"
+        )
+    return encoding
+
+
+def decompressed(body: bytes, encoding: str, limit: int) -> bytes:
+    """Return what a compressed body holds, with no more memory than its bound.
+
+    Raise PayloadTooLarge where it is longer than `limit` or far longer than its compressed form, or InvalidPayload.
+    """
+    found = bytearray()
+    try:
+        _decompress(body, encoding, limit, found)
+        return bytes(found)
+    finally:
+        found.clear()  # which an error would keep with its frames until its client is told
+
+
+def _decompress(body: bytes, encoding: str, limit: int, found: bytearray) -> None:
+    bound = min(limit, max(ANY_RATIO, MAX_RATIO * len(body)))
+    try:
+        if encoding == BROTLI:
+            whole = _from_brotli(body, bound, found)
+        else:
+            whole = _from_zlib(body, bound, _window_bits(body, encoding), found)
+    except zlib.error as error:
+        raise _unreadable(encoding, str(error).rpartition(": ")[2]) from None
+    if not whole:
+        raise _unreadable(encoding, "it ends too early")
+    if len(found) <= bound:
+        return
+    if bound == limit:
+        raise PayloadTooLarge(f"the body must be at most {limit} bytes (max_request_size)")
+    raise PayloadTooLarge(
+        f"the body must not expand to more than {MAX_RATIO} times its compressed size, or {ANY_RATIO} bytes"
+    )
+
+
+def _window_bits(body: bytes, encoding: str) -> int:
+    """Return zlib's name of the format; `deflate` comes with zlib's header, and from some clients without."""
+    if encoding == "gzip":
+        return 16 + zlib.MAX_WBITS
+    return zlib.MAX_WBITS if body[:1] and body[0] & 0xF == zlib.DEFLATED else -zlib.MAX_WBITS
+
+
+def _from_zlib(body: bytes, bound: int, window_bits: int, found: bytearray) -> bool:
+    """Append what the body holds, or a little more than the bound of it; return False where it ends too early."""
+    data, position = memoryview(body), 0
+    members, member = 1, zlib.decompressobj(window_bits)
+    while position < len(data) and len(found) <= bound:
+        if member.eof:
+            members, member = members + 1, zlib.decompressobj(window_bits)
+        if members > MAX_MEMBERS:
+            raise zlib.error(f"it has more than {MAX_MEMBERS} members")
+        window = data[position : position + WINDOW]
+        found += member.decompress(window, bound + 1 - len(found))
+        position += len(window) - len(member.unused_data)
+    return member.eof or len(found) > bound
+
+
+def _from_brotli(body: bytes, bound: int, found: bytearray) -> bool:
+    """Append what the body holds, or a little more than the bound of it; return False where it ends too early."""
+    import brotli
+
+    decompressor, data = brotli.Decompressor(), body
+    try:
+        while not decompressor.is_finished() and len(found) <= bound:
+            piece = decompressor.process(data, output_buffer_limit=min(WINDOW, bound + 1 - len(found)))
+            if not piece and not decompressor.is_finished():
+                return False
+            found += piece
+            data = b""
+    except brotli.error:
+        raise _unreadable(BROTLI, "it is not of this format") from None
+    return True
+
+
+def _unreadable(encoding: str, reason: str) -> InvalidPayload:
+    return InvalidPayload(f"the body cannot be read as its Content-Encoding, {encoding}: {reason}")

@@ -1,0 +1,27 @@
+"""Long bodies of answers, written piece by piece."""
+
+from aiohttp.abc import AbstractStreamWriter
+from aiohttp.payload import Payload
+
+PIECE = 1 << 18  # bytes; a longer body is written in as many, and between two others have their turn
+
+
+class BodyInPieces(Payload):
+    """A body in memory that neither is copied nor fills the buffers of a connection faster than its client reads."""
+
+    def __init__(self, body: bytes) -> None:
+        super().__init__(body)
+        self._size = len(body)
+
+    def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
+        return str(self._value, encoding, errors)
+
+    async def write(self, writer: AbstractStreamWriter) -> None:
+        body = memoryview(self._value)
+        for begin in range(0, len(body), PIECE):
+            await writer.write(body[begin : begin + PIECE])
+
+
+def response_body(body: bytes) -> bytes | Payload:
+    """Return a body for aiohttp's responses."""
+    return body if len(body) <= PIECE else BodyInPieces(body)

@@ -1,0 +1,117 @@
+"""The connections of a server: bounded in number, and each in time."""
+
+import asyncio
+import logging
+from collections import Counter, OrderedDict
+from collections.abc import Callable
+
+from aiohttp import HttpVersion10, HttpVersion11, web
+
+from lmi_handlers.http.connections.connection import Connection
+from lmi_handlers.http.connections.deadline import Phase
+from lmi_handlers.http.connections.limits import ConnectionLimits
+from lmi_handlers.http.connections.unread_bodies import Handler, is_left_unread, send_and_close
+
+logger = logging.getLogger(__name__)
+
+REFUSAL = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+MAX_REFUSED = 64  # that get the refusal and time to read it; others are closed at once
+VERSIONS = (HttpVersion10, HttpVersion11)  # an answer in another one, such as 0.9, may have no status
+AT_A_TIME = 500  # connections that are looked at before others have their turn
+
+
+class Connections:
+    """All connections of a server, which are closed when they take too long, or when others need their place."""
+
+    def __init__(self, limits: ConnectionLimits) -> None:
+        self.limits = limits
+        self._max = limits.affordable_connections
+        self._by_protocol: dict[asyncio.Protocol, Connection] = {}
+        # Those from which a request, or the rest of one, is to come, beginning with the one that has waited longest.
+        # Some are still here although all has come since.
+        self._waiting: OrderedDict[Connection, None] = OrderedDict()
+        self._refused: list[Connection] = []
+
+    def accept(self, new_protocol: Callable[[], asyncio.Protocol]) -> Connection:
+        """Return the protocol of a new connection, in front of aiohttp's."""
+        return Connection(new_protocol(), self)
+
+    def opened(self, connection: Connection) -> bool:
+        """Take a new connection, and return whether it is to be served: one that waits makes room for it."""
+        if len(self._by_protocol) >= self._max and not self._close_longest_waiting():
+            self._refuse(connection)
+            return False
+        self._by_protocol[connection.inner] = connection
+        self._waiting[connection] = None
+        return True
+
+    def closed(self, connection: Connection) -> None:
+        self._by_protocol.pop(connection.inner, None)
+        self._waiting.pop(connection, None)
+
+    @web.middleware
+    async def follow(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Know of each request while it is answered, and close the connection behind a body that is not read on."""
+        connection = self._by_protocol.get(request.protocol)
+        if connection is None:  # it has just been closed
+            raise asyncio.CancelledError
+        connection.begin(request)
+        if not connection.awaits_client:
+            self._waiting.pop(connection, None)
+        try:
+            if request.version not in VERSIONS:
+                return _refused_version()
+            response = await handler(request)
+            if is_left_unread(request):
+                await send_and_close(request, response)
+            return response
+        finally:
+            connection.end()
+            if connection.inner in self._by_protocol:
+                self._waiting[connection] = None
+                self._waiting.move_to_end(connection)
+
+    async def sweep(self) -> None:
+        """Close connections whose phase has lasted too long, as long as the server runs."""
+        while True:
+            await asyncio.sleep(self.limits.sweep_interval)
+            await self._sweep_once()
+
+    async def _sweep_once(self) -> None:
+        late: Counter[Phase] = Counter()
+        refused, self._refused = self._refused, []
+        for index, connection in enumerate([*self._by_protocol.values()], start=1):
+            if (phase := connection.check(asyncio.get_running_loop().time())) is not None:
+                late[phase] += 1
+            if index % AT_A_TIME == 0:
+                await asyncio.sleep(0)
+        for connection in refused:
+            connection.transport.abort()
+        for reason, count in late.items():
+            level = logging.DEBUG if reason is Phase.IDLE else logging.INFO
+            logger.log(level, "closed %d connections: %s", count, reason)
+
+    def _close_longest_waiting(self) -> bool:
+        """Close the connection that has waited longest for its client; return False where none waits."""
+        while self._waiting:
+            connection, _ = self._waiting.popitem(last=False)
+            if connection.awaits_client:
+                connection.transport.abort()
+                self._by_protocol.pop(connection.inner, None)
+                return True
+        return False
+
+    def _refuse(self, connection: Connection) -> None:
+        if len(self._refused) >= MAX_REFUSED:
+            connection.transport.abort()
+            return
+        connection.transport.write(REFUSAL)
+        if connection.transport.can_write_eof():
+            connection.transport.write_eof()
+        self._refused.append(connection)
+
+
+def _refused_version() -> web.Response:
+    response = web.Response(status=505)
+    response.force_close()
+    return response

@@ -1,0 +1,53 @@
+"""The bounds on the server's connections, in number and in time."""
+
+import resource
+from dataclasses import dataclass
+
+RESERVED_DESCRIPTORS = 256  # for all but the clients' connections: models' files, engines, downloads, refused clients
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLimits:
+    """How many connections there may be, and how long each may take for each phase; times are in seconds."""
+
+    max_connections: int = 10_000
+    header_timeout: float = 30
+    body_timeout: float = 30
+    write_timeout: float = 60
+    keep_alive_timeout: float = 75
+    min_transfer_rate: int = 1024  # bytes per second of bodies and answers, over a body_timeout or write_timeout
+    max_pending_body_bytes: int = 512 * 1024 * 1024  # of long bodies whose rest is still to come
+
+    @property
+    def sweep_interval(self) -> float:
+        """The time between two looks at the connections."""
+        shortest = min(self.header_timeout, self.body_timeout, self.write_timeout, self.keep_alive_timeout)
+        return min(1, shortest / 4)
+
+    @property
+    def affordable_connections(self) -> int:
+        """The number of connections that `max_connections` and this process's descriptors allow."""
+        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if soft == resource.RLIM_INFINITY:
+            return self.max_connections
+        return max(1, min(self.max_connections, soft - RESERVED_DESCRIPTORS))
+
+
+DEFAULT_LIMITS = ConnectionLimits()
+
+
+def raise_descriptor_limit(connections: int) -> str | None:
+    """Let this process open as many descriptors as the connections need; return a warning where it may not."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = connections + RESERVED_DESCRIPTORS
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return None
+    allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+    if allowed == wanted:
+        return None
+    return (
+        f"max_connections={connections} needs {wanted} descriptors, and this process may open {hard}: at most "
+        f"{max(1, hard - RESERVED_DESCRIPTORS)} connections are served at a time. Raise the limit (ulimit -n, "
+        "LimitNOFILE=), or lower max_connections"
+    )

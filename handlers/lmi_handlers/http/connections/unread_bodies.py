@@ -1,0 +1,31 @@
+"""Connections whose request was answered although its body was not read to its end."""
+
+from collections.abc import Awaitable, Callable
+
+from aiohttp import web
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def is_left_unread(request: web.Request) -> bool:
+    """Return whether nobody should read on, as the body came too slowly.
+
+    aiohttp otherwise does for a while, so that the client gets the answer.
+    """
+    content = request.content
+    return not content.at_eof() and content.exception() is not None
+
+
+async def send_and_close(request: web.Request, response: web.StreamResponse) -> None:
+    await response.prepare(request)
+    await response.write_eof()
+    request.protocol.force_close()
+
+
+@web.middleware
+async def close_behind_unread(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Close the connection behind the answer to a body that is left unread."""
+    response = await handler(request)
+    if is_left_unread(request):
+        await send_and_close(request, response)
+    return response

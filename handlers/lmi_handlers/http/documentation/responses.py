@@ -1,0 +1,137 @@
+"""The responses of an operation in the OpenAPI document: its answers, and its dialect's errors."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from lmi_core.calls.access import Access
+from lmi_core.calls.answer_form import JSON, AnswerForm
+from lmi_core.handler import Handler, Route
+from lmi_handlers.http.documentation.schemas import JsonObject, Schemas
+
+ANSWERED = "The answer"
+FAILED = "An error, in the dialect's form"
+FAILURES = {
+    400: "The request is not valid",
+    401: "No API key or token, or a wrong one",
+    403: "Not allowed, from there or at all",
+    404: "There is no such model, adapter or response",
+    408: "The body came too slowly",
+    409: "It exists already",
+    413: "The body is too large",
+    415: "The body has an encoding that the server cannot decode",
+    422: "The request is not valid",
+    424: "The request is not valid, or the model's own code failed",
+    429: "Too many requests",
+    499: "The request was aborted",
+    500: "The server or the engine failed",
+    503: "The model is not ready, or there are too many requests",
+    504: "The generation took too long",
+    507: "The model does not fit into the memory that is free",
+    529: "Too many requests",
+}
+WITHOUT_LEAVE = (401, 429)  # of every route that asks for a key, in its dialect's form
+TO_BE_REPEATED = (429, 503, 529)
+HEADERS: Mapping[str, JsonObject] = {
+    "RequestId": {
+        "description": "The request's id: the one that the client gave in this header, or a new one.",
+        "schema": {"type": "string"},
+    },
+    "IgnoredParameters": {
+        "description": "The names of fields and parameters that were dropped, as nothing here knows them.",
+        "schema": {"type": "string"},
+    },
+    "RetryAfter": {
+        "description": "Seconds until it is worth trying again, where there are too many requests.",
+        "schema": {"type": "string"},
+    },
+}
+ANYTHING: JsonObject = {"title": "What the model's own code writes"}
+ANY_TYPE = "*/*"
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What the forms of answers depend on, beside the routes."""
+
+    models: tuple[str, ...]
+    own_code: bool = False  # whether a model has code of its own that writes answers
+    formatted: bool = False  # whether a model has an `option.output_formatter`
+
+
+class Responses:
+    """The responses of every route, of which errors are shared by the routes of a dialect."""
+
+    def __init__(self, schemas: Schemas, served: Served) -> None:
+        self._schemas = schemas
+        self._served = served
+        self.shared: JsonObject = {}
+
+    def of(self, handler: type[Handler] | None, route: Route) -> JsonObject:
+        """Return the responses of a route by status, and as `default` those of its other errors."""
+        answers = [form for form in route.answers if self._served.formatted or not form.formatted]
+        errors = handler.errors if handler is not None else ()
+        responses: JsonObject = {"200": {"description": ANSWERED}} if not answers else {}
+        for status in statuses(answers):
+            responses[str(status)] = self._response(status, answers, route)
+        asks_for_key = errors and route.access is not Access.EVERYBODY
+        for status in (*statuses(errors), *(WITHOUT_LEAVE if asks_for_key else ())):
+            if str(status) not in responses:
+                responses[str(status)] = self._shared_error(handler, status)
+        if handler is not None:
+            responses["default"] = self._shared_error(handler, None)
+        if self._served.own_code and route.answer is None:
+            responses["2XX"] = {"description": "An answer of the model's own code", "content": {ANY_TYPE: {}}}
+        return dict(sorted(responses.items()))
+
+    def _response(self, status: int, forms: Iterable[AnswerForm], route: Route) -> JsonObject:
+        content = self._content(form for form in forms if status in form.statuses)
+        failed = status in FAILURES
+        if self._served.own_code and route.answer is None:
+            content = _or_anything(content)
+        headers = _headers(status) | ({} if failed else {"X-Lmi-Ignored-Parameters": _header("IgnoredParameters")})
+        return {"description": FAILURES.get(status, ANSWERED), "headers": headers, "content": content}
+
+    def _shared_error(self, handler: type[Handler] | None, status: int | None) -> JsonObject:
+        assert handler is not None
+        name = f"{handler.name}_{status or 'error'}"
+        if name not in self.shared:
+            forms = [form for form in handler.errors if status in form.statuses] or handler.errors
+            content = self._content(forms)
+            self.shared[name] = {
+                "description": FAILURES.get(status or 0, FAILED),
+                "headers": _headers(status),
+                "content": _or_anything(content) if self._served.own_code else content,
+            }
+        return {"$ref": f"#/components/responses/{name}"}
+
+    def _content(self, forms: Iterable[AnswerForm]) -> JsonObject:
+        types: dict[str, list[AnswerForm]] = {}
+        for form in forms:
+            types.setdefault(form.content_type, []).append(form)
+        return {content_type: self._media(found) for content_type, found in types.items()}
+
+    def _media(self, forms: list[AnswerForm]) -> JsonObject:
+        if any(form.type is None for form in forms):
+            return {}
+        return {"schema": self._schemas.of(form.type for form in forms)}
+
+
+def statuses(forms: Iterable[AnswerForm]) -> list[int]:
+    """Return the statuses of answers in these forms."""
+    return sorted({status for form in forms for status in form.statuses})
+
+
+def _headers(status: int | None) -> JsonObject:
+    headers = {"x-request-id": _header("RequestId")}
+    return headers | ({"Retry-After": _header("RetryAfter")} if status in TO_BE_REPEATED else {})
+
+
+def _header(name: str) -> JsonObject:
+    return {"$ref": f"#/components/headers/{name}"}
+
+
+def _or_anything(content: JsonObject) -> JsonObject:
+    """Return the content of answers that the model's own code may write instead."""
+    known = content.get(JSON, {}).get("schema")
+    alternatives = known.get("anyOf", [known]) if known else []
+    return {**content, JSON: {"schema": {"anyOf": [*alternatives, ANYTHING]}}, ANY_TYPE: {}}

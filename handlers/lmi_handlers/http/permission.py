@@ -1,0 +1,42 @@
+"""The permission of a request to use the route that it asks for."""
+
+from collections.abc import Collection
+from contextlib import AbstractContextManager
+
+from aiohttp import web
+
+from lmi_core.calls.reach import Reach
+from lmi_core.calls.route import Route
+from lmi_core.serving.hosts import ANY, Host
+from lmi_handlers.access.control import AccessControl, Caller, Permit
+from lmi_handlers.http.origins.cross_origin import is_admitted
+from lmi_handlers.http.origins.same_origin import refuse_foreign_pages
+
+ACCESS = web.AppKey("access", AccessControl)
+ANY_HOST = Host(ANY, None)
+
+
+def check_access(request: web.Request, route: Route, allowed_hosts: Collection[Host]) -> Permit:
+    """Return the permission to use a route. Raise Unauthorized or Forbidden where there is none."""
+    control = request.app[ACCESS]
+    permit = control.check(route, Caller(request.remote or "", request.headers), request.match_info.get("model"))
+    if route.refuses_foreign_pages and not _is_for_the_page(route, control, request):
+        allowed = [*allowed_hosts, ANY_HOST] if control.options.multi_model else allowed_hosts
+        refuse_foreign_pages(request, allowed, proven=permit.is_proven)
+    return permit
+
+
+def _is_for_the_page(route: Route, control: AccessControl, request: web.Request) -> bool:
+    """Return whether a page sends the request that the operator has admitted to the routes of clients."""
+    rules = control.cross_origin
+    return rules is not None and route.is_for_clients and is_admitted(rules, request)
+
+
+def reach_of(request: web.Request) -> Reach:
+    """Return what the client reaches at the address that it asks."""
+    return request.app[ACCESS].reach(Caller(request.remote or "", request.headers))
+
+
+def counted(request: web.Request, permit: Permit) -> AbstractContextManager[dict[str, str]]:
+    """Count a request that generates while it runs, and yield headers of what is left. Raise RateLimited."""
+    return request.app[ACCESS].counted(permit)

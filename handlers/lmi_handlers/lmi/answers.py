@@ -1,0 +1,108 @@
+"""The forms of the answers on LMI's routes, by what was sent and how the model is configured."""
+
+from typing import Annotated, Literal, NotRequired
+
+from pydantic import Field
+from typing_extensions import TypedDict
+
+from lmi_core.calls.answer_form import EVENTS, JSON_LINES, TEXT, AnswerForm, failures, streamed
+from lmi_core.generation import FinishReason
+from lmi_handlers.openai.answers import AnswerMessage, ChatDelta, ChatUsage, TokenLogProb
+from lmi_schemas.lmi_answers import (
+    DynamicBatchAnswer,
+    DynamicBatchChunk,
+    DynamicBatchError,
+    LmiAnswer,
+    LmiChunk,
+    LmiFailedChunk,
+    LmiFailure,
+    TgiCompatAnswer,
+    TgiCompatChunk,
+)
+
+
+class LmiChatLogProbs(TypedDict):
+    """The log probabilities of a choice's tokens."""
+
+    content: list[TokenLogProb]
+
+
+class LmiChatChoice(TypedDict):
+    """An answer to a chat."""
+
+    index: int
+    message: AnswerMessage
+    logprobs: LmiChatLogProbs | None
+    finish_reason: FinishReason
+
+
+class LmiChatCompletion(TypedDict):
+    """A whole answer in LMI's chat schema."""
+
+    id: str
+    object: Literal["chat.completion"]
+    created: int
+    choices: list[LmiChatChoice]
+    usage: NotRequired[ChatUsage]
+    error: NotRequired[str]
+
+
+class LmiChatChunkChoice(TypedDict):
+    """What a chunk brings for a choice."""
+
+    index: int
+    delta: ChatDelta
+    logprobs: list[LmiChatLogProbs] | None
+    finish_reason: FinishReason | None
+
+
+class LmiChatChunk(TypedDict):
+    """A line or an event of a streamed answer in LMI's chat schema."""
+
+    id: str
+    object: Literal["chat.completion.chunk"]
+    created: int
+    choices: list[LmiChatChunkChoice]
+    usage: NotRequired[ChatUsage]
+    error: NotRequired[str]
+
+
+class SessionResult(TypedDict):
+    """The answer to a request that begins or ends a session."""
+
+    result: str
+
+
+class LmiRefusal(TypedDict):
+    """An error before anything was generated."""
+
+    error: str
+    code: int
+
+
+TextVector = Annotated[list[float], Field(title="The vector of a text")]
+TextVectors = Annotated[list[list[float]], Field(title="The vectors of several texts")]
+TgiCompatAnswers = Annotated[list[TgiCompatAnswer], Field(title="With option.tgi_compat")]
+DynamicBatchAnswers = Annotated[list[DynamicBatchAnswer], Field(title="With dynamic batching")]
+
+CHUNK = LmiChunk | TgiCompatChunk | DynamicBatchChunk | LmiChatChunk | LmiFailedChunk | DynamicBatchError
+ANSWERS = (
+    AnswerForm(LmiAnswer),
+    AnswerForm(LmiChatCompletion),
+    AnswerForm(TgiCompatAnswers),
+    AnswerForm(DynamicBatchAnswers),
+    AnswerForm(TextVector),
+    AnswerForm(TextVectors),
+    AnswerForm(SessionResult),
+    *streamed(CHUNK, JSON_LINES, EVENTS),
+    AnswerForm(None, TEXT),
+)
+STATUSES = (403, 404, 408, 413, 415, 424, 499, 500, 503, 504)
+FAILED = LmiRefusal | LmiFailure | LmiChatCompletion | DynamicBatchError
+FAILED_CHUNK = LmiFailedChunk | LmiChatChunk | DynamicBatchError
+ERRORS = (
+    failures(FAILED, *STATUSES),
+    failures(FAILED_CHUNK, *STATUSES, content_type=JSON_LINES),
+    failures(FAILED_CHUNK, *STATUSES, content_type=EVENTS),
+    failures(None, *STATUSES, content_type=TEXT),
+)

@@ -1,0 +1,57 @@
+"""The base of handlers whose routes generate nothing."""
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+import orjson
+from pydantic import BaseModel
+
+from lmi_core.calls.access import Access
+from lmi_core.calls.answer_form import failures
+from lmi_core.calls.route import RouteAnswer
+from lmi_core.calls.served_model import ServedModel
+from lmi_core.errors import InvalidPayload, LmiError
+from lmi_core.formatter import OutputFormatter
+from lmi_core.handler import Answer, AnswerForm, Call, Generation, Handler, Route
+from lmi_handlers.http.statuses import STATUSES
+from lmi_handlers.lmi.answers import LmiRefusal
+
+INVALID_STATUS = 400
+
+
+def json_answer(content: object, status: int = 200) -> Answer:
+    return Answer(status, "application/json", orjson.dumps(content))
+
+
+def refusals(statuses: Mapping[str, int]) -> tuple[AnswerForm, ...]:
+    """Return the forms of errors with these statuses, by kind, and that of all other kinds."""
+    return (failures(LmiRefusal, INVALID_STATUS, *statuses.values()),)
+
+
+def operator_route(
+    path: str,
+    method: str,
+    answer: RouteAnswer,
+    summary: str,
+    answers: tuple[AnswerForm, ...],
+    *payloads: type[BaseModel],
+) -> Route:
+    """Return a route for whoever manages the server."""
+    return Route(path, method, answer, summary, payloads, access=Access.OPERATORS, answers=answers)
+
+
+class PlainHandler(Handler):
+    """A handler of routes of the server itself, with errors in LMI's form."""
+
+    statuses: ClassVar[Mapping[str, int]] = STATUSES  # of errors, by kind; others have INVALID_STATUS
+    errors: ClassVar[tuple[AnswerForm, ...]] = refusals(STATUSES)
+
+    def model_name(self, path_parameters: Mapping[str, str], headers: Mapping[str, str]) -> str | None:
+        return path_parameters.get("model")
+
+    def parse(self, call: Call, model: ServedModel) -> Generation:
+        raise InvalidPayload(f"{call.path} does not generate text")
+
+    def error(self, error: LmiError, model: ServedModel | None, formatter: OutputFormatter | None) -> Answer:
+        status = self.statuses.get(error.kind, INVALID_STATUS)
+        return json_answer({"error": error.message, "code": status}, status)

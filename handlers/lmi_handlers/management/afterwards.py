@@ -1,0 +1,54 @@
+"""What goes on after its request was answered: where that fails, the server's latest errors tell it."""
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from time import time
+from typing import Any
+
+from lmi_core.calls.call import Call
+from lmi_core.calls.served_model import ServedModels
+from lmi_core.errors import LmiError
+from lmi_core.metrics.recent_errors import RecentError, without_values
+from lmi_core.registry.registered_model import RegisteredModel
+from lmi_handlers.lmi.plain_handler import INVALID_STATUS
+from lmi_handlers.management.served import registry_of
+from lmi_handlers.management.statuses import STATUSES
+
+logger = logging.getLogger(__name__)
+
+
+async def until_loaded(registered: RegisteredModel) -> None:
+    """Wait until a model is loaded or has failed, which goes on where the client disconnects."""
+    loading = registered.loading
+    if loading is not None:
+        await asyncio.wait([loading])
+
+
+def watch_loading(call: Call, served: ServedModels, registered: RegisteredModel) -> None:
+    """Have the latest errors tell it where a model fails that nobody waits for."""
+
+    async def watch() -> None:
+        await until_loaded(registered)
+        if registered.failure is not None:  # the registry has logged it
+            _keep(call, served, registered.name, registered.failure)
+
+    registry_of(served).spawn(watch())
+
+
+def watch_change(call: Call, served: ServedModels, name: str, changing: Coroutine[Any, Any, None]) -> None:
+    """Change a model while nobody waits for it, and log where that fails."""
+
+    async def change() -> None:
+        try:
+            await changing
+        except LmiError as error:
+            logger.error("model %s was not changed as request %s asked: %s", name, call.request_id, error.message)
+            _keep(call, served, name, error)
+
+    registry_of(served).spawn(change())
+
+
+def _keep(call: Call, served: ServedModels, name: str, error: LmiError) -> None:
+    status, message = STATUSES.get(error.kind, INVALID_STATUS), without_values(error.message)
+    served.metrics.errors.add(RecentError(0, time(), name, call.request_id, call.path, status, error.kind, message))

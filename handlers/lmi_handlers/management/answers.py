@@ -1,0 +1,93 @@
+"""The forms of the answers of management routes, by DJLServing's names and in its spelling."""
+
+from typing import NotRequired
+
+from typing_extensions import TypedDict
+
+
+class Status(TypedDict):
+    status: str
+
+
+class ListedModel(TypedDict):
+    """A version of a model in a list."""
+
+    modelName: str
+    version: NotRequired[str]
+    modelUrl: str
+    status: str
+    state: str
+    default: bool
+    loadedAtStartup: bool
+
+
+class ListedModels(TypedDict):
+    """A page of the registered models."""
+
+    models: list[ListedModel]
+    nextPageToken: NotRequired[str]
+
+
+class Device(TypedDict):
+    """The kind of a device, and its number."""
+
+    deviceType: str
+    deviceId: int
+
+
+class ListedWorker(TypedDict):
+    """A process that runs the model; the server's own, whose memory is not told, where the engine runs in it."""
+
+    id: int
+    startTime: str
+    status: str
+    processId: int
+    memoryUsage: NotRequired[int]
+
+
+class WorkerGroup(TypedDict):
+    """The workers on one device."""
+
+    device: Device
+    minWorkers: int
+    maxWorkers: int
+    workers: list[ListedWorker]
+
+
+class DescribedAdapter(TypedDict):
+    """An adapter, where it was loaded from, and whether it stays loaded whatever else needs room."""
+
+    name: str
+    src: str
+    pin: bool
+
+
+class DescribedModel(TypedDict):
+    """A version of a model, with what it does now."""
+
+    modelName: str
+    modelUrl: str
+    batchSize: int
+    maxBatchDelayMillis: int
+    maxIdleSeconds: int
+    queueSize: int
+    requestInQueue: int
+    status: str
+    loadedAtStartup: bool
+    workerGroups: list[WorkerGroup]
+    state: str
+    default: bool
+    servedNames: list[str]
+    backend: NotRequired[str]
+    adapters: list[DescribedAdapter]
+    progress: NotRequired[str]
+    reason: NotRequired[str]
+    warnings: list[str]
+
+
+class DescribedWorkflow(TypedDict):
+    """DJLServing's workflow, which has one model."""
+
+    workflowName: str
+    version: NotRequired[str]
+    models: list[DescribedModel]

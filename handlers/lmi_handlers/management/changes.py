@@ -1,0 +1,58 @@
+"""Changes of a model that is registered: its queue, its batches, its processes, and when it is unloaded."""
+
+from collections.abc import Coroutine
+from dataclasses import replace
+from typing import Any
+
+from lmi_core.configuration.properties import ServerProperties
+from lmi_core.errors import InvalidPayload
+from lmi_core.host.devices import visible_gpus
+from lmi_core.registry.model_registry import ModelRegistry
+from lmi_core.registry.registered_model import RegisteredModel
+from lmi_core.script.function.setup import FunctionSetup, pool_settings
+from lmi_core.serving.model import Model
+from lmi_handlers.management.fields import ModelChange
+
+FIELDS = {"minWorkers": "min_workers", "maxWorkers": "max_workers"}  # of ServerProperties, where the key differs
+
+
+def begin_change(
+    registry: ModelRegistry, registered: RegisteredModel, change: ModelChange
+) -> Coroutine[Any, Any, None]:
+    """Return what applies the given fields, all of which are checked here; those left out stay as they are.
+
+    Raise ModelNotReady while the model is loaded, and InvalidPayload for fields that contradict each other.
+    """
+    model = registered.model
+    if model is None:
+        raise registered.refuse()
+    server = _changed(model.server, change)
+    if change.default:
+        registry.choose_default(registered)
+    return _apply(registry, model, server if change.keys else None)
+
+
+def _changed(server: ServerProperties, change: ModelChange) -> ServerProperties:
+    given = {FIELDS.get(key, key): value for key, value in change.keys.items()}
+    if "min_workers" in given and "max_workers" not in given:
+        given["max_workers"] = str(max(1, int(given["min_workers"])))  # as in DJLServing
+    for name in ("min_workers", "max_workers"):
+        if name in given:  # also where the directory has one for this kind of device
+            given[f"{'gpu' if visible_gpus() else 'cpu'}_{name}"] = given[name]
+    kept = {name: getattr(server, name) for name in server.model_fields_set}
+    changed = ServerProperties.model_validate(kept | given)
+    if (lowest := int(given.get("min_workers", 0))) > int(given.get("max_workers", lowest)):
+        raise InvalidPayload(f"`min_worker` must be at most `max_worker`={given['max_workers']}. Given: {lowest}")
+    return changed
+
+
+async def _apply(registry: ModelRegistry, model: Model, server: ServerProperties | None) -> None:
+    if server is None:
+        return
+    setup = model.plan.setup
+    if isinstance(setup, FunctionSetup):
+        setup = replace(setup, pool=pool_settings(setup.pool, server))
+    model.change_server(server, setup)
+    if model.function is not None and isinstance(setup, FunctionSetup) and model.ready:
+        await model.function.pool.change(setup.pool)
+    registry.publish(model.name)

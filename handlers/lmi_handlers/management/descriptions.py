@@ -1,0 +1,120 @@
+"""Descriptions of models for the management routes."""
+
+from collections.abc import Iterator
+
+from lmi_core.calls.pauses import with_pauses
+from lmi_core.configuration.properties import ServerProperties
+from lmi_core.errors import LmiError
+from lmi_core.registry.model_registry import ModelRegistry
+from lmi_core.registry.registered_model import ModelState, RegisteredModel
+from lmi_core.remote.location import without_secrets
+from lmi_core.serving.model import Model
+from lmi_handlers.management.answers import (
+    DescribedAdapter,
+    DescribedModel,
+    DescribedWorkflow,
+    ListedModel,
+    ListedModels,
+)
+from lmi_handlers.management.fields import Page
+from lmi_handlers.management.workers import worker_groups
+
+AT_ONCE = 500  # listed in a few milliseconds; then requests have their turn
+# DJLServing's words, which its clients know.
+STATUSES = {
+    ModelState.FETCHING: "PENDING",
+    ModelState.LOADING: "PENDING",
+    ModelState.READY: "READY",
+    ModelState.IDLE: "READY",
+    ModelState.UNLOADING: "UNLOADING",
+    ModelState.FAILED: "FAILED",
+}
+
+
+async def listed(registry: ModelRegistry, page: Page) -> ListedModels:
+    """Return a page of the models, by name, each with all its versions."""
+    names = registry.names
+    end = page.next_page_token + page.limit
+    found = [each for name in names[page.next_page_token : end] for each in _versions(registry, name)]
+    models = [_listed(*each) async for each in with_pauses(found, AT_ONCE)]
+    return {"models": models, "nextPageToken": str(end)} if end < len(names) else {"models": models}
+
+
+def _versions(registry: ModelRegistry, name: str) -> Iterator[tuple[RegisteredModel, bool]]:
+    """Yield each version of a model, and whether it is the default."""
+    versions = registry.versions(name)
+    default = versions.default
+    yield from ((each, each is default) for each in versions)
+
+
+def _listed(registered: RegisteredModel, is_default: bool) -> ListedModel:
+    state = registered.state
+    listed = ListedModel(
+        modelName=registered.name,
+        modelUrl=without_secrets(registered.registration.url),
+        status=STATUSES[state],
+        state=state.value,
+        default=is_default,
+        loadedAtStartup=registered.at_startup,
+    )
+    if registered.version is not None:
+        listed["version"] = registered.version
+    return listed
+
+
+async def described(registry: ModelRegistry, name: str, version: str | None) -> list[DescribedWorkflow]:
+    """Describe a version of a model or, without one, all of them. Raise ModelNotFound."""
+    versions = list(registry.versions(name)) if version is None else [registry.registered(name, version)]
+    return [await _workflow(registry, each) for each in versions]
+
+
+async def _workflow(registry: ModelRegistry, registered: RegisteredModel) -> DescribedWorkflow:
+    workflow = DescribedWorkflow(workflowName=registered.name, models=[await _described(registry, registered)])
+    if registered.version is not None:
+        workflow["version"] = registered.version
+    return workflow
+
+
+async def _described(registry: ModelRegistry, registered: RegisteredModel) -> DescribedModel:
+    model, state = registered.model, registered.state
+    server = ServerProperties() if model is None else model.server
+    fault = await _fault(model) if state is ModelState.READY else None
+    reason = fault or registered.failure
+    found = DescribedModel(
+        modelName=registered.name,
+        modelUrl=without_secrets(registered.registration.url),
+        batchSize=server.batch_size,
+        maxBatchDelayMillis=server.max_batch_delay,
+        maxIdleSeconds=server.max_idle_time,
+        queueSize=server.job_queue_size,
+        requestInQueue=0 if model is None else model.places.taken,
+        status="Unhealthy" if fault else "Healthy" if STATUSES[state] == "READY" else STATUSES[state],
+        loadedAtStartup=registered.at_startup,
+        workerGroups=[] if model is None else await worker_groups(registered, model, is_well=fault is None),
+        state=state.value,
+        default=registry.versions(registered.name).default is registered,
+        servedNames=[registered.name] if model is None else list(model.names),
+        adapters=[] if model is None else _adapters(model),
+        warnings=[] if model is None else model.warnings,
+    )
+    if model is not None:
+        found["backend"] = model.runtime_name
+    if state in (ModelState.FETCHING, ModelState.LOADING) and registered.progress.what:
+        found["progress"] = str(registered.progress)
+    if reason is not None:
+        found["reason"] = reason.message
+    return found
+
+
+async def _fault(model: Model | None) -> LmiError | None:
+    try:
+        if model is not None:
+            await model.health()
+    except LmiError as error:
+        return error
+    return None
+
+
+def _adapters(model: Model) -> list[DescribedAdapter]:
+    pinned = model.pinned_adapters
+    return [{"name": name, "src": str(folder), "pin": name in pinned} for name, folder in model.adapter_folders.items()]

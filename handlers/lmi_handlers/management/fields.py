@@ -1,0 +1,165 @@
+"""The fields of requests that register and change models, by DJLServing's names."""
+
+from collections.abc import Iterator
+from typing import Annotated, Any, ClassVar, TypeVar
+from urllib.parse import parse_qsl
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, NonNegativeInt, PositiveInt, field_validator
+
+from lmi_core.calls.call import Call
+from lmi_core.configuration.configuration import Given
+from lmi_core.errors import InvalidPayload
+from lmi_core.host.device_names import parse_devices
+from lmi_core.payloads.payload import check_payload, shown
+
+F = TypeVar("F", bound=BaseModel)
+
+FORM = "application/x-www-form-urlencoded"
+OPTION = "option."
+MAX_NAME_LENGTH = 255  # bytes of a folder's name
+MAX_URL = 8192  # characters, more than signatures take; it is in the log and in messages
+UNSET = ("-1", -1)  # in DJLServing's requests
+DEFAULT_LIMIT = 100
+MAX_LIMIT = 10_000
+
+
+def _unless_unset(value: object) -> object:
+    return None if value in UNSET else value
+
+
+Count = Annotated[PositiveInt | None, BeforeValidator(_unless_unset)]
+CountOrNone = Annotated[NonNegativeInt | None, BeforeValidator(_unless_unset)]
+
+
+class ModelChange(BaseModel):
+    """The fields for a model that is registered already."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"job_queue_size": 50}]})
+    KEYS: ClassVar[dict[str, str]] = {  # of serving.properties
+        "job_queue_size": "job_queue_size",
+        "batch_size": "batch_size",
+        "max_batch_delay": "max_batch_delay",
+        "max_idle_time": "max_idle_time",
+        "unload_idle": "unload_idle",
+        "min_worker": "minWorkers",
+        "max_worker": "maxWorkers",
+    }
+
+    job_queue_size: Count = Field(None, description="The maximum number of waiting requests.")
+    batch_size: Count = Field(None, description="The maximum number of requests in one dynamic batch.")
+    max_batch_delay: CountOrNone = Field(
+        None, description="The maximum time that a dynamic batch waits for further requests, in milliseconds."
+    )
+    max_idle_time: Count = Field(
+        None, description="The time after which an idle process, or with unload_idle the model, is ended, in seconds."
+    )
+    unload_idle: bool | None = Field(
+        None, description="Unload the model after max_idle_time without requests; the next request loads it again."
+    )
+    min_worker: CountOrNone = Field(None, description="The minimum number of processes that run a model function.")
+    max_worker: Count = Field(None, description="The maximum number of processes that run a model function.")
+    synchronous: bool = Field(True, description="Answer when it is done; otherwise at once, with status 202.")
+    default: bool = Field(
+        False, description="Make this version the one that requests get which name no version of the model."
+    )
+
+    @property
+    def keys(self) -> dict[str, str]:
+        """The given values by the keys of serving.properties that they set."""
+        given = {key: getattr(self, name) for name, key in self.KEYS.items()}
+        return {key: _written(value) for key, value in given.items() if value is not None}
+
+
+class NewModel(ModelChange):
+    """The fields for a model to register."""
+
+    model_config = ConfigDict(
+        extra="forbid", json_schema_extra={"examples": [{"url": "/models/french", "model_name": "french"}]}
+    )
+    KEYS: ClassVar[dict[str, str]] = {**ModelChange.KEYS, "engine": "engine"}
+
+    url: Annotated[str, Field(min_length=1, max_length=MAX_URL)] = Field(
+        description="Where the model lies: a model directory or an archive of one (.zip, .tar.gz, .tar) on the "
+        "server's host, as a path or file:// URL, the http(s):// URL of an archive, an s3:// URL, or the id of a model "
+        "of the Hugging Face hub."
+    )
+    model_name: str | None = Field(
+        None, description="The name of the model in requests; by default the last part of the URL."
+    )
+    model_version: str | None = Field(None, description="The version of the model.")
+    engine: str | None = Field(
+        None, description="DJLServing's engine: Python, MPI, DeepSpeed or FasterTransformer, which mean the same here."
+    )
+    device: str | None = Field(
+        None,
+        description="The device: cpu or -1, gpu0 or 0, several of them separated by ;, or * for all. Sets "
+        "load_on_devices.",
+    )
+    gpu_id: str | None = Field(None, description="The same as device.")
+
+    @field_validator("model_version", "model_name")
+    @classmethod
+    def _plain(cls, name: str | None) -> str | None:
+        if name is None or name == "":
+            return None
+        if not is_name(name):
+            raise ValueError(f"must be printable, at most {MAX_NAME_LENGTH} characters long, without / or \\")
+        return name
+
+    def overrides(self, options: dict[str, str], source: str) -> tuple[Given, ...]:
+        """Return the keys that count before the model's own: those of the fields, and `option.*` keys."""
+        return tuple(Given(key, value, source) for key, value in (options | dict(self._devices()) | self.keys).items())
+
+    def _devices(self) -> Iterator[tuple[str, str]]:
+        device = self.device or self.gpu_id
+        if device is None:
+            return
+        try:
+            parse_devices(device)
+        except ValueError as error:
+            raise InvalidPayload(f"`device` {error}. Given: {shown(device)}") from None
+        yield "load_on_devices", device
+
+
+class Page(BaseModel):
+    """The fields of a page of a list."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    limit: Annotated[int, Field(ge=1, le=MAX_LIMIT)] = Field(
+        DEFAULT_LIMIT, description="The maximum number of models to list."
+    )
+    next_page_token: NonNegativeInt = Field(0, description="The `nextPageToken` of the page before.")
+
+
+def is_name(name: str) -> bool:
+    """Return whether a model can be named so, in paths and headers."""
+    return (
+        0 < len(name) <= MAX_NAME_LENGTH
+        and name.isprintable()
+        and not set(name) & set("/\\")
+        and name not in (".", "..")
+    )
+
+
+def read_fields(call: Call, fields_type: type[F]) -> tuple[F, dict[str, str]]:
+    """Return the fields of the body and the query, which counts first, and apart from them the `option.*` keys.
+
+    The body is a JSON object or a form. Raise InvalidPayload where a field is not valid.
+    """
+    given: dict[str, Any] = {**_of_body(call), **call.query}
+    options = {name: _written(given.pop(name)) for name in list(given) if name.startswith(OPTION)}
+    return check_payload(given, fields_type), options
+
+
+def _of_body(call: Call) -> dict[str, Any]:
+    if not call.body.strip():
+        return {}
+    if call.headers.get("Content-Type", "").startswith(FORM) and not call.body.lstrip().startswith(b"{"):
+        return dict(parse_qsl(call.body.decode(errors="replace")))
+    return call.json_object()
+
+
+def _written(value: object) -> str:
+    """Return a value as serving.properties has it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,122 @@
+"""The routes that manage models: DJLServing's management API, which SageMaker's multi-model endpoints use, too."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import ClassVar
+
+from lmi_core.calls.served_model import ServedModels
+from lmi_core.errors import InvalidPayload
+from lmi_core.handler import Answer, AnswerForm, Call, Handler, Route
+from lmi_core.hookspecs import hookimpl
+from lmi_core.payloads.payload import check_payload
+from lmi_core.registry.registration import Registration
+from lmi_core.remote.location import without_secrets
+from lmi_handlers.container.locations import name_of_url
+from lmi_handlers.lmi.plain_handler import PlainHandler, json_answer, operator_route, refusals
+from lmi_handlers.management.afterwards import until_loaded, watch_change, watch_loading
+from lmi_handlers.management.answers import DescribedWorkflow, ListedModels, Status
+from lmi_handlers.management.changes import begin_change
+from lmi_handlers.management.descriptions import described, listed
+from lmi_handlers.management.fields import ModelChange, NewModel, Page, is_name, read_fields
+from lmi_handlers.management.reader import SOURCE
+from lmi_handlers.management.served import registry_of
+from lmi_handlers.management.statuses import STATUSES
+
+ACCEPTED = 202
+
+
+async def list_models(call: Call, served: ServedModels) -> Answer:
+    return json_answer(await listed(registry_of(served), check_payload(call.query, Page)))
+
+
+async def register_model(call: Call, served: ServedModels) -> Answer:
+    fields, options = read_fields(call, NewModel)
+    name = fields.model_name or name_of_url(fields.url)
+    if not is_name(name):
+        raise InvalidPayload(f"`model_name` is required, as `url` has no name. Given: {without_secrets(fields.url)}")
+    registration = Registration(name, fields.url, fields.model_version, fields.overrides(options, SOURCE))
+    registry = registry_of(served)
+    registered = registry.register(registration, default=fields.default)
+    if not fields.synchronous:
+        watch_loading(call, served, registered)
+        return _done(f'Model "{name}" registration scheduled.', ACCEPTED)
+    try:
+        await until_loaded(registered)
+    except asyncio.CancelledError:  # the client has left
+        watch_loading(call, served, registered)
+        raise
+    if registered.failure is not None:
+        registry.forget_failed(registered)
+        raise registered.failure
+    return _done(f'Model "{name}" registered.')
+
+
+async def describe_model(call: Call, served: ServedModels) -> Answer:
+    name, version = _asked(call)
+    return json_answer(await described(registry_of(served), name, version))
+
+
+async def update_model(call: Call, served: ServedModels) -> Answer:
+    name, version = _asked(call)
+    registered = registry_of(served).registered(name, version)
+    fields, options = read_fields(call, ModelChange)
+    if options:
+        raise InvalidPayload(f"`{next(iter(options))}` cannot be changed while the model is loaded: register it anew")
+    changing = begin_change(registry_of(served), registered, fields)
+    if fields.synchronous:
+        await changing
+        return _done("Worker updated")
+    watch_change(call, served, name, changing)
+    return _done("Worker updated", ACCEPTED)
+
+
+async def unregister_model(call: Call, served: ServedModels) -> Answer:
+    name, version = _asked(call)
+    versions = registry_of(served).versions(name)
+    leaving = list(versions) if version is None else [registry_of(served).registered(name, version)]
+    await asyncio.gather(*(registry_of(served).unregister(each) for each in leaving))
+    return _done(f'Workflow "{name}" unregistered')
+
+
+def _asked(call: Call) -> tuple[str, str | None]:
+    return call.path_parameters["model"], call.path_parameters.get("version")
+
+
+def _done(what: str, status: int = 200) -> Answer:
+    return json_answer({"status": what}, status)
+
+
+LISTED = (AnswerForm(ListedModels),)
+DESCRIBED = (AnswerForm(list[DescribedWorkflow]),)
+DONE = (AnswerForm(Status),)
+DONE_OR_BEGUN = (AnswerForm(Status, statuses=(200, ACCEPTED)),)
+
+
+def _of_model(path: str) -> tuple[Route, ...]:
+    """Return the routes of one model, or of one version of it."""
+    return (
+        operator_route(path, "GET", describe_model, "A model's state, workers, queue and adapters", DESCRIBED),
+        operator_route(path, "PUT", update_model, "Change a model's workers and queue", DONE_OR_BEGUN, ModelChange),
+        operator_route(path, "DELETE", unregister_model, "Remove a model, once its requests have ended", DONE),
+    )
+
+
+class ManagementHandler(PlainHandler):
+    name: ClassVar[str] = "management"
+    summary: ClassVar[str] = "DJLServing's routes that manage models"
+    statuses: ClassVar[Mapping[str, int]] = STATUSES
+    errors: ClassVar[tuple[AnswerForm, ...]] = refusals(STATUSES)
+    routes: ClassVar[tuple[Route, ...]] = (
+        operator_route("/models", "GET", list_models, "The registered models", LISTED),
+        operator_route("/models", "POST", register_model, "Load a model", DONE_OR_BEGUN, NewModel),
+        *_of_model("/models/{model}"),
+        *_of_model("/models/{model}/{version}"),
+        operator_route("/workflows", "GET", list_models, "The same as /models", LISTED),
+        *_of_model("/workflows/{model}"),
+        *_of_model("/workflows/{model}/{version}"),
+    )
+
+
+@hookimpl
+def lmi_register_handlers(register: Callable[[type[Handler]], None]) -> None:
+    register(ManagementHandler)

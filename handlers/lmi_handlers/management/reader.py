@@ -1,0 +1,105 @@
+"""The way from a registration to a model: its directory, its plan, and the model itself, not yet started."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TypeVar
+
+from lmi_core.configuration.configuration import Given
+from lmi_core.configuration.model_directory import find_model_directories
+from lmi_core.errors import ConfigurationError
+from lmi_core.plugins.loading import Plugins
+from lmi_core.progress.loading import Report
+from lmi_core.registry.registration import PreparedModel, Registration
+from lmi_core.remote.fetching import fetched, whole_model
+from lmi_core.remote.location import is_hub_id, is_s3, is_web, must_be_copied, without_secrets
+from lmi_core.script.loading_limit import unless
+from lmi_core.serving.model import Model
+from lmi_core.serving.model_plan import read_plan
+from lmi_handlers.container.declarations import COMMAND_LINE
+from lmi_handlers.container.locations import exists, local_directory, local_path
+from lmi_handlers.container.search import hub_overrides
+
+SOURCE = "registration"  # of keys that an operator gave with the model
+WAYS = (
+    "give the path of a model directory or of an archive on the server's host, an s3:// URL, the URL of an archive, or "
+    "the id of a model of the hub (org/name)"
+)
+
+T = TypeVar("T")
+
+
+class DirectoryReader:
+    """A reader of models from directories, archives, S3 and the Hugging Face hub."""
+
+    def __init__(self, plugins: Plugins, environment: Mapping[str, str], common: Sequence[Given] = ()) -> None:
+        """Read models with these plugins; `common` are the server's keys for all its models."""
+        self._plugins = plugins
+        self._environment = environment
+        self._common = common
+
+    async def __call__(self, registration: Registration, report: Report) -> PreparedModel:
+        url = registration.url
+        if "/" in url and is_hub_id(url) and not exists(Path(url)):
+            overrides = (*hub_overrides(url, SOURCE), *registration.overrides)
+            return await self._prepared(registration, Path(url), overrides, report)
+        source = url if is_s3(url) or is_web(url) else str(_existing(url))
+        async with fetched(whole_model(source), report) if must_be_copied(source) else nullcontext(source) as folder:
+            directory = await asyncio.to_thread(self._local, url, str(folder))
+            return await self._prepared(registration, directory, registration.overrides, report)
+
+    async def _prepared(
+        self, registration: Registration, directory: Path, overrides: tuple[Given, ...], report: Report
+    ) -> PreparedModel:
+        report("reading the model directory", None, None)
+        return await _to_its_end(lambda: self._read(registration, directory, overrides), _drop)
+
+    def _local(self, url: str, source: str) -> Path:
+        directory = local_directory(source, COMMAND_LINE, Path)
+        found = find_model_directories(directory, self._environment)
+        if list(found.values()) != [directory]:
+            raise ConfigurationError(
+                f"{without_secrets(url)} is a folder of several models ({', '.join(found)}): register each of them "
+                "by its own URL"
+            )
+        return directory
+
+    def _read(self, registration: Registration, directory: Path, overrides: tuple[Given, ...]) -> PreparedModel:
+        version = registration.version
+        environment, plugins = self._environment, self._plugins
+        plan = read_plan(registration.name, directory, environment, plugins, self._common, version, overrides)
+        try:
+            return PreparedModel(Model(plan, plugins.formatters))
+        except BaseException:
+            plan.code.unload()
+            raise
+
+
+def _existing(url: str) -> Path:
+    path = local_path(url, COMMAND_LINE)
+    if "://" not in url and not exists(path):
+        raise ConfigurationError(f"{url} does not exist: {WAYS}")
+    return path
+
+
+def _drop(prepared: PreparedModel) -> None:
+    prepared.model.plan.code.unload()
+    prepared.model.copies.let_all_go()
+    prepared.release()
+
+
+async def _to_its_end(work: Callable[[], T], drop: Callable[[T], None]) -> T:
+    """Return what the work in another thread returns; where the caller is cancelled, wait for it, and drop that."""
+    unwanted = threading.Event()
+    with unless(unwanted):
+        task = asyncio.create_task(asyncio.to_thread(work))
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        unwanted.set()
+        await asyncio.wait([task])
+        if not task.cancelled() and task.exception() is None:
+            drop(task.result())
+        raise

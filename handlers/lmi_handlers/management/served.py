@@ -1,0 +1,11 @@
+"""The registry of a server's models, which dialects do not see."""
+
+from lmi_core.calls.served_model import ServedModels
+from lmi_core.registry.model_registry import ModelRegistry
+from lmi_core.serving.dispatcher import Dispatcher
+
+
+def registry_of(served: ServedModels) -> ModelRegistry:
+    """Return the registry of a server's models."""
+    assert isinstance(served, Dispatcher), served
+    return served.registry

@@ -1,0 +1,81 @@
+"""The processes that run a model, by the device that they work on."""
+
+import asyncio
+import os
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from itertools import groupby
+
+from lmi_core.host.device_names import CPU
+from lmi_core.host.devices import visible_gpus
+from lmi_core.host.processes import memory_of, start_time
+from lmi_core.registry.registered_model import RegisteredModel
+from lmi_core.script.function.device_ids import device_id
+from lmi_core.serving.model import Model
+from lmi_handlers.management.answers import Device, ListedWorker, WorkerGroup
+
+RUNS = "READY"  # DJLServing's word
+OWN = -1  # in place of a process id: the server's process, which others share
+
+
+async def worker_groups(registered: RegisteredModel, model: Model, *, is_well: bool) -> list[WorkerGroup]:
+    """Return the model's workers on each device; none of them unless the model is loaded.
+
+    `is_well`: the engine answers, so that it runs in the server's own process where it has none of its own.
+    """
+    gpus = visible_gpus()
+    minimum, maximum = model.server.workers(gpus) if model.function is not None else (1, 1)
+    processes = sorted(_processes(model, gpus, is_well=is_well) if model.ready else ())
+    workers = await asyncio.to_thread(_listed, processes, registered.loaded_at or model.created)
+    return [
+        WorkerGroup(device=_device(place), minWorkers=minimum, maxWorkers=maximum, workers=workers.get(place, []))
+        for place in dict.fromkeys((*_places(model, gpus), *workers))
+    ]
+
+
+def _places(model: Model, gpus: int) -> list[str]:
+    """Return the devices that have workers of their own; an engine is one, whatever devices it uses."""
+    devices = list(model.server.devices) or ["0" if gpus else CPU]
+    return devices if model.function is not None else devices[:1]
+
+
+def _processes(model: Model, gpus: int, *, is_well: bool) -> Iterator[tuple[str, int, int]]:
+    """Yield the device, the number and the process id of each worker."""
+    places = _places(model, gpus)
+    if model.function is not None:
+        chosen = model.server.devices
+        for each in list(model.function.pool.processes):
+            if each.process_id is not None:
+                place = device_id(each.number, chosen) if chosen else places[0]
+                yield CPU if place.startswith("-") else place, each.number + 1, each.process_id
+        return
+    found = model.runtime.process_ids() or ([OWN] if is_well else [])
+    yield from ((places[0], number, process_id) for number, process_id in enumerate(found, start=1))
+
+
+def _listed(processes: list[tuple[str, int, int]], loaded_at: float) -> dict[str, list[ListedWorker]]:
+    """Return the workers of each device. To be called in a thread, as it reads files of each process."""
+    return {
+        place: [_worker(number, process_id, loaded_at) for _, number, process_id in group]
+        for place, group in groupby(processes, key=lambda each: each[0])
+    }
+
+
+def _worker(number: int, process_id: int, loaded_at: float) -> ListedWorker:
+    """Describe a worker; the memory of the server's own process is not the model's alone."""
+    begun = loaded_at if process_id == OWN else start_time(process_id) or loaded_at
+    worker = ListedWorker(
+        id=number, startTime=_written(begun), status=RUNS, processId=os.getpid() if process_id == OWN else process_id
+    )
+    if process_id != OWN and (memory := memory_of({"": [process_id]}).get("")) is not None:
+        worker["memoryUsage"] = memory
+    return worker
+
+
+def _device(place: str) -> Device:
+    return {"deviceType": "cpu", "deviceId": -1} if place == CPU else {"deviceType": "gpu", "deviceId": int(place)}
+
+
+def _written(seconds: float) -> str:
+    time = datetime.fromtimestamp(seconds, UTC)
+    return f"{time:%Y-%m-%dT%H:%M:%S}.{time.microsecond // 1000:03}Z"

@@ -1,0 +1,125 @@
+"""Every metric of the server: its name, its kind, its labels and its meaning."""
+
+from typing import Literal, NamedTuple
+
+Kind = Literal["counter", "gauge", "histogram"]
+
+MODEL = ("model", "version")
+ADAPTER = (*MODEL, "adapter")
+
+
+class DeclaredMetric(NamedTuple):
+    """A family of metrics; a counter's samples have `_total` behind its name."""
+
+    name: str
+    kind: Kind
+    labels: tuple[str, ...]
+    help: str
+
+    @property
+    def sample(self) -> str:
+        """The name under which Prometheus has the values, or the first part of a histogram's."""
+        return f"{self.name}_total" if self.kind == "counter" else self.name
+
+
+def _counter(name: str, help: str, labels: tuple[str, ...] = MODEL) -> DeclaredMetric:
+    return DeclaredMetric(name, "counter", labels, help)
+
+
+def _gauge(name: str, help: str, labels: tuple[str, ...] = MODEL) -> DeclaredMetric:
+    return DeclaredMetric(name, "gauge", labels, help)
+
+
+def _histogram(name: str, help: str) -> DeclaredMetric:
+    return DeclaredMetric(name, "histogram", MODEL, help)
+
+
+REQUESTS = _counter(
+    "lmi_requests",
+    "Requests that have ended, by the status of the answer and the reason: a finish reason or the kind of an error.",
+    (*ADAPTER, "dialect", "status", "reason"),
+)
+REJECTED = _counter(
+    "lmi_requests_rejected",
+    "Requests that were refused although nothing was wrong with them, such as those that found the queue full.",
+    (*MODEL, "reason"),
+)
+ABORTED = _counter(
+    "lmi_requests_aborted",
+    "Requests that were ended before their answer was complete: by their client, by another or by a time limit.",
+    (*MODEL, "reason"),
+)
+PROMPT_TOKENS = _counter("lmi_prompt_tokens", "Prompt tokens of requests that reached the engine.", ADAPTER)
+GENERATED_TOKENS = _counter(
+    "lmi_generated_tokens",
+    "Tokens generated so far, counted while they come, of answers that fail or are aborted too.",
+    ADAPTER,
+)
+CACHED_TOKENS = _counter("lmi_cached_prompt_tokens", "Prompt tokens found in the engine's prefix cache.", ADAPTER)
+
+QUEUE_TIME = _histogram(
+    "lmi_queue_time_seconds", "Time that a request waited for its turn, in the server and in an engine that tells."
+)
+TIME_TO_FIRST_TOKEN = _histogram(
+    "lmi_time_to_first_token_seconds", "Time from a request's headers to its first generated token."
+)
+TIME_PER_TOKEN = _histogram(
+    "lmi_time_per_output_token_seconds", "Mean time between two tokens of a sequence, one value for each request."
+)
+END_TO_END = _histogram("lmi_request_duration_seconds", "Time from a request's headers to the end of its answer.")
+ENGINE_TIME = _histogram(
+    "lmi_engine_time_seconds", "Time from a request's submission to the engine to the engine's last output for it."
+)
+SERVER_TIME = _histogram(
+    "lmi_server_time_seconds",
+    "Time of a request in the server itself: reading, parsing, tokenizing, and sending the end of the answer.",
+)
+REQUEST_PROMPT_TOKENS = _histogram("lmi_request_prompt_tokens", "Prompt tokens of a request.")
+REQUEST_GENERATED_TOKENS = _histogram("lmi_request_generated_tokens", "Generated tokens of a request.")
+
+READY = _gauge("lmi_model_ready", "1 once the model is loaded, otherwise 0.")
+IN_FLIGHT = _gauge("lmi_requests_in_flight", "Places taken in the model's queue, one for each sequence of a request.")
+QUEUE_SIZE = _gauge("lmi_queue_size", "Places in the model's queue: job_queue_size and max_rolling_batch_size.")
+RUNNING = _gauge(
+    "lmi_requests_running", "Sequences that the engine generates now, or requests that the model function works on."
+)
+WAITING = _gauge(
+    "lmi_requests_waiting", "Sequences with a place in the queue that wait: in the server, or in the engine."
+)
+CACHE_USAGE = _gauge("lmi_cache_usage_ratio", "Share of the engine's KV cache that is in use, from 0 to 1.")
+PREFIX_QUERIES = _counter("lmi_prefix_cache_queries", "Prompt tokens that the engine looked for in its prefix cache.")
+PREFIX_HITS = _counter("lmi_prefix_cache_hits", "Prompt tokens that the engine found in its prefix cache.")
+RESTARTS = _counter("lmi_worker_restarts", "Restarts of the engine's process or of workers after they died.")
+WORKERS = _gauge("lmi_workers", "Processes that run the model function.")
+INFO = _gauge("lmi_server_info", "1, with the version of the server.", ("version",))
+
+OWN_METRICS = (
+    REQUESTS, REJECTED, ABORTED, PROMPT_TOKENS, GENERATED_TOKENS, CACHED_TOKENS,
+    QUEUE_TIME, TIME_TO_FIRST_TOKEN, TIME_PER_TOKEN, END_TO_END, ENGINE_TIME, SERVER_TIME,
+    REQUEST_PROMPT_TOKENS, REQUEST_GENERATED_TOKENS,
+    READY, IN_FLIGHT, QUEUE_SIZE, RUNNING, WAITING, CACHE_USAGE, PREFIX_QUERIES, PREFIX_HITS, RESTARTS, WORKERS, INFO,
+)  # fmt: skip
+
+# DJLServing's names, labels and units.
+HOST = ("Host",)
+DJL_MODEL = ("Model",)
+RESPONSE_2XX = _counter("Response_2XX", "DJLServing's: requests answered with a status of 2xx.", HOST)
+RESPONSE_4XX = _counter("Response_4XX", "DJLServing's: requests answered with a status of 4xx.", HOST)
+RESPONSE_5XX = _counter("Response_5XX", "DJLServing's: requests answered with a status of 5xx.", HOST)
+SERVER_ERROR = _counter("ServerError", "DJLServing's: requests that failed by an error nobody expected.", HOST)
+WLM_ERROR = _counter("WlmError", "DJLServing's: requests that found the queue full or no model ready.", HOST)
+LATEST_QUEUE_TIME = _gauge("QueueTime", "DJLServing's: microseconds the latest request waited.", DJL_MODEL)
+LATEST_LATENCY = _gauge("RequestLatency", "DJLServing's: microseconds the latest request took.", DJL_MODEL)
+LATEST_TOKEN_LATENCY = _gauge(
+    "TokenLatency", "DJLServing's: microseconds per generated token of the latest request.", DJL_MODEL
+)
+LATEST_THROUGHPUT = _gauge(
+    "TokenThroughput", "DJLServing's: generated tokens per second of the latest request.", DJL_MODEL
+)
+LATEST_TOKENS = _gauge("OutputTokens", "DJLServing's: generated tokens of the latest request.", DJL_MODEL)
+ROLLING_BATCH_SIZE = _gauge("RollingBatchSize", "DJLServing's: sequences that the engine generates now.", DJL_MODEL)
+
+DJL_METRICS = (
+    RESPONSE_2XX, RESPONSE_4XX, RESPONSE_5XX, SERVER_ERROR, WLM_ERROR, LATEST_QUEUE_TIME, LATEST_LATENCY,
+    LATEST_TOKEN_LATENCY, LATEST_THROUGHPUT, LATEST_TOKENS, ROLLING_BATCH_SIZE,
+)  # fmt: skip

@@ -1,0 +1,115 @@
+"""The values of all metrics at the time of one scrape."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from socket import gethostname
+
+from lmi_core.metrics.model_metrics import ABORTS, REJECTIONS, ModelMetrics, TokenCounts
+from lmi_core.metrics.server_metrics import ServerMetrics
+from lmi_core.serving.limits.sequence_counts import SequenceCounts
+from lmi_core.serving.model import Model
+from lmi_handlers.metrics import declared
+from lmi_handlers.metrics.families import Families
+
+Scraped = tuple[Model, Mapping[str, TokenCounts]]  # a model, and its tokens until now by adapter
+Labels = tuple[str, str]  # a model's name, and its version or ""
+
+MICROSECONDS = 1_000_000
+VERSION = version("lmi-handlers")
+NO_MODEL = ("", "")  # the labels of requests for which no model was found
+
+
+def scrape(server: ServerMetrics, models: Sequence[Scraped]) -> Families:
+    """Return all metrics as they are now; may be called in any thread."""
+    families = Families()
+    families.add(declared.INFO, 1, VERSION)
+    _add_requests(families, NO_MODEL, server.without_model)
+    for model, tokens in models:
+        labels = (model.name, model.version or "")
+        _add_requests(families, labels, model.metrics)
+        _add_tokens(families, labels, tokens)
+        _add_times(families, labels, model.metrics)
+        _add_state(families, labels, model)
+        _add_latest(families, labels, model)
+        families.merge(model.runtime.metrics())
+    _add_responses(families, server)
+    return families
+
+
+def _add_requests(families: Families, model: Labels, metrics: ModelMetrics) -> None:
+    rejected, aborted = Counter[str](), Counter[str]()
+    for outcome, count in list(metrics.outcomes.items()):
+        families.add(declared.REQUESTS, count, *model, *outcome)
+        if outcome.reason in REJECTIONS:
+            rejected[outcome.reason] += count
+        if outcome.reason in ABORTS:
+            aborted[outcome.reason] += count
+    for reason, count in rejected.items():
+        families.add(declared.REJECTED, count, *model, reason)
+    for reason, count in aborted.items():
+        families.add(declared.ABORTED, count, *model, reason)
+
+
+def _add_tokens(families: Families, model: Labels, tokens: Mapping[str, TokenCounts]) -> None:
+    for adapter, counts in tokens.items():
+        families.add(declared.PROMPT_TOKENS, counts.prompt, *model, adapter)
+        families.add(declared.GENERATED_TOKENS, counts.generated, *model, adapter)
+        families.add(declared.CACHED_TOKENS, counts.cached, *model, adapter)
+
+
+def _add_times(families: Families, model: Labels, metrics: ModelMetrics) -> None:
+    if metrics.end_to_end.total == 0 and metrics.time_to_first_token.total == 0:  # idle models cost nothing
+        return
+    families.add(declared.QUEUE_TIME, metrics.queue_time, *model)
+    families.add(declared.TIME_TO_FIRST_TOKEN, metrics.time_to_first_token, *model)
+    families.add(declared.TIME_PER_TOKEN, metrics.time_per_token, *model)
+    families.add(declared.END_TO_END, metrics.end_to_end, *model)
+    families.add(declared.ENGINE_TIME, metrics.engine_time, *model)
+    families.add(declared.SERVER_TIME, metrics.server_time, *model)
+    families.add(declared.REQUEST_PROMPT_TOKENS, metrics.prompt_tokens, *model)
+    families.add(declared.REQUEST_GENERATED_TOKENS, metrics.generated_tokens, *model)
+
+
+def _add_state(families: Families, labels: Labels, model: Model) -> None:
+    figures, counts = model.runtime.figures(), SequenceCounts.of(model)
+    families.add(declared.READY, float(model.ready), *labels)
+    families.add(declared.IN_FLIGHT, sum(counts), *labels)
+    families.add(declared.QUEUE_SIZE, model.places.maximum, *labels)
+    families.add(declared.RUNNING, counts.running, *labels)
+    families.add(declared.ROLLING_BATCH_SIZE, counts.running, _djl_name(labels))
+    families.add(declared.WAITING, counts.waiting, *labels)
+    families.add(declared.CACHE_USAGE, figures.cache_usage, *labels)
+    families.add(declared.PREFIX_QUERIES, figures.looked_up_tokens, *labels)
+    families.add(declared.PREFIX_HITS, figures.cached_tokens, *labels)
+    families.add(declared.RESTARTS, figures.restarts, *labels)
+    families.add(declared.WORKERS, figures.workers, *labels)
+
+
+def _add_latest(families: Families, labels: Labels, model: Model) -> None:
+    """Add what DJLServing's gauges have: the values of the latest request that succeeded."""
+    latest, seconds, name = model.metrics.latest, model.metrics.latest_end_to_end, _djl_name(labels)
+    if latest is None:
+        return
+    families.add(declared.LATEST_QUEUE_TIME, round(latest.queue_time * MICROSECONDS), name)
+    families.add(declared.LATEST_LATENCY, round(seconds * MICROSECONDS), name)
+    if latest.generated_tokens and latest.engine_time:
+        tokens = latest.generated_tokens
+        families.add(declared.LATEST_TOKEN_LATENCY, round(latest.engine_time / tokens * MICROSECONDS), name)
+        families.add(declared.LATEST_THROUGHPUT, tokens / latest.engine_time, name)
+        families.add(declared.LATEST_TOKENS, tokens, name)
+
+
+def _add_responses(families: Families, server: ServerMetrics) -> None:
+    """Add DJLServing's counters of the whole server."""
+    host = gethostname()
+    families.add(declared.RESPONSE_2XX, server.statuses.get(2, 0), host)
+    families.add(declared.RESPONSE_4XX, server.statuses.get(4, 0), host)
+    families.add(declared.RESPONSE_5XX, server.statuses.get(5, 0), host)
+    families.add(declared.SERVER_ERROR, server.unexpected, host)
+    families.add(declared.WLM_ERROR, server.refused, host)
+
+
+def _djl_name(labels: Labels) -> str:
+    """Return a model's name with its version, if it has one."""
+    return ":".join(filter(None, labels))

@@ -1,0 +1,1 @@
+"""Models and formatters used from Python, without a server."""

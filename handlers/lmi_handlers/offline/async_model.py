@@ -1,0 +1,186 @@
+"""A model in this process, for asynchronous programs."""
+
+import asyncio
+import logging
+import os
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from contextlib import aclosing
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar, overload
+
+import orjson
+
+from lmi_core.engines.logs import LOG_LEVEL_VARIABLE
+from lmi_core.formatter import OutputFormatter as Formatter
+from lmi_core.formatter import joined
+from lmi_core.generation import GenerationOutput as Output
+from lmi_core.serving.backend_failures import written
+from lmi_core.serving.dispatcher import Dispatcher
+from lmi_core.serving.model import Model
+from lmi_handlers.cli.connection import one_plan
+from lmi_handlers.http.answer import model_response
+from lmi_handlers.offline.exchange import ChatHandler, OfflineExchange, TextHandler
+from lmi_handlers.offline.results import ChatReply, Completion, TextPiece
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+DATA = b"data: "
+DONE = b"[DONE]"
+
+Messages = str | Sequence[Mapping[str, Any]]
+
+
+class AsyncModel:
+    """A model in this process, started by `async with`; engines that run in processes of their own end with it."""
+
+    def __init__(
+        self,
+        target: str | os.PathLike[str],
+        plugins_directory: str | os.PathLike[str] | None = None,
+        **options: Any,
+    ) -> None:
+        """Read the model directory, or the one of a model of the hub. Raise ConfigurationError with all that is wrong.
+
+        `options` are keys of serving.properties without `option.`, such as `dtype="bf16"`.
+        """
+        os.environ.setdefault(LOG_LEVEL_VARIABLE, "warning")  # read by the workers
+        given = tuple(f"option.{name}={_property(value)}" for name, value in options.items())
+        folder = None if plugins_directory is None else Path(plugins_directory)
+        plan, plugins, self._warnings = one_plan(os.fspath(target), given, folder, "options of lmi.load")
+        self._model = Model(plan, plugins.formatters)
+        self._dispatcher = Dispatcher({plan.name: self._model})
+        self._places = asyncio.Semaphore(self._model.max_in_flight)
+
+    @property
+    def name(self) -> str:
+        """The name under which `lmi serve` would serve the model."""
+        return self._model.name
+
+    async def start(self) -> Self:
+        """Load the model. Raise ConfigurationError where it cannot be loaded."""
+        for warning in self._warnings:
+            logger.warning("model %s: %s", self.name, warning)
+        try:
+            await self._dispatcher.start()
+        except BaseException:
+            await self._dispatcher.stop()
+            raise
+        return self
+
+    async def close(self) -> None:
+        """End the engine, and with it the requests in flight."""
+        await self._dispatcher.stop()
+
+    async def __aenter__(self) -> Self:
+        return await self.start()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    @overload
+    async def generate(self, prompt: str, **parameters: Any) -> Completion: ...
+
+    @overload
+    async def generate(self, prompt: Sequence[str], **parameters: Any) -> list[Completion]: ...
+
+    async def generate(self, prompt: str | Sequence[str], **parameters: Any) -> Completion | list[Completion]:
+        """Return what the model generates from a prompt or, given several, a list with one completion for each.
+
+        `parameters` are those of LMI's requests, such as `max_new_tokens`, and `adapters`. Raise LmiError.
+        """
+        if isinstance(prompt, str):
+            return await self._completion(prompt, parameters)
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(self._completion(each, parameters)) for each in prompt]
+        except ExceptionGroup as failures:
+            raise failures.exceptions[0] from None
+        return [task.result() for task in tasks]
+
+    async def stream(self, prompt: str, **parameters: Any) -> AsyncGenerator[TextPiece, None]:
+        """Yield the text piece by piece; closing the generator aborts the request. Raise LmiError."""
+        async with aclosing(self._items(TextHandler(), _text_body(prompt, parameters), TextPiece.of)) as pieces:
+            async for piece in pieces:
+                yield piece
+
+    async def chat(self, messages: Messages, **fields: Any) -> ChatReply:
+        """Return the answer to a chat: to a message of the user, or to messages in OpenAI's form.
+
+        `fields` are those of OpenAI's requests, such as `max_tokens` and `tools`. Raise LmiError.
+        """
+        written = [each async for each in self._items(ChatHandler(), _chat_body(messages, fields), _written_by)]
+        return ChatReply.of(orjson.loads(b"".join(written)))
+
+    async def stream_chat(self, messages: Messages, **fields: Any) -> AsyncGenerator[str, None]:
+        """Yield the text of the answer to a chat piece by piece; closing the generator aborts it. Raise LmiError."""
+        body = _chat_body(messages, fields) | {"stream": True}
+        async with aclosing(self._items(ChatHandler(), body, _written_by)) as written:
+            async for events in written:
+                for text in _texts(events):
+                    yield text
+
+    async def _completion(self, prompt: str, parameters: Mapping[str, Any]) -> Completion:
+        outputs = [each async for each in self._items(TextHandler(), _text_body(prompt, parameters), _last)]
+        return Completion.of(next(each for each in outputs if each is not None))
+
+    async def _items(
+        self, handler: TextHandler | ChatHandler, body: Mapping[str, Any], convert: Callable[[Output, Formatter], T]
+    ) -> AsyncGenerator[T, None]:
+        """Yield what `convert` makes of each step; closing the generator aborts the request."""
+        items: asyncio.Queue[T] = asyncio.Queue()
+        exchange = OfflineExchange(handler, body, lambda *step: items.put_nowait(convert(*step)))
+        async with self._places:
+            request = asyncio.create_task(model_response(self._dispatcher, exchange))
+            try:
+                while not request.done() or not items.empty():
+                    item = asyncio.ensure_future(items.get())
+                    await asyncio.wait({item, request}, return_when=asyncio.FIRST_COMPLETED)
+                    if item.done():
+                        yield item.result()
+                    else:
+                        item.cancel()
+                request.result()
+            finally:
+                request.cancel()
+                await asyncio.gather(request, return_exceptions=True)
+
+
+def _last(output: Output, _: Formatter) -> Output | None:
+    return output if output.finished else None
+
+
+def _written_by(output: Output, formatter: Formatter) -> bytes:
+    return joined(written(formatter, formatter.format(output)))
+
+
+def _texts(events: bytes) -> Iterator[str]:
+    """Yield the texts in server-sent events of OpenAI's form."""
+    for line in events.splitlines():
+        data = line.removeprefix(DATA)
+        if data and data != DONE:
+            for choice in orjson.loads(data).get("choices", ()):
+                if text := choice["delta"].get("content"):
+                    yield text
+
+
+def _text_body(prompt: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    given = dict(parameters)
+    adapters = {"adapters": given.pop("adapters")} if "adapters" in given else {}
+    return {"inputs": prompt, "parameters": given, **adapters}
+
+
+def _chat_body(messages: Messages, fields: Mapping[str, Any]) -> dict[str, Any]:
+    asked = [{"role": "user", "content": messages}] if isinstance(messages, str) else list(messages)
+    return {**fields, "messages": asked}
+
+
+def _property(value: object) -> str:
+    """Return a value as serving.properties has it."""
+    if isinstance(value, str):
+        return value
+    return orjson.dumps(value).decode()

@@ -1,0 +1,127 @@
+"""A request of this process's own, on the way that requests over HTTP take too."""
+
+import asyncio
+import secrets
+from collections.abc import Callable, Collection, Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import orjson
+
+from lmi_core.calls.served_model import ServedModel
+from lmi_core.errors import FormatterFailed, InvalidPayload, LmiError, ModelNotFound
+from lmi_core.formatter import OutputFormatter
+from lmi_core.generation import GenerationOutput
+from lmi_core.handler import Answer, Call, Generation
+from lmi_core.inference import ResponseWriter
+from lmi_core.metrics.request_record import RequestRecord
+from lmi_core.script.function.protocol import Chunk, Head
+from lmi_core.serving.model import Model
+from lmi_core.tensors import Tensor
+from lmi_handlers.chat.generation import ChatForm, chat_generation, read_chat
+from lmi_handlers.chat.request import ChatRequest
+from lmi_handlers.fields.own_parameters import take_own, with_own
+from lmi_handlers.lmi.handler import LmiHandler
+from lmi_handlers.openai.chat_formatters import OpenAiChatFormatter, OpenAiChatStreamFormatter
+from lmi_handlers.openai.handler import OpenAiHandler
+
+Write = Callable[[GenerationOutput, OutputFormatter], None]
+
+
+class Steps(OutputFormatter):
+    """A formatter that writes nothing, as the steps themselves are the answer; it keeps all that they can hold."""
+
+    name: ClassVar[str] = "steps"
+    content_type = "application/octet-stream"
+
+    def format(self, output: GenerationOutput) -> bytes:
+        return b""
+
+    def error(self, error: LmiError) -> bytes:
+        return b""
+
+
+class TextHandler(LmiHandler):
+    """LMI's dialect, answered with the steps; unknown parameters are errors, as with arguments of functions."""
+
+    def parse(self, call: Call, model: ServedModel) -> Generation:
+        generation = super().parse(call, model)
+        if not isinstance(generation, Generation):
+            raise InvalidPayload(f"model `{model.name}` makes embeddings, and generates no text")
+        self.base: OutputFormatter = Steps()
+        return replace(generation, formatter=self.base, strict=True)
+
+
+class ChatHandler(OpenAiHandler):
+    """OpenAI's chats, answered in its form whatever the model's options choose."""
+
+    name: ClassVar[str] = "offline_chat"
+
+    def parse(self, call: Call, model: ServedModel) -> Generation:
+        given, own = take_own(call.json_object(), model, ChatRequest)
+        payload, ignored = read_chat(given, model)
+        if ignored:
+            raise InvalidPayload(f"unknown fields of a chat: {', '.join(f'`{name}`' for name in ignored)}")
+        call = payload.named(call)
+        form = ChatForm(OpenAiChatStreamFormatter if payload.stream else OpenAiChatFormatter, details=True)
+        generation = chat_generation(payload, call, model, form)
+        self.base: OutputFormatter = generation.formatter
+        return with_own(replace(generation, strict=True), own)
+
+
+class OfflineExchange:
+    """One request, and `write`, which gets each step with the formatter of its dialect."""
+
+    def __init__(self, handler: TextHandler | ChatHandler, body: Mapping[str, Any], write: Write) -> None:
+        self.handler = handler
+        self.request_id = secrets.token_hex(8)
+        self.client = ""
+        self.key: str | None = None
+        self.model: Model | None = None
+        self.formatter: OutputFormatter | ResponseWriter | None = None
+        self.answer_headers: Mapping[str, str] = {}
+        self.headers: Mapping[str, str] = {}
+        self.record = RequestRecord(handler.name, self.request_id)
+        self._body = body
+        self._write = write
+
+    def model_name(self) -> str | None:
+        return None
+
+    def model_version(self) -> None:
+        """Return None: there is one version."""
+
+    async def call(self, limit: int) -> Call:
+        """Return the request as a call with a JSON body. Raise InvalidPayload for values that JSON does not have."""
+        try:
+            body = orjson.dumps(self._body)
+        except TypeError as error:
+            raise InvalidPayload(f"the request cannot be written as JSON: {error}") from None
+        return Call(path_parameters={}, headers={}, body=body, request_id=self.request_id)
+
+    def ignore(self, model: Model, names: Collection[str]) -> None:
+        """Do nothing: unknown names are errors here."""
+
+    async def send(self, answer: Answer) -> None:
+        raise FormatterFailed("this request has no answer in text")
+
+    def kept_alive(self, writer: OutputFormatter | ResponseWriter, seconds: float) -> AbstractAsyncContextManager[None]:
+        """Send nothing: there is no connection."""
+        return nullcontext()
+
+    async def write(self, output: GenerationOutput, formatter: OutputFormatter) -> None:
+        self._write(output, self.handler.base)  # not the model's own formatter, which writes for clients
+        await asyncio.sleep(0)
+
+    async def respond(self, response: Mapping[str, Tensor], writer: ResponseWriter) -> None:
+        raise FormatterFailed("this request has no answer in text")
+
+    async def answer(self, answer: Answer) -> None:
+        raise FormatterFailed("this request has no answer in text")
+
+    async def relay(self, reply: Head | Chunk) -> None:
+        raise ModelNotFound("the model has no engine: its model function answers requests, which `lmi serve` takes")
+
+    async def finish(self) -> None:
+        """Do nothing: the last step has been written."""

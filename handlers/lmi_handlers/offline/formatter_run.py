@@ -1,0 +1,111 @@
+"""An output formatter, run on a text without a model."""
+
+import inspect
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from lmi_core.formatter import OutputFormatter
+from lmi_core.plugins.loading import Plugins, load_plugins
+from lmi_core.script.formatters.model_code import ModelCode, choose
+from lmi_core.script.formatters.model_script import custom_output
+from lmi_core.serving.model_plan import ModelPlan
+from lmi_handlers.cli.connection import own_server
+from lmi_handlers.cli.scripted_plan import SCRIPTED, prompt_body, scripted_plan
+from lmi_handlers.cli.serving import read_plans
+from lmi_handlers.offline.loop_thread import LoopThread
+
+DEFAULT_PROMPT = "What is Deep Learning?"
+MODEL_NAME = "model"
+FORMATTER = "formatter"
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What a client receives: the pieces as they are sent, one after the other."""
+
+    status: int
+    content_type: str
+    headers: Mapping[str, str]
+    pieces: Sequence[str]
+
+    @property
+    def text(self) -> str:
+        """The whole body."""
+        return "".join(self.pieces)
+
+
+@dataclass(frozen=True, slots=True)
+class FormatterRun:
+    """What a formatter makes of a text, for a request that asks for no stream and for one that does."""
+
+    description: Sequence[str]  # how the formatter is called, as `lmi check` prints it
+    warnings: Sequence[str]  # as `lmi check` prints them
+    whole: Sent
+    stream: Sent
+
+
+def run_formatter(
+    formatter: Callable[..., Any] | type[OutputFormatter],
+    text: str,
+    *,
+    prompt: str = DEFAULT_PROMPT,
+    route: str = "/invocations",
+    **parameters: Any,
+) -> FormatterRun:
+    """Return what would be sent if a model with this output formatter answered the prompt with the text.
+
+    The formatter is a function or a class as in a model.py, with or without a decorator, and its contract is found as
+    there. `parameters` are those of the request. Raise ConfigurationError where it follows no contract.
+    """
+    custom = custom_output(formatter, _folder(formatter))
+    with tempfile.TemporaryDirectory(prefix="lmi-") as folder:
+        directory = Path(folder) / MODEL_NAME
+        directory.mkdir()
+        (directory / "serving.properties").write_text(f"option.rolling_batch={SCRIPTED}\n")
+        plugins = load_plugins()
+        (plan,) = read_plans(directory, {}, plugins)
+        code = ModelCode(choose(None, FORMATTER, {FORMATTER: custom}))
+        plan = replace(scripted_plan(plan, plugins, text), code=code)
+        body = prompt_body(route, prompt) | _with_parameters(route, parameters)
+        thread = LoopThread("lmi-formatter")
+        try:
+            whole, stream = thread.run(_answers(plan, plugins, route, body))
+        finally:
+            thread.close()
+    return FormatterRun(tuple(code.descriptions()), tuple(code.warnings()), whole, stream)
+
+
+def _folder(formatter: Callable[..., Any]) -> Path:
+    """Return the folder of the formatter's file, or any for one that was typed in a shell."""
+    try:
+        return Path(inspect.getfile(formatter)).parent
+    except (OSError, TypeError):
+        return Path()
+
+
+def _with_parameters(route: str, parameters: dict[str, Any]) -> dict[str, Any]:
+    """Return the parameters as members of the route's body."""
+    return parameters if route.startswith("/v1/") else {"parameters": parameters}
+
+
+async def _answers(plan: ModelPlan, plugins: Plugins, route: str, body: dict[str, object]) -> tuple[Sent, Sent]:
+    async with own_server(plan, plugins) as client:
+        return await _sent(client, route, body), await _sent(client, route, body | {"stream": True})
+
+
+async def _sent(client: aiohttp.ClientSession, route: str, body: dict[str, object]) -> Sent:
+    async with client.post(route, json=body) as response:
+        pieces, piece = [], b""
+        async for data, ends in response.content.iter_chunks():
+            piece += data
+            if ends and piece:
+                pieces.append(piece.decode(errors="backslashreplace"))
+                piece = b""
+        if piece:
+            pieces.append(piece.decode(errors="backslashreplace"))
+        return Sent(response.status, response.headers.get("Content-Type", ""), dict(response.headers), pieces)

@@ -1,0 +1,100 @@
+"""An event loop in a thread of its own, for callers that have none, or whose own is running, as in a notebook."""
+
+import asyncio
+import threading
+from collections.abc import AsyncGenerator, Coroutine, Iterator
+from concurrent.futures import Future, wait
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+CLEANUP_SECONDS = 10.0  # allowed to work that is cancelled
+
+
+class LoopThread:
+    """A running event loop, whose work other threads wait for."""
+
+    def __init__(self, name: str = "lmi") -> None:
+        self._loop = asyncio.new_event_loop()
+        self._tasks: dict[Future[Any], asyncio.Task[Any]] = {}
+        # A daemon, as the interpreter waits for other threads before it lets anyone close this one at its exit.
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    @property
+    def closed(self) -> bool:
+        """Whether the loop has ended."""
+        return not self._thread.is_alive()
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the caller runs in the thread, which cannot wait for itself."""
+        return threading.current_thread() is self._thread
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Return what the coroutine returns in the thread, or raise what it raises; Ctrl-C cancels it."""
+        if self.closed:
+            work.close()
+            raise RuntimeError("the event loop is closed")
+        outcome: Future[T] = Future()
+        self._loop.call_soon_threadsafe(self._start, work, outcome)
+        try:
+            return outcome.result()
+        except BaseException:
+            if not outcome.done():  # the caller was interrupted
+                self._loop.call_soon_threadsafe(lambda: self._tasks[outcome].cancel())
+                wait([outcome], CLEANUP_SECONDS)
+            raise
+
+    def iterate(self, source: AsyncGenerator[T, None]) -> Iterator[T]:
+        """Yield what the generator yields in the thread; closing the iterator closes the generator."""
+        try:
+            while (item := self.run(_next(source))) is not None:
+                yield item[0]
+        finally:
+            if not self.closed:
+                self.run(source.aclose())
+
+    def close(self) -> None:
+        """End the loop, once its remaining tasks are cancelled; a closed one stays as it is."""
+        if not self.closed:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+
+    def _start(self, work: Coroutine[Any, Any, T], outcome: Future[T]) -> None:
+        task = self._tasks[outcome] = self._loop.create_task(work)
+        task.add_done_callback(lambda _: self._finish(outcome))
+
+    def _finish(self, outcome: Future[Any]) -> None:
+        task = self._tasks.pop(outcome)
+        if task.cancelled():
+            outcome.set_exception(asyncio.CancelledError())
+        elif error := task.exception():
+            outcome.set_exception(error)
+        else:
+            outcome.set_result(task.result())
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_forever()
+            _cancel_all(self._loop)
+            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+            self._loop.run_until_complete(self._loop.shutdown_default_executor())
+        finally:
+            asyncio.set_event_loop(None)
+            self._loop.close()
+
+
+async def _next(source: AsyncGenerator[T, None]) -> tuple[T] | None:
+    """Return the next item in a tuple, or None at the end: a task cannot raise StopAsyncIteration to a generator."""
+    async for item in source:
+        return (item,)
+    return None
+
+
+def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:
+    tasks = asyncio.all_tasks(loop)
+    for task in tasks:
+        task.cancel()
+    loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))

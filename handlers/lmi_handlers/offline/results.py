@@ -1,0 +1,76 @@
+"""What generation without a server returns."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lmi_core.generation import FinishReason, GeneratedSequence, GenerationOutput, Token, Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """What a model generated from one prompt: the text of its best sequence, and all of them."""
+
+    text: str
+    tokens: Sequence[Token]
+    finish_reason: FinishReason
+    usage: Usage
+    sequences: Sequence[GeneratedSequence]  # one, or as many as `n` asks for
+
+    def __str__(self) -> str:
+        return self.text
+
+    @classmethod
+    def of(cls, output: GenerationOutput) -> "Completion":
+        """Return the completion of a call with one prompt, which has ended."""
+        best = output.best_sequence
+        assert best.finish_reason is not None
+        return cls(output.full_text(best), best.tokens, best.finish_reason, output.usage, output.sequences)
+
+
+@dataclass(frozen=True, slots=True)
+class TextPiece:
+    """What one step added to a text: some tokens, and the finish reason at its end."""
+
+    text: str
+    tokens: Sequence[Token]
+    finish_reason: FinishReason | None = None
+    sequence_index: int = 0
+
+    def __str__(self) -> str:
+        return self.text
+
+    @classmethod
+    def of(cls, output: GenerationOutput, _: object = None) -> "TextPiece":
+        """Return what the latest step added."""
+        step = output.step
+        return cls(output.delta, tuple(step.tokens), step.finish_reason, step.sequence_index)
+
+
+@dataclass(frozen=True, slots=True)
+class ChatReply:
+    """A model's message in a chat; `message` is what to append to the messages of the next request."""
+
+    text: str
+    finish_reason: str  # OpenAI's: `stop`, `length` or `tool_calls`
+    usage: Usage
+    reasoning: str | None
+    tool_calls: Sequence[Mapping[str, Any]]  # in OpenAI's form
+    message: Mapping[str, Any]
+
+    def __str__(self) -> str:
+        return self.text
+
+    @classmethod
+    def of(cls, answer: Mapping[str, Any]) -> "ChatReply":
+        """Return the first choice of an answer in OpenAI's form."""
+        choice = answer["choices"][0]
+        message, usage = choice["message"], answer["usage"]
+        return cls(
+            text=message.get("content") or "",
+            finish_reason=choice["finish_reason"],
+            usage=Usage(usage["prompt_tokens"], usage["completion_tokens"]),
+            reasoning=message.get("reasoning"),
+            tool_calls=message.get("tool_calls") or (),
+            message={name: value for name, value in message.items() if value is not None},
+        )

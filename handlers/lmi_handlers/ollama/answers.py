@@ -1,0 +1,176 @@
+"""The types of Ollama's answers."""
+
+from typing import Any, Literal, NotRequired
+
+from typing_extensions import TypedDict
+
+from lmi_core.calls.answer_form import TEXT, AnswerForm, failures, streamed
+
+LINES = "application/x-ndjson"
+OllamaFinishReason = Literal["stop", "length", "error", "abort", "load", "unload"]
+
+
+class OllamaError(TypedDict):
+    """An error in Ollama's form."""
+
+    error: str
+
+
+class OllamaLikelyToken(TypedDict):
+    """A token at a place, with its log probability."""
+
+    token: str
+    logprob: float | None
+    bytes: NotRequired[list[int]]
+
+
+class OllamaLogProb(OllamaLikelyToken):
+    """The token that was generated, and the likeliest ones in its place."""
+
+    top_logprobs: NotRequired[list[OllamaLikelyToken]]
+
+
+class OllamaCounts(TypedDict):
+    """Whether and how the answer ended; times are in nanoseconds, and come with its end."""
+
+    model: str
+    created_at: str
+    done: bool
+    done_reason: NotRequired[OllamaFinishReason]
+    total_duration: NotRequired[int]
+    load_duration: NotRequired[int]
+    prompt_eval_count: NotRequired[int]
+    prompt_eval_duration: NotRequired[int]
+    eval_count: NotRequired[int]
+    eval_duration: NotRequired[int]
+    logprobs: NotRequired[list[OllamaLogProb]]
+
+
+class OllamaFunction(TypedDict):
+    """The function that a call is of, and its arguments."""
+
+    index: int
+    name: str
+    arguments: dict[str, Any]
+
+
+class OllamaToolCall(TypedDict):
+    """A call of a tool."""
+
+    id: str
+    function: OllamaFunction
+
+
+class OllamaAnswerMessage(TypedDict):
+    """A message of the model, or what a line brings of it."""
+
+    role: Literal["assistant"]
+    content: str
+    thinking: NotRequired[str]
+    tool_calls: NotRequired[list[OllamaToolCall]]
+
+
+class OllamaChatAnswer(OllamaCounts):
+    """An answer to a chat, or a line of one."""
+
+    message: OllamaAnswerMessage
+
+
+class OllamaGenerateAnswer(OllamaCounts):
+    """An answer to a prompt, or a line of one."""
+
+    response: str
+    thinking: NotRequired[str]
+
+
+class OllamaVectorsAnswer(TypedDict):
+    """The vectors of texts."""
+
+    model: str
+    embeddings: list[list[float]]
+    total_duration: int
+    load_duration: int
+    prompt_eval_count: int
+
+
+class OllamaVectorAnswer(TypedDict):
+    """The vector of a text."""
+
+    embedding: list[float]
+
+
+class OllamaDetails(TypedDict):
+    """What is known of a model's weights."""
+
+    parent_model: str
+    format: str
+    family: str
+    families: list[str]
+    parameter_size: str
+    quantization_level: str
+
+
+class OllamaLoadedModel(TypedDict):
+    """A model that is loaded."""
+
+    name: str
+    model: str
+    size: int
+    digest: str
+    details: OllamaDetails
+    expires_at: str
+    context_length: NotRequired[int]
+
+
+class OllamaListedModel(TypedDict):
+    """A model that is served."""
+
+    name: str
+    model: str
+    modified_at: str
+    size: int
+    digest: str
+    details: OllamaDetails
+
+
+class OllamaTags(TypedDict):
+    """The models that are served, and the adapters that can be named in place of one."""
+
+    models: list[OllamaListedModel]
+
+
+class OllamaProcesses(TypedDict):
+    """The models that are loaded."""
+
+    models: list[OllamaLoadedModel]
+
+
+class OllamaShown(TypedDict):
+    """What is known of a model."""
+
+    modelfile: str
+    template: str
+    details: OllamaDetails
+    model_info: dict[str, Any]
+    capabilities: list[str]
+    modified_at: str
+
+
+class OllamaVersion(TypedDict):
+    """The version of Ollama's API."""
+
+    version: str
+
+
+class OllamaStatus(TypedDict):
+    """A step of a pull."""
+
+    status: str
+
+
+GENERATED = (AnswerForm(OllamaGenerateAnswer), *streamed(OllamaGenerateAnswer | OllamaError, LINES))
+CHATTED = (AnswerForm(OllamaChatAnswer), *streamed(OllamaChatAnswer | OllamaError, LINES))
+PULLED = (AnswerForm(OllamaStatus), *streamed(OllamaStatus, LINES))
+REFUSED = (failures(OllamaError, 403),)
+GREETING = (AnswerForm(None, TEXT),)
+ERRORS = (failures(OllamaError, 400, 403, 404, 408, 413, 415, 424, 499, 500, 503, 504),)

@@ -1,0 +1,335 @@
+"""The types of the answers on OpenAI's routes, with the members that vLLM's server adds."""
+
+from typing import Any, Literal, NotRequired
+
+from typing_extensions import TypedDict
+
+from lmi_core.calls.answer_form import EVENTS, AnswerForm, failures, streamed
+
+ChatFinishReason = Literal["stop", "length", "tool_calls", "function_call", "error", "abort"]
+CompletionFinishReason = Literal["stop", "length", "error", "abort"]
+
+
+class PromptTokenDetails(TypedDict):
+    """How many of the prompt's tokens the prefix cache held."""
+
+    cached_tokens: int
+
+
+class CompletionTokenDetails(TypedDict):
+    """How many of the generated tokens were reasoning."""
+
+    reasoning_tokens: int
+
+
+class ChatUsage(TypedDict):
+    """The number of tokens."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+    prompt_tokens_details: NotRequired[PromptTokenDetails]
+    completion_tokens_details: NotRequired[CompletionTokenDetails]
+
+
+class LikelyToken(TypedDict):
+    """A token at a place, with its log probability."""
+
+    token: str
+    logprob: float | None
+    bytes: list[int]
+
+
+class TokenLogProb(LikelyToken):
+    """The token that was generated, and the likeliest ones in its place."""
+
+    top_logprobs: list[LikelyToken]
+
+
+class ChatLogProbs(TypedDict):
+    """The log probabilities of a choice's tokens."""
+
+    content: list[TokenLogProb]
+    refusal: None
+
+
+class CalledFunction(TypedDict):
+    """The function that a call is of, and its arguments as JSON text."""
+
+    name: str
+    arguments: str
+
+
+class AnsweredToolCall(TypedDict):
+    """A call of a tool."""
+
+    id: str
+    type: Literal["function"]
+    function: CalledFunction
+
+
+class AnswerMessage(TypedDict):
+    """The message of an answer."""
+
+    role: Literal["assistant"]
+    content: str | None
+    tool_calls: NotRequired[list[AnsweredToolCall]]
+    function_call: NotRequired[CalledFunction]
+    reasoning_content: NotRequired[str]
+    reasoning: NotRequired[str]
+    refusal: NotRequired[None]
+
+
+class PromptTokenLogProb(TypedDict):
+    """A token of the prompt, as vLLM writes it."""
+
+    logprob: float | None
+    rank: int | None
+    decoded_token: str
+
+
+PromptLogProbs = list[dict[str, PromptTokenLogProb] | None]
+
+
+class PromptMembers(TypedDict):
+    """vLLM's members about the prompt, if the client asked for them."""
+
+    prompt_logprobs: NotRequired[PromptLogProbs]
+    prompt_token_ids: NotRequired[list[int]]
+    prompt_text: NotRequired[str]
+
+
+class TransferMembers(TypedDict):
+    """vLLM's members for engines that go on from each other's caches."""
+
+    kv_transfer_params: NotRequired[dict[str, Any]]
+    ec_transfer_params: NotRequired[dict[str, Any]]
+
+
+class ChatChoice(TypedDict):
+    """An answer to a chat."""
+
+    index: int
+    message: AnswerMessage
+    logprobs: ChatLogProbs | None
+    finish_reason: ChatFinishReason
+    token_ids: NotRequired[list[int]]
+
+
+class ChatCompletion(PromptMembers, TransferMembers):
+    """A whole answer to a chat."""
+
+    id: str
+    object: Literal["chat.completion"]
+    created: int
+    model: str
+    system_fingerprint: str
+    choices: list[ChatChoice]
+    usage: ChatUsage
+
+
+class FunctionDelta(TypedDict):
+    """A piece of a function call."""
+
+    name: NotRequired[str]
+    arguments: str
+
+
+class ToolCallDelta(TypedDict):
+    """A piece of a tool call, of which the first has its id and the function's name."""
+
+    index: int
+    id: NotRequired[str]
+    type: NotRequired[Literal["function"]]
+    function: FunctionDelta
+
+
+class ChatDelta(TypedDict):
+    """A piece of a message."""
+
+    role: NotRequired[Literal["assistant"]]
+    content: NotRequired[str]
+    tool_calls: NotRequired[list[ToolCallDelta]]
+    function_call: NotRequired[FunctionDelta]
+    reasoning_content: NotRequired[str]
+    reasoning: NotRequired[str]
+
+
+class ChatChunkChoice(TypedDict):
+    """What a chunk brings for a choice."""
+
+    index: int
+    delta: ChatDelta
+    logprobs: ChatLogProbs | None
+    finish_reason: ChatFinishReason | None
+    token_ids: NotRequired[list[int]]
+
+
+class ChatChunk(PromptMembers):
+    """An event of a streamed chat; the last one is `[DONE]`."""
+
+    id: str
+    object: Literal["chat.completion.chunk"]
+    created: int
+    model: str
+    system_fingerprint: str
+    choices: list[ChatChunkChoice]
+    usage: NotRequired[ChatUsage | None]
+
+
+class CompletionLogProbs(TypedDict):
+    """The log probabilities of a choice's tokens, in lists of the same length."""
+
+    tokens: list[str]
+    token_logprobs: list[float | None]
+    top_logprobs: list[dict[str, float | None] | None]
+    text_offset: list[int]
+
+
+class CompletionChoice(TypedDict):
+    """A completion of a prompt."""
+
+    index: int
+    text: str
+    logprobs: CompletionLogProbs | None
+    finish_reason: CompletionFinishReason
+    prompt_logprobs: NotRequired[PromptLogProbs]
+    prompt_token_ids: NotRequired[list[int]]
+    token_ids: NotRequired[list[int]]
+
+
+class TextCompletion(TransferMembers):
+    """A whole answer to prompts."""
+
+    id: str
+    object: Literal["text_completion"]
+    created: int
+    model: str
+    system_fingerprint: str
+    choices: list[CompletionChoice]
+    usage: ChatUsage
+
+
+class CompletionChunkChoice(TypedDict):
+    """What a chunk brings for a choice."""
+
+    index: int
+    text: str
+    logprobs: CompletionLogProbs | None
+    finish_reason: CompletionFinishReason | None
+    prompt_token_ids: NotRequired[list[int]]
+    token_ids: NotRequired[list[int]]
+
+
+class CompletionChunk(TypedDict):
+    """An event of a streamed completion; the last one is `[DONE]`."""
+
+    id: str
+    object: Literal["text_completion"]
+    created: int
+    model: str
+    system_fingerprint: str
+    choices: list[CompletionChunkChoice]
+    usage: NotRequired[ChatUsage | None]
+
+
+class EmbeddingUsage(TypedDict):
+    """The number of tokens of all texts."""
+
+    prompt_tokens: int
+    total_tokens: int
+
+
+class TextEmbedding(TypedDict):
+    """The vector of a text: numbers, or 32-bit floats in base64."""
+
+    object: Literal["embedding"]
+    index: int
+    embedding: list[float] | str
+
+
+class Embeddings(TypedDict):
+    """The vectors of texts."""
+
+    id: str
+    object: Literal["list"]
+    created: int
+    model: str
+    data: list[TextEmbedding]
+    usage: EmbeddingUsage
+
+
+class ModelCapabilities(TypedDict):
+    """What requests may ask of a model."""
+
+    completion: bool
+    chat: bool
+    tools: bool
+    insert: bool
+    reasoning: bool
+    logprobs: bool
+    images: int
+    embeddings: bool
+
+
+class OpenAiModel(TypedDict):
+    """A served model, or an adapter of one."""
+
+    id: str
+    object: Literal["model"]
+    created: int
+    owned_by: str
+    root: str
+    parent: str | None
+    max_model_len: int | None
+    capabilities: ModelCapabilities | None
+
+
+class OpenAiModels(TypedDict):
+    """The served models, and their adapters."""
+
+    object: Literal["list"]
+    data: list[OpenAiModel]
+
+
+class TokenizedText(TypedDict):
+    """The tokens of a text or a chat."""
+
+    count: int
+    max_model_len: int
+    tokens: list[int]
+    token_strs: list[str] | None
+
+
+class DetokenizedText(TypedDict):
+    """The text of token ids."""
+
+    prompt: str
+
+
+class ServerVersion(TypedDict):
+    """The version of this server."""
+
+    version: str
+
+
+class OpenAiErrorContent(TypedDict):
+    """What went wrong, and in which field."""
+
+    message: str
+    type: str
+    param: str | None
+    code: str
+
+
+class OpenAiError(TypedDict):
+    """An error in OpenAI's form."""
+
+    error: OpenAiErrorContent
+
+
+STATUSES = (400, 403, 404, 408, 413, 415, 424, 499, 500, 503, 504)
+ERRORS = (failures(OpenAiError, *STATUSES),)
+COMPLETION = (AnswerForm(TextCompletion), *streamed(CompletionChunk | OpenAiError, EVENTS))
+CHAT = (AnswerForm(ChatCompletion), *streamed(ChatChunk | OpenAiError, EVENTS))
+EMBEDDINGS = (AnswerForm(Embeddings),)

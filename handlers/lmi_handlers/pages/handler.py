@@ -1,0 +1,173 @@
+"""The handler of the pages for people.
+
+A page is a folder of `static/` with an index.html; `shared/` has what pages share. There is no build step, and nothing
+comes from other hosts.
+"""
+
+from collections.abc import Callable
+from typing import ClassVar, Literal
+
+from typing_extensions import TypedDict
+
+from lmi_core.calls.access import Access
+from lmi_core.calls.answer_form import TEXT
+from lmi_core.calls.served_model import ServedModels
+from lmi_core.handler import Answer, AnswerForm, Call, Handler, Route
+from lmi_core.hookspecs import hookimpl
+from lmi_handlers.lmi.plain_handler import PlainHandler, json_answer
+from lmi_handlers.pages.files import CONTENT_TYPES, INDEX, StaticFile, static_files
+
+
+class ReachedPages(TypedDict):
+    """The pages that a client reaches, if it has the credentials."""
+
+    pages: list[Literal["chat", "docs", "console"]]
+
+
+NOT_CHANGED = 304
+ELSEWHERE = 307
+MOVED = 308
+CHAT = "chat"
+DOCS = "docs"
+CONSOLE = "console"
+HTML = "text/html"
+# Scripts and styles only from files of this server; images also from the page itself, which shows those to be sent.
+POLICY = (
+    "default-src 'self'; img-src 'self' data:; object-src 'none'; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'"
+)
+HEADERS = {
+    "Cache-Control": "no-cache",  # ask each time, which the ETag makes cheap
+    "Content-Security-Policy": POLICY,
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+FILES = tuple(
+    AnswerForm(None, content_type.partition(";")[0], (200, NOT_CHANGED)) for content_type in CONTENT_TYPES.values()
+)
+REACHED = (AnswerForm(ReachedPages),)
+WITH_SLASH = (AnswerForm(None, TEXT, (MOVED,)),)
+PAGE = (AnswerForm(None, HTML, (200, NOT_CHANGED)), AnswerForm(None, TEXT, (200, ELSEWHERE)))  # 200: Ollama's dialect
+
+
+async def chat_page(call: Call, dispatcher: ServedModels) -> Answer:
+    """Answer with the page on which people chat with the models, or send those who only manage them to the console."""
+    if not call.reach.generates:
+        headers = {**HEADERS, "Location": CONSOLE, "Vary": "Accept"}
+        return Answer(ELSEWHERE, "text/plain", b"here is the console: /console\n", headers=headers)
+    answer = _sent(static_files()[CHAT, INDEX], call)
+    return Answer(answer.status, answer.content_type, answer.body, headers={**answer.headers, "Vary": "Accept"})
+
+
+async def console_page(call: Call, dispatcher: ServedModels) -> Answer:
+    """Answer with the page on which the models are managed."""
+    return _sent(static_files()[CONSOLE, INDEX], call)
+
+
+async def console_without_slash(call: Call, dispatcher: ServedModels) -> Answer:
+    """Send a browser to the page without the slash, from which the page's relative links lead to its files."""
+    return Answer(MOVED, "text/plain", b"the page is /console\n", headers={**HEADERS, "Location": "../console"})
+
+
+async def reached_pages(call: Call, dispatcher: ServedModels) -> Answer:
+    """Answer with the names of the pages that the client reaches here, so that pages link to no others."""
+    reached = {CHAT: call.reach.generates, DOCS: True, CONSOLE: call.reach.manages}
+    return json_answer({"pages": [name for name, is_reached in reached.items() if is_reached]})
+
+
+async def docs_page(call: Call, dispatcher: ServedModels) -> Answer:
+    """Answer with the page of the API: what a newcomer needs, and every route."""
+    return _sent(static_files()[DOCS, INDEX], call)
+
+
+async def docs_without_slash(call: Call, dispatcher: ServedModels) -> Answer:
+    """Send a browser to the page without the slash, from which the page's relative links lead to its files."""
+    return Answer(MOVED, "text/plain", b"the page is /docs\n", headers={**HEADERS, "Location": "../docs"})
+
+
+async def page_file(call: Call, dispatcher: ServedModels) -> Answer:
+    """Answer with a file of a page, or of those that pages share."""
+    found = static_files().get((call.path_parameters["page"], call.path_parameters["file"]))
+    if found is None:
+        return json_answer({"error": f"no page has the file {call.path}. The pages begin at /", "code": 404}, 404)
+    return _sent(found, call)
+
+
+def _sent(file: StaticFile, call: Call) -> Answer:
+    """Return the answer with the file, or that it is what the client has already."""
+    headers = {**HEADERS, "ETag": file.tag}
+    known = [tag.strip().removeprefix("W/") for tag in call.headers.get("If-None-Match", "").split(",")]
+    if file.tag in known or known == ["*"]:
+        return Answer(NOT_CHANGED, file.content_type, b"", headers=headers)
+    return Answer(200, file.content_type, file.body, headers=headers)
+
+
+class PagesHandler(PlainHandler):
+    """The pages for people; the server's other routes do what they show."""
+
+    name: ClassVar[str] = "pages"
+    routes: ClassVar[tuple[Route, ...]] = (
+        Route(
+            "/",
+            "GET",
+            chat_page,
+            "A page to chat with the models, for browsers; for others, that a server is there",
+            media_type=HTML,
+            access=Access.EVERYBODY,
+            answers=PAGE,
+        ),
+        Route(
+            "/docs",
+            "GET",
+            docs_page,
+            "A page of this API: what to try first, and every route",
+            access=Access.EVERYBODY,
+            answers=(AnswerForm(None, HTML, (200, NOT_CHANGED)), *WITH_SLASH),
+        ),
+        Route(
+            "/docs/",
+            "GET",
+            docs_without_slash,
+            "Leads to /docs",
+            access=Access.EVERYBODY,
+            answers=WITH_SLASH,
+        ),
+        Route(
+            "/console",
+            "GET",
+            console_page,
+            "A page to manage the models: their state, what they do, and errors",
+            access=Access.CONSOLE,
+            answers=(AnswerForm(None, HTML, (200, NOT_CHANGED)), *WITH_SLASH),
+        ),
+        Route(
+            "/console/",
+            "GET",
+            console_without_slash,
+            "Leads to /console",
+            access=Access.CONSOLE,
+            answers=WITH_SLASH,
+        ),
+        Route(
+            "/pages",
+            "GET",
+            reached_pages,
+            "The names of the pages that this client reaches at this address",
+            access=Access.EVERYBODY,
+            answers=REACHED,
+        ),
+        Route(
+            "/pages/{page}/{file}",
+            "GET",
+            page_file,
+            "A file of the pages for browsers",
+            access=Access.EVERYBODY,
+            answers=FILES,
+        ),
+    )
+
+
+@hookimpl
+def lmi_register_handlers(register: Callable[[type[Handler]], None]) -> None:
+    register(PagesHandler)

@@ -1,0 +1,109 @@
+// @ts-check
+// Images to be sent with a message: picked, pasted, or dropped anywhere on the page.
+
+import { announce } from "../shared/announce.js";
+import { byId, element } from "../shared/dom.js";
+
+/** @typedef {{ name: string, url: string }} Image */
+
+export class Images {
+  /** @param {HTMLElement} place where images may be pasted */
+  constructor(place) {
+    /** @type {Image[]} */
+    this.all = [];
+    this.most = 0; // what the model takes in one prompt
+    const input = /** @type {HTMLInputElement} */ (byId("images"));
+    input.addEventListener("change", async () => {
+      await this.add([...(input.files ?? [])]);
+      input.value = "";
+    });
+    place.addEventListener("paste", (event) => this.#take(event, /** @type {ClipboardEvent} */ (event).clipboardData));
+    this.#takeDrops();
+  }
+
+  /** Take files that are dropped, wherever that is: a browser would open them in place of the page. */
+  #takeDrops() {
+    const page = document.documentElement;
+    page.addEventListener("dragover", (event) => {
+      if (!event.dataTransfer?.types.includes("Files")) return; // a text, which the browser moves by itself
+      event.preventDefault();
+      event.dataTransfer.dropEffect = this.most ? "copy" : "none";
+      page.classList.toggle("dropping", this.most > 0);
+    });
+    page.addEventListener("dragleave", (event) => {
+      if (event.relatedTarget === null) page.classList.remove("dropping"); // the page, and not one of its parts
+    });
+    page.addEventListener("drop", (event) => {
+      page.classList.remove("dropping");
+      if (!event.dataTransfer?.types.includes("Files")) return;
+      event.preventDefault();
+      void this.add([...event.dataTransfer.files]);
+    });
+  }
+
+  /** @param {number} most how many images the model takes; none hides the picker */
+  allow(most) {
+    this.most = most;
+    byId("attach").hidden = most === 0;
+    if (!most) this.clear();
+  }
+
+  clear() {
+    this.all = [];
+    this.#tell("");
+    this.#show();
+  }
+
+  /** @param {File[]} files */
+  async add(files) {
+    const images = files.filter((each) => each.type.startsWith("image/"));
+    const room = Math.max(0, this.most - this.all.length);
+    if (!this.most) this.#tell("This model takes no images");
+    else if (images.length < files.length) this.#tell("Only images can be added");
+    else this.#tell(images.length > room ? `The model takes at most ${this.most} images` : "");
+    const added = await Promise.all(images.slice(0, room).map(
+      async (file) => ({ name: file.name || "pasted image", url: await dataUrl(file) })));
+    this.all.push(...added);
+    this.#show();
+  }
+
+  /** Say why an image was not added, to the eye and to the ear. */
+  #tell(/** @type {string} */ what) {
+    byId("attach-note").textContent = what;
+    if (what) announce(what);
+  }
+
+  #take(/** @type {Event} */ event, /** @type {DataTransfer | null} */ data) {
+    const files = [...(data?.files ?? [])].filter((each) => each.type.startsWith("image/"));
+    if (!this.most || !files.length) return;
+    event.preventDefault();
+    void this.add(files);
+  }
+
+  #show() {
+    byId("attached").replaceChildren(...this.all.map((image) =>
+      element("li", {},
+        element("img", { src: image.url, alt: image.name }),
+        element("button", { type: "button", "aria-label": `Remove ${image.name}`, click: () => this.#remove(image) }, "×"))));
+  }
+
+  #remove(/** @type {Image} */ image) {
+    this.all = this.all.filter((each) => each !== image);
+    this.#tell("");
+    this.#show();
+    byId("text").focus();
+  }
+}
+
+/**
+ * @param {File} file
+ * @returns {Promise<string>}
+ */
+function dataUrl(file) {
+  return new Promise((done, failed) => {
+    const reader = new FileReader();
+    reader.addEventListener("load", () => done(String(reader.result)));
+    reader.addEventListener("error", () => failed(reader.error));
+    reader.readAsDataURL(file);
+  });
+}

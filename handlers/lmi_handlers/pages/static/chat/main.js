@@ -1,0 +1,232 @@
+// @ts-check
+// The chat page: puts its parts together.
+
+import { announce } from "../shared/announce.js";
+import { byId, element } from "../shared/dom.js";
+import { hasKey } from "../shared/key.js";
+import { showLinks } from "../shared/links.js";
+import { tabs } from "../shared/tabs.js";
+import { themeButton } from "../shared/theme.js";
+import { Answer } from "./answer.js";
+import { ask } from "./asking.js";
+import { Composer } from "./composer.js";
+import { messages } from "./conversation.js";
+import { Models } from "./models.js";
+import { ParameterForm } from "./parameters.js";
+import { Panel } from "./panel.js";
+import { RequestsPanel } from "./requests.js";
+import { hideDetails } from "./tokens.js";
+import { ToolForm } from "./tools.js";
+import { Transcript } from "./transcript.js";
+import { legend, welcome } from "./words.js";
+
+/** @typedef {import("./conversation.js").Turn} Turn */
+
+class Chat {
+  constructor() {
+    /** @type {Turn[]} */
+    this.turns = [];
+    /** @type {AbortController | null} */
+    this.running = null;
+    this.requests = new RequestsPanel(() => this.asked());
+    const changed = () => this.requests.changed();
+    this.parameters = new ParameterForm(changed);
+    this.tools = new ToolForm(changed);
+    this.composer = new Composer({
+      send: (text, images) => this.send(text, images),
+      stop: () => this.stop(),
+      changed,
+    });
+    this.transcript = new Transcript({
+      resend: (turn, text) => this.resend(turn, text),
+      again: (turn) => this.again(turn),
+      goOn: (turn) => this.goOn(turn),
+      results: (turn, texts) => this.giveResults(turn, texts),
+    });
+    this.models = new Models(() => this.show());
+    this.panel = new Panel();
+    byId("parameters").append(this.parameters.element, this.tools.element, legend());
+    byId("requests").append(this.requests.element);
+    tabs(byId("panel").querySelector("[role=tablist]") ?? byId("panel"), (name) => this.requests.show(name === "requests"));
+    themeButton(byId("theme"));
+    void showLinks();
+    this.#listen();
+    void this.models.load((notice) => this.#tell(notice));
+  }
+
+  #listen() {
+    byId("clear").addEventListener("click", () => this.clear());
+    byId("modes").addEventListener("change", () => this.clear());
+    byId("probabilities").addEventListener("change", (event) =>
+      this.transcript.showProbabilities(/** @type {HTMLInputElement} */ (event.target).checked));
+    document.addEventListener("keydown", (event) => {
+      if (event.key !== "Escape" || hideDetails()) return;
+      if (this.running) this.stop();
+      else this.panel.closeIfOver();
+    });
+  }
+
+  /** What the page sends: chats where the model has them, or plain texts. */
+  get mode() {
+    const chosen = /** @type {HTMLInputElement | null} */ (document.querySelector("[name=mode]:checked"));
+    return chosen?.value === "text" || !this.models?.capabilities?.chat ? "text" : "chat";
+  }
+
+  /** Show what fits the chosen model. */
+  show() {
+    const can = this.models.capabilities;
+    for (const input of /** @type {NodeListOf<HTMLInputElement>} */ (document.querySelectorAll("[name=mode]"))) {
+      input.disabled = !(input.value === "chat" ? can?.chat : can?.completion);
+    }
+    const usable = /** @type {HTMLInputElement | null} */ (document.querySelector("[name=mode]:enabled"));
+    if (usable && !document.querySelector("[name=mode]:checked:enabled")) {
+      usable.checked = true;
+      this.turns = [];
+    }
+    this.composer.show(this.mode);
+    this.composer.allow(this.models.ready && Boolean(can?.completion));
+    this.composer.images.allow(this.mode === "chat" ? (can?.images ?? 0) : 0);
+    this.parameters.show(this.mode);
+    this.tools.element.hidden = !(this.mode === "chat" && can?.tools);
+    byId("clear").textContent = this.mode === "chat" ? "New chat" : "New text";
+    if (!this.turns.length) this.draw();
+    this.requests.changed();
+  }
+
+  draw() {
+    this.transcript.show(this.turns, this.mode, welcome(this.models, this.mode));
+  }
+
+  /**
+   * @param {string} text
+   * @param {import("./images.js").Image[]} images
+   */
+  send(text, images) {
+    if (!this.#isRight()) return;
+    if (this.mode === "text") this.turns = [];
+    this.turns.push({ role: "user", text, images });
+    this.composer.clear();
+    void this.generate();
+  }
+
+  /**
+   * @param {import("./conversation.js").UserTurn} turn
+   * @param {string} text
+   */
+  resend(turn, text) {
+    if (!this.#isRight()) return;
+    this.stop();
+    this.turns = [...this.turns.slice(0, this.turns.indexOf(turn)), { ...turn, text }];
+    this.composer.text.focus();
+    void this.generate();
+  }
+
+  /** @param {import("./conversation.js").AssistantTurn} turn */
+  again(turn) {
+    if (!this.#isRight()) return;
+    this.turns = this.turns.slice(0, this.turns.indexOf(turn));
+    this.composer.text.focus();
+    void this.generate();
+  }
+
+  /** @param {import("./conversation.js").AssistantTurn} turn */
+  goOn(turn) {
+    const before = this.turns[this.turns.indexOf(turn) - 1];
+    this.composer.write((before?.role === "user" ? before.text : "") + turn.answer.text);
+  }
+
+  /**
+   * @param {import("./conversation.js").AssistantTurn} turn
+   * @param {string[]} texts
+   */
+  giveResults(turn, texts) {
+    if (!this.#isRight()) return;
+    const { calls } = turn.answer;
+    this.turns.push(...calls.map((call, at) => ({ role: /** @type {const} */ ("tool"), id: call.id, name: call.name, text: texts[at] })));
+    this.composer.text.focus();
+    void this.generate();
+  }
+
+  clear() {
+    this.stop();
+    this.turns = [];
+    this.show();
+    this.composer.text.focus();
+  }
+
+  stop() {
+    this.running?.abort();
+  }
+
+  async generate() {
+    const asked = this.asked();
+    const answer = new Answer();
+    const turn = { role: /** @type {const} */ ("assistant"), name: asked.adapter ?? asked.model, answer };
+    const running = new AbortController();
+    this.turns.push(turn);
+    this.running = running;
+    this.draw();
+    this.composer.busy(true);
+    announce("The model answers");
+    try {
+      await ask(asked, answer, {
+        logprobs: this.models.capabilities?.logprobs ?? false,
+        signal: running.signal,
+        came: (pieces) => this.transcript.add(turn, pieces),
+      });
+      answer.finish ??= "stop";
+    } catch (error) {
+      if (running.signal.aborted) answer.stopped = true;
+      else answer.error = error instanceof Error ? error.message : String(error);
+    }
+    this.transcript.finish(turn);
+    if (this.running === running) {
+      this.running = null;
+      this.composer.busy(false);
+    }
+    this.requests.changed();
+    if (!answer.error) announce(answer.stopped ? "Stopped" : `${turn.name}: ${answer.text || "calls a tool"}`);
+  }
+
+  /**
+   * What would be sent now: what was sent last, or what is written where nothing was sent yet.
+   * @returns {import("../dialects/asked.js").Asked}
+   */
+  asked() {
+    const last = this.turns.findLastIndex((turn) => turn.role !== "assistant");
+    const written = { role: /** @type {const} */ ("user"), text: this.composer.text.value, images: this.composer.images.all };
+    const turns = last < 0 ? [written] : this.turns.slice(0, last + 1);
+    const first = turns[0];
+    return {
+      mode: this.mode,
+      model: this.models.model?.id ?? "",
+      several: this.models.several,
+      adapter: this.models.adapter,
+      longest: this.models.model?.max_model_len ?? null,
+      messages: messages(turns, this.parameters.system.value),
+      text: first.role === "user" ? first.text : "",
+      values: this.parameters.values,
+      tools: this.tools.tools,
+      choice: this.tools.choice.value,
+      stream: false,
+      keyed: hasKey(),
+    };
+  }
+
+  /** Whether all parameters are right; otherwise the first that is not gets the focus. */
+  #isRight() {
+    const wrong = this.parameters.wrong ?? this.tools.wrong;
+    if (!wrong) return true;
+    this.panel.open("parameters-tab");
+    wrong.closest("details")?.setAttribute("open", "");
+    wrong.focus();
+    announce(document.getElementById(`${wrong.id}-wrong`)?.textContent ?? "");
+    return false;
+  }
+
+  #tell(/** @type {string} */ notice) {
+    byId("notice").replaceChildren(...(notice ? [element("span", {}, notice)] : []));
+  }
+}
+
+new Chat();

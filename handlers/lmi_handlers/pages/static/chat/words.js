@@ -1,0 +1,45 @@
+// @ts-check
+// What the page says before anything was said, and what its colours mean.
+
+import { element } from "../shared/dom.js";
+
+/**
+ * @param {import("./models.js").Models} models
+ * @param {"chat" | "text"} mode
+ */
+export function welcome(models, mode) {
+  const model = models.model;
+  if (!model) return element("div", { class: "welcome" }, element("p", {}, "No model is there yet."));
+  const said = sentences(models, mode).map((sentence) => element("p", {}, sentence));
+  return element("div", { class: "welcome" }, element("h2", {}, model.id), ...said);
+}
+
+/**
+ * @param {import("./models.js").Models} models
+ * @param {"chat" | "text"} mode
+ */
+function sentences(models, mode) {
+  const can = models.capabilities;
+  if (!models.ready && !can) return ["It is loading."];
+  if (!can) return ["Its own function answers, so that only its author knows what to send. Requests has an example to begin with."];
+  if (can.embeddings) return ["It makes vectors of texts, not texts. POST /v1/embeddings answers with them: see API."];
+  const takes = [can.images && `up to ${can.images} images`, can.tools && "tools"].filter(Boolean).join(" and ");
+  const first = mode === "chat"
+    ? `Ask it something.${takes ? ` It also takes ${takes}.` : ""}`
+    : "Write a text, and it continues it.";
+  const none = can.chat ? [] : ["It has no chat template, so it takes plain text only."];
+  const colours = can.logprobs ? ["Each token of the answer shows how likely it was: the stronger its colour, the less. Point at one to see what else could have come."] : [];
+  return [first, ...none, ...colours];
+}
+
+/** The colours of tokens, and the probabilities that they stand for. */
+export function legend() {
+  const bounds = ["90 % or more", "50 to 90 %", "20 to 50 %", "less than 20 %"];
+  return element("details", {},
+    element("summary", {}, "Colours and keys"),
+    element("p", { class: "quiet-text" }, "A token's probability:"),
+    element("ul", { class: "legend" },
+      ...bounds.map((text, at) => element("li", {}, element("span", { class: `token doubt-${at}` }, text)))),
+    element("p", { class: "quiet-text" },
+      "In an answer the arrow keys go from token to token. Esc stops the answer. Enter sends, Shift+Enter begins a new line."));
+}

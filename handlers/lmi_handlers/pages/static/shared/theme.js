@@ -1,0 +1,31 @@
+// @ts-check
+// The button that chooses between the system's colours, light ones and dark ones.
+
+/** @type {Record<string, string>} */
+const NEXT = { auto: "light", light: "dark", dark: "auto" };
+/** @type {Record<string, string>} */
+const NAMES = { auto: "the system's", light: "light", dark: "dark" };
+/** @type {Record<string, string>} */
+const SIGNS = { auto: "◐", light: "☀", dark: "☾" };
+
+/** @param {HTMLButtonElement} button */
+export function themeButton(button) {
+  const root = document.documentElement;
+  const chosen = () => (root.dataset.theme && Object.hasOwn(NEXT, root.dataset.theme) ? root.dataset.theme : "auto");
+  const show = () => {
+    const theme = chosen();
+    button.textContent = SIGNS[theme];
+    button.setAttribute("aria-label", `Colours: ${NAMES[theme]}. Change to ${NAMES[NEXT[theme]]}`);
+    button.title = `Colours: ${NAMES[theme]}`;
+  };
+  button.addEventListener("click", () => {
+    root.dataset.theme = NEXT[chosen()];
+    show();
+    try {
+      localStorage.setItem("lmi-theme", root.dataset.theme);
+    } catch {
+      // No storage: the choice lasts as long as the page.
+    }
+  });
+  show();
+}

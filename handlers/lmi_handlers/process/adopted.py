@@ -1,0 +1,32 @@
+"""The duty of process 1 in a container: to wait for processes that lost their parent, which it then gets."""
+
+import asyncio
+import os
+from contextlib import suppress
+
+LOOK_SECONDS = 5.0
+
+
+async def reap_adopted(look_seconds: float = LOOK_SECONDS) -> None:
+    """Reap dead children that nobody else waits for, for ever.
+
+    Whoever started a process waits for it as soon as it is dead; one that is found dead at two looks was adopted.
+    """
+    before: int | None = None
+    while True:
+        await asyncio.sleep(look_seconds)
+        found = _dead_child()
+        if found is not None and found == before:
+            with suppress(ChildProcessError):
+                os.waitpid(found, os.WNOHANG)
+            found = None
+        before = found
+
+
+def _dead_child() -> int | None:
+    """Return the id of a child that is dead and not waited for, or None."""
+    try:
+        found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return None
+    return None if found is None else found.si_pid

@@ -1,0 +1,38 @@
+"""The signals that end a server."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Coroutine, Iterable
+from typing import Any
+
+
+class Signals:
+    """The signals that end a server, awaited one after the other."""
+
+    def __init__(self, numbers: Iterable[signal.Signals]) -> None:
+        self._numbers = tuple(numbers)
+        self._received: asyncio.Queue[signal.Signals] = asyncio.Queue()
+        for number in self._numbers:
+            asyncio.get_running_loop().add_signal_handler(number, self._received.put_nowait, number)
+
+    async def next(self) -> None:
+        await self._received.get()
+
+    async def interrupt(self, work: Coroutine[Any, Any, None]) -> bool:
+        """Run the work, cancel it at a signal, and return whether it was completed."""
+        task, stop = asyncio.create_task(work), asyncio.create_task(self.next())
+        await asyncio.wait({task, stop}, return_when=asyncio.FIRST_COMPLETED)
+        signalled = stop.done()
+        stop.cancel()
+        if not signalled:
+            task.result()
+            return True
+        task.cancel()  # a failure beside the signal may be of a process that got the signal too
+        await asyncio.gather(task, return_exceptions=True)
+        return False
+
+    def end_at_next(self) -> None:
+        """Let the next signal end the process at once. Processes that it has started end with it."""
+        for number in self._numbers:
+            asyncio.get_running_loop().add_signal_handler(number, os._exit, 128 + number)

@@ -1,0 +1,126 @@
+"""The end of a request, whatever protocol carried it: counted and logged."""
+
+import logging
+from time import perf_counter, time
+from typing import Any
+
+import orjson
+
+from lmi_core.engines.log_formats import ACCESS_LOG, with_fields
+from lmi_core.errors import LmiError
+from lmi_core.metrics.model_metrics import ANSWERED, CLIENT_LEFT, LEFT
+from lmi_core.metrics.recent_errors import RecentError, without_values
+from lmi_core.metrics.request_log import log_request
+from lmi_core.metrics.server_metrics import EndedRequest
+from lmi_core.metrics.trace_context import TRACE_HEADERS, trace_headers, trace_id
+from lmi_core.serving.dispatcher import Dispatcher
+from lmi_handlers.http.model_exchange import ModelExchange
+
+logger = logging.getLogger(ACCESS_LOG)
+
+
+class Ending:
+    """What becomes known of a request when it ends."""
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        exchange: ModelExchange[Any],
+        path: str,
+        *,
+        counts: bool = True,
+        is_polled: bool = False,
+    ) -> None:
+        """`counts`: the request asks a model for something, and is among the metrics. For `is_polled`, see Route."""
+        self.reason: str | None = None
+        self._message: str | None = None  # of the error; not the error itself, whose traceback holds the body and this
+        self._level = logging.DEBUG if is_polled else logging.INFO
+        self._dispatcher = dispatcher
+        self._exchange = exchange
+        self._path = path
+        self._counts = counts
+        self._trace = trace_headers(exchange.headers) if counts else None
+        if self._trace is not None:
+            TRACE_HEADERS.set(self._trace)
+
+    def failed(self, error: LmiError) -> None:
+        """Take note of the error that ends the request; `answered` follows."""
+        self.reason, self._message, self._level = error.kind, without_values(error.message), logging.INFO
+
+    def answered(self, status: int, shown: str | None = None) -> None:
+        """Take note of an answer that is sent; `shown` is its status in the protocol's own terms."""
+        if self.reason is not None and self._message is not None:
+            self._keep(self.reason, self._message, status)
+        seconds = self._end(status, self.reason)
+        self._log(f"{shown or status} in {1000 * seconds:.0f} ms", status, seconds)
+
+    def left(self) -> None:
+        """Take note that nobody gets the rest of the answer."""
+        self.reason = LEFT
+        seconds = self._end(CLIENT_LEFT, LEFT)
+        self._log("ended: the client disconnected, or the server is stopping", CLIENT_LEFT, seconds)
+
+    def _keep(self, kind: str, message: str, status: int) -> None:
+        """Have the error be among the latest of the server."""
+        exchange = self._exchange
+        self._dispatcher.metrics.errors.add(
+            RecentError(0, time(), exchange.record.model, exchange.request_id, self._path, status, kind, message)
+        )
+
+    def _end(self, status: int, reason: str | None) -> float:
+        record, model = self._exchange.record, self._exchange.model
+        record.request_id = self._exchange.request_id
+        if not self._counts:
+            return perf_counter() - record.begun
+        self.reason = reason or record.finish_reason or ANSWERED
+        of_model = None if model is None else model.metrics
+        seconds = self._dispatcher.metrics.add(record, status, self.reason, of_model)
+        for observe in self._dispatcher.metrics.observers:
+            observe(EndedRequest(record, self._path, status, self.reason, seconds, self._trace))
+        if model is not None and model.server.log_request_metric and record.submitted is not None:
+            log_request(record, seconds)
+        return seconds
+
+    def _log(self, how: str, status: int, seconds: float) -> None:
+        if not logger.isEnabledFor(self._level):
+            return
+        trace = "" if self._trace is None else f" (trace {self._trace_id})"
+        extra = with_fields(self._fields(status, seconds))
+        logger.log(self._level, "request %s: %s %s%s", self._exchange.request_id, self._path, how, trace, extra=extra)
+        if self._exchange.record.prompts:
+            logger.info(
+                "request %s: the prompts were: %s",
+                self._exchange.request_id,
+                orjson.dumps(self._exchange.record.prompts).decode(),
+                extra=with_fields({"request_id": self._exchange.request_id, "prompts": self._exchange.record.prompts}),
+            )
+
+    @property
+    def _trace_id(self) -> str | None:
+        return None if self._trace is None else trace_id(self._trace["traceparent"])
+
+    def _fields(self, status: int, seconds: float) -> dict[str, object]:
+        """Return the line in parts, for JSON: of requests for a model also what they took and got."""
+        record = self._exchange.record
+        fields: dict[str, object] = {
+            "request_id": self._exchange.request_id,
+            "dialect": record.dialect,
+            "path": self._path,
+            "status": status,
+            "seconds": round(seconds, 6),
+        }
+        if self._trace is not None:
+            fields["trace_id"] = self._trace_id
+        if not self._counts:
+            return fields
+        first = record.time_to_first_token
+        return fields | {
+            "reason": self.reason,
+            "model": record.model,
+            "adapter": record.adapter,
+            "prompt_tokens": record.prompt_tokens,
+            "generated_tokens": record.generated_tokens,
+            "cached_tokens": record.cached_tokens,
+            "queue_seconds": round(record.queue_time, 6),
+            "first_token_seconds": None if first is None else round(first, 6),
+        }

@@ -1,0 +1,57 @@
+"""The handler of the route that changes what is logged."""
+
+import logging
+from collections.abc import Callable
+from typing import ClassVar, Literal
+
+import orjson
+from typing_extensions import TypedDict
+
+from lmi_core.calls.access import Access
+from lmi_core.calls.served_model import ServedModels
+from lmi_core.engines.log_level import change_log_level
+from lmi_core.errors import InvalidParameter
+from lmi_core.handler import Answer, AnswerForm, Call, Handler, Route
+from lmi_core.hookspecs import hookimpl
+from lmi_handlers.lmi.plain_handler import PlainHandler
+
+logger = logging.getLogger(__name__)
+
+
+class LevelChanged(TypedDict):
+    """The level of the log from now on."""
+
+    status: Literal["OK"]
+    level: str
+
+
+async def set_level(call: Call, models: ServedModels) -> Answer:
+    """Set the level of the log, of the server's workers too. Raise InvalidParameter for an unknown one."""
+    asked = call.query.get("level")
+    if asked is None:
+        raise InvalidParameter("`level` must be given in the query, as in POST /server/logging?level=debug")
+    level = change_log_level(asked)
+    logger.warning("the log level is %s now, as request %s asked", level, call.request_id)
+    return Answer(200, "application/json", orjson.dumps({"status": "OK", "level": level}))
+
+
+class LoggingHandler(PlainHandler):
+    """The server's log."""
+
+    name: ClassVar[str] = "logging"
+    summary: ClassVar[str] = "The log"
+    routes: ClassVar[tuple[Route, ...]] = (
+        Route(
+            "/server/logging",
+            "POST",
+            set_level,
+            "Change the log level",
+            access=Access.OPERATORS,
+            answers=(AnswerForm(LevelChanged),),
+        ),
+    )
+
+
+@hookimpl
+def lmi_register_handlers(register: Callable[[type[Handler]], None]) -> None:
+    register(LoggingHandler)

@@ -1,0 +1,41 @@
+"""Log lines of requests that an overloaded server refuses: the first of each second, and how many others there were."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+LINES = 10  # of each second
+SECONDS = 1.0
+
+
+class Refusals:
+    """A limit on the lines of a crowd that is refused, which would cost more than its refusals."""
+
+    def __init__(self, tell: Callable[[int], None]) -> None:
+        """`tell` gets how many lines were left out, once a second at most."""
+        self._tell = tell
+        self._lines = 0
+        self._left_out = 0
+        self._loop: asyncio.AbstractEventLoop | None = None  # of the second that has begun
+
+    def may_log(self) -> bool:
+        """Return whether to log one more refusal; it is counted otherwise."""
+        loop = asyncio.get_running_loop()
+        if loop is not self._loop:
+            self._loop, self._lines, self._left_out = loop, 0, 0
+            loop.call_later(SECONDS, self._end_second)
+        self._lines += 1
+        if self._lines <= LINES:
+            return True
+        self._left_out += 1
+        return False
+
+    def _end_second(self) -> None:
+        left_out, self._loop, self._lines, self._left_out = self._left_out, None, 0, 0
+        if left_out:
+            self._tell(left_out)
+
+
+def refusals_of(logger: logging.Logger) -> Refusals:
+    """Return a limit that tells in this log what it left out."""
+    return Refusals(lambda count: logger.info("%d more requests were refused within a second: overloaded", count))

@@ -1,0 +1,87 @@
+"""The types of the answers on TGI's routes."""
+
+from typing import Literal, NotRequired
+
+from typing_extensions import TypedDict
+
+from lmi_core.calls.answer_form import EVENTS, TEXT, AnswerForm, failures, streamed
+from lmi_core.generation import FinishReason
+from lmi_schemas.tgi_errors import TgiError
+
+
+class TgiToken(TypedDict):
+    """A token; one of a prompt's first place has no log probability."""
+
+    id: int
+    text: str
+    logprob: float | None
+    special: bool
+
+
+class TgiSequenceDetails(TypedDict):
+    """What is told of a sequence if `details` asks for it."""
+
+    finish_reason: FinishReason
+    generated_tokens: int
+    seed: int | None
+    prefill: list[TgiToken]
+    tokens: list[TgiToken]
+    top_tokens: NotRequired[list[list[TgiToken]]]
+
+
+class TgiSequence(TgiSequenceDetails):
+    """A further sequence of an answer."""
+
+    generated_text: str
+
+
+class TgiDetails(TgiSequenceDetails):
+    """What is told of a whole answer if `details` asks for it."""
+
+    best_of_sequences: NotRequired[list[TgiSequence]]
+
+
+class TgiAnswer(TypedDict):
+    """A whole answer."""
+
+    generated_text: str
+    details: NotRequired[TgiDetails]
+
+
+class TgiStreamDetails(TypedDict):
+    """What the last event tells if `details` asks for it."""
+
+    finish_reason: FinishReason
+    generated_tokens: int
+    seed: int | None
+    input_length: int
+
+
+class TgiStreamEvent(TypedDict):
+    """An event of a stream; the last one has the whole text."""
+
+    index: int
+    token: TgiToken
+    top_tokens: NotRequired[list[TgiToken]]
+    generated_text: str | None
+    details: TgiStreamDetails | None
+
+
+class TgiInfo(TypedDict):
+    """The served model and its limits."""
+
+    model_id: str
+    model_pipeline_tag: Literal["text-generation", "feature-extraction"]
+    max_concurrent_requests: int
+    max_input_tokens: int
+    max_total_tokens: int
+    router: str
+    version: str
+
+
+ANSWER = (AnswerForm(TgiAnswer),)
+STREAM = streamed(TgiStreamEvent | TgiError, EVENTS)
+ROOT = (AnswerForm(list[TgiAnswer]), *STREAM)
+INFO = (AnswerForm(TgiInfo),)
+HEALTH = (AnswerForm(None, TEXT),)
+ERRORS = (failures(TgiError, 403, 404, 408, 413, 415, 422, 424, 429, 500, 503),)

@@ -1,0 +1,193 @@
+"""The types of the answers on Triton's routes."""
+
+from typing import Any, Literal, NotRequired
+
+from pydantic import ConfigDict, with_config
+from typing_extensions import TypedDict
+
+from lmi_core.calls.answer_form import EVENTS, JSON, AnswerForm, failures, streamed
+from lmi_core.tensors import TensorType
+
+BINARY = "application/octet-stream"
+
+
+@with_config(ConfigDict(extra="allow"))
+class TritonAnswer(TypedDict):
+    """An answer of the generate extension, with the outputs that were asked for: lists where there are several.
+
+    A model of tensors has a member for each of its outputs.
+    """
+
+    id: NotRequired[str]
+    model_name: str
+    model_version: str
+    text_output: NotRequired[str | list[str]]
+    finish_reason: NotRequired[str | list[str]]
+    cumulative_logprob: NotRequired[float | list[float]]
+    logprobs: NotRequired[str | list[str]]
+    num_input_tokens: NotRequired[int]
+    num_output_tokens: NotRequired[int | list[int]]
+    cum_log_probs: NotRequired[float | list[float]]
+    output_log_probs: NotRequired[list[float | list[float | None] | None]]
+
+
+class TritonError(TypedDict):
+    """An error in Triton's form."""
+
+    error: str
+
+
+class BinarySize(TypedDict):
+    """The number of bytes of a tensor after the JSON object."""
+
+    binary_data_size: int
+
+
+class InferredTensor(TypedDict):
+    """An output; its data in row-major order, or after the JSON object as bytes."""
+
+    name: str
+    datatype: TensorType
+    shape: list[int]
+    data: NotRequired[list[Any]]
+    parameters: NotRequired[BinarySize]
+
+
+class InferAnswer(TypedDict):
+    """An answer of KServe's inference protocol."""
+
+    id: NotRequired[str]
+    model_name: str
+    model_version: str
+    outputs: list[InferredTensor]
+
+
+class DescribedTensor(TypedDict):
+    """A tensor of a model; -1 is a dimension of any size."""
+
+    name: str
+    datatype: TensorType
+    shape: list[int]
+
+
+class TritonModel(TypedDict):
+    """A model's metadata."""
+
+    name: str
+    versions: list[str]
+    platform: str
+    inputs: list[DescribedTensor]
+    outputs: list[DescribedTensor]
+
+
+class ConfiguredOutput(TypedDict):
+    """An output tensor of a model's configuration."""
+
+    name: str
+    data_type: str
+    dims: list[int]
+
+
+class ConfiguredInput(ConfiguredOutput):
+    """An input tensor of a model's configuration."""
+
+    optional: bool
+
+
+class LatestVersions(TypedDict):
+    """The number of versions of a model."""
+
+    num_versions: int
+
+
+class VersionPolicy(TypedDict):
+    """The versions that a model has."""
+
+    latest: LatestVersions
+
+
+class TransactionPolicy(TypedDict):
+    """Whether a request may have several responses."""
+
+    decoupled: bool
+
+
+class TritonConfiguration(TypedDict):
+    """A model's configuration."""
+
+    name: str
+    platform: str
+    backend: str
+    version_policy: VersionPolicy
+    max_batch_size: int
+    input: list[ConfiguredInput]
+    output: list[ConfiguredOutput]
+    model_transaction_policy: TransactionPolicy
+
+
+class CountedDuration(TypedDict):
+    """How often something happened, and how long it took in all."""
+
+    count: int
+    ns: int
+
+
+class InferenceStatistics(TypedDict):
+    """What a model's requests took; what is not measured has a count of 0."""
+
+    success: CountedDuration
+    fail: CountedDuration
+    queue: CountedDuration
+    compute_input: CountedDuration
+    compute_infer: CountedDuration
+    compute_output: CountedDuration
+    cache_hit: CountedDuration
+    cache_miss: CountedDuration
+
+
+class ModelStatistics(TypedDict):
+    """The statistics of a model."""
+
+    name: str
+    version: str
+    last_inference: int
+    inference_count: int
+    execution_count: int
+    inference_stats: InferenceStatistics
+    batch_stats: list[Any]
+
+
+class TritonStatistics(TypedDict):
+    """The statistics of one or all models."""
+
+    model_stats: list[ModelStatistics]
+
+
+class TritonServer(TypedDict):
+    """The server's metadata."""
+
+    name: str
+    version: str
+    extensions: list[str]
+
+
+class IndexedModel(TypedDict):
+    """A model of the repository, with its state."""
+
+    name: str
+    version: str
+    state: Literal["READY", "LOADING", "UNAVAILABLE"]
+    reason: str
+
+
+FAILED_STREAM = (424, 499, 500, 504)  # before the first event, which then is the error
+STATUSES = (400, 403, 404, 408, 413, 415, 424, 499, 500, 503, 504)
+GENERATED = (AnswerForm(TritonAnswer),)
+STREAMED = (
+    *streamed(TritonAnswer | TritonError, EVENTS),
+    failures(TritonError, *FAILED_STREAM),
+    failures(TritonError, *FAILED_STREAM, content_type=EVENTS),
+)
+INFERRED = (AnswerForm(InferAnswer), AnswerForm(None, BINARY))
+EMPTY = (AnswerForm(None, JSON),)
+ERRORS = (failures(TritonError, *STATUSES),)

@@ -1,0 +1,36 @@
+"""The options that bound what structured output may cost."""
+
+from pydantic import Field, PositiveInt
+
+from lmi_core.configuration.properties import ModelProperties
+from lmi_plugins.torch_engine.guides.limits import GuideLimits
+
+
+class GuideProperties(ModelProperties):
+    """The limits of one schema, regular expression, grammar, list of choices or structural tag."""
+
+    max_guide_size: PositiveInt = Field(
+        2**20,
+        description="Maximum size of a schema, regular expression, grammar, list of choices or structural tag of "
+        "structured output, in bytes; regular expressions are counted with bounded repetitions written out.",
+    )
+    guide_compile_timeout: PositiveInt = Field(
+        20, description="CPU time within which such a constraint must compile, in seconds."
+    )
+    guide_memory_limit: PositiveInt = Field(
+        512 * 2**20, description="Memory that compiling one such constraint may take, in bytes."
+    )
+    guide_mask_timeout: PositiveInt = Field(
+        50,
+        description="CPU time that telling the tokens allowed next in one sequence may take, in milliseconds; a "
+        "request that needs more ends with an error.",
+    )
+
+    @property
+    def guide_limits(self) -> GuideLimits:
+        return GuideLimits(
+            size=self.max_guide_size,
+            compile_seconds=self.guide_compile_timeout,
+            memory=self.guide_memory_limit,
+            mask_seconds=self.guide_mask_timeout / 1000,
+        )

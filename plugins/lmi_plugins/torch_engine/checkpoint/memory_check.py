@@ -1,0 +1,23 @@
+"""Whether a model fits into the memory that is free, with the numbers."""
+
+import torch
+
+from lmi_core.inspection.checkpoint import Checkpoint
+from lmi_core.inspection.safetensors_header import weight_bytes
+from lmi_core.sizes import in_words
+from lmi_plugins.torch_engine.cache.memory import free_memory
+
+
+def too_little_memory(weights: int, cache: int, device: torch.device) -> str | None:
+    """Return why weights and KV cache of so many bytes do not fit on a device; None if they do."""
+    free = free_memory(device)
+    if weights + cache <= free:
+        return None
+    keys = f" and the KV cache {in_words(cache)}" if cache else ""
+    where = "in main memory" if device.type == "cpu" else f"on {device}"
+    return f"too little memory: the weights need {in_words(weights)}{keys}, but {in_words(free)} are free {where}"
+
+
+def least_bytes(checkpoint: Checkpoint) -> int:
+    """Return the bytes that the weights take in the types that they are saved in; 0 where they are not known."""
+    return sum(map(weight_bytes, checkpoint.weights.values()))

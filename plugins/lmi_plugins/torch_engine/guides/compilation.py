@@ -1,0 +1,105 @@
+"""The guides that are being compiled, and who waits for them."""
+
+import hashlib
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from lmi_core.errors import GenerationFailed, Overloaded
+from lmi_plugins.torch_engine.guides.isolated.compile_process import Cancellation
+from lmi_plugins.torch_engine.worker.messages import Guide
+
+PATIENCE = 3.0  # seconds that a guide may keep its place while others wait for one
+
+
+def guide_key(guide: Guide) -> bytes:
+    """Return what tells a guide from others."""
+    return hashlib.sha256(msgspec.msgpack.encode(guide)).digest()
+
+
+def guide_size(guide: Guide) -> int:
+    """Return the bytes of a guide's text."""
+    texts = guide.content if isinstance(guide.content, list) else [guide.content]
+    return sum(len(text.encode(errors="surrogatepass")) for text in texts)
+
+
+@dataclass(eq=False)
+class Compilation:
+    """A guide on its way to a grammar."""
+
+    key: bytes
+    guide: Guide
+    future: "Future[Any]" = field(default_factory=Future)  # of a CompiledGrammar, or None where it is a trial
+    cancellation: Cancellation = field(default_factory=Cancellation)
+    num_waiting: int = 1  # requests
+    begun: float | None = None  # when it got its place
+    made_room: bool = False  # it lost its place to others
+
+
+class Compilations:
+    """The guides that wait for a place or have one."""
+
+    def __init__(self, places: int) -> None:
+        self._places = places
+        self._lock = threading.Lock()
+        self._by_key: dict[bytes, Compilation] = {}
+
+    def join(self, key: bytes) -> Compilation | None:
+        """Return the compilation of the same guide, if there is one that goes on, and wait for it too."""
+        with self._lock:
+            compilation = self._by_key.get(key)
+            if compilation is None or compilation.cancellation.cancelled:
+                return None
+            compilation.num_waiting += 1
+            return compilation
+
+    def add(self, compilation: Compilation) -> None:
+        with self._lock:
+            self._by_key[compilation.key] = compilation
+
+    @contextmanager
+    def place(self, compilation: Compilation) -> Iterator[None]:
+        """Give a compilation its place while it is worked on. Raise Overloaded where others needed the place."""
+        compilation.begun = time.monotonic()
+        try:
+            yield
+        except GenerationFailed:
+            if compilation.made_room:
+                raise Overloaded(
+                    f"`guided_{compilation.guide.kind}` takes long to compile, and others waited: try again later"
+                ) from None
+            raise
+        finally:
+            with self._lock:
+                self._forget(compilation)
+
+    def leave(self, compilation: Compilation) -> None:
+        """Have one request fewer wait; with the last one the compilation ends."""
+        with self._lock:
+            compilation.num_waiting -= 1
+            if compilation.num_waiting:
+                return
+            self._forget(compilation)
+        compilation.future.cancel()
+        compilation.cancellation.cancel()
+
+    def make_room(self) -> None:
+        """End the one that has kept its place the longest, and longer than it may, if another waits for a place."""
+        with self._lock:
+            begun = [each for each in self._by_key.values() if each.begun is not None]
+            if len(self._by_key) == len(begun) or len(begun) < self._places:
+                return
+            longest = min(begun, key=lambda each: each.begun or 0.0)
+        if not longest.made_room and time.monotonic() - (longest.begun or 0.0) > PATIENCE:
+            longest.made_room = True
+            longest.cancellation.cancel()
+
+    def _forget(self, compilation: Compilation) -> None:
+        if self._by_key.get(compilation.key) is compilation:
+            del self._by_key[compilation.key]

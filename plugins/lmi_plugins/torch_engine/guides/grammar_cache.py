@@ -1,0 +1,57 @@
+"""Compiled grammars, and the guides that have none."""
+
+import threading
+from collections import OrderedDict
+from typing import TYPE_CHECKING
+
+from lmi_core.errors import InvalidParameter
+
+if TYPE_CHECKING:
+    from xgrammar import CompiledGrammar
+
+MAX_BYTES = 64 * 2**20  # of compiled grammars
+MAX_ENTRIES = 2000
+
+
+class GrammarCache:
+    """The outcomes of the guides that were used last."""
+
+    def __init__(self) -> None:
+        self._entries: OrderedDict[bytes, CompiledGrammar | str] = OrderedDict()
+        self._lock = threading.Lock()
+        self.bytes = 0  # of the grammars
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def knows(self, key: bytes) -> bool:
+        with self._lock:
+            return key in self._entries
+
+    def get(self, key: bytes) -> "CompiledGrammar | None":
+        """Return a guide's grammar, None if it is unknown; raise InvalidParameter if it was refused."""
+        with self._lock:
+            entry = self._entries.get(key)
+            if entry is not None:
+                self._entries.move_to_end(key)
+        if isinstance(entry, str):
+            raise InvalidParameter(entry)
+        return entry
+
+    def keep(self, key: bytes, grammar: "CompiledGrammar") -> None:
+        self._put(key, grammar)
+
+    def refuse(self, key: bytes, message: str) -> None:
+        """Answer the next requests with this guide by InvalidParameter."""
+        self._put(key, message)
+
+    def _put(self, key: bytes, entry: "CompiledGrammar | str") -> None:
+        with self._lock:
+            self.bytes += _bytes(entry) - _bytes(self._entries.pop(key, ""))
+            self._entries[key] = entry
+            while len(self._entries) > MAX_ENTRIES or (self.bytes > MAX_BYTES and len(self._entries) > 1):
+                self.bytes -= _bytes(self._entries.popitem(last=False)[1])
+
+
+def _bytes(entry: "CompiledGrammar | str") -> int:
+    return 0 if isinstance(entry, str) else int(entry.memory_size_bytes)

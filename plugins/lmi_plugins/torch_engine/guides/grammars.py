@@ -1,0 +1,57 @@
+"""Compiles guides, which say what texts must be, with xgrammar."""
+
+import json
+from typing import TYPE_CHECKING
+
+from lmi_core.chats.reasoning.guide import Format, after_reasoning
+from lmi_plugins.torch_engine.guides.json_schema import check_schema
+from lmi_plugins.torch_engine.guides.structural_tags import with_json_grammars
+from lmi_plugins.torch_engine.worker.messages import Guide
+
+if TYPE_CHECKING:
+    from xgrammar import CompiledGrammar, GrammarCompiler
+
+MAX_BLANKS = 2  # in a row, between the parts of JSON: without a bound some models write nothing else
+
+
+def compile_guide(compiler: "GrammarCompiler", guide: Guide) -> "CompiledGrammar":
+    """Return the guide's grammar; raise RuntimeError, ValueError, TypeError or AttributeError if it has none."""
+    if guide.reasoning is not None:
+        return compiler.compile_structural_tag(after_reasoning(guide.reasoning, _as_format(guide)))
+    if guide.kind == "structural_tag":
+        return compiler.compile_structural_tag({"type": "structural_tag", "format": _as_format(guide)})
+    if guide.kind == "regex":
+        return compiler.compile_regex(str(guide.content))
+    return compiler.compile_grammar(_grammar(guide))
+
+
+def _as_format(guide: Guide) -> Format:
+    """Return the guide as a format of structural tags; raise InvalidParameter, ValueError or RuntimeError."""
+    if guide.kind == "structural_tag":
+        form: Format = with_json_grammars(json.loads(str(guide.content))["format"], _json_grammar)
+        return form
+    if guide.kind == "regex":
+        return {"type": "regex", "pattern": guide.content}
+    return {"type": "grammar", "grammar": _grammar(guide)}
+
+
+def _grammar(guide: Guide) -> str:
+    """Return a guide that is no regular expression or structural tag as EBNF; raise ValueError or RuntimeError."""
+    content = guide.content
+    if isinstance(content, list):
+        return choice_grammar(content)
+    if guide.kind == "json":
+        check_schema(json.loads(content))
+        return _json_grammar(content)
+    return content
+
+
+def _json_grammar(schema: str) -> str:
+    from lmi_plugins.torch_engine.guides.xgrammar_text import json_grammar
+
+    return json_grammar(schema, MAX_BLANKS)
+
+
+def choice_grammar(texts: list[str]) -> str:
+    """Return a grammar of these texts as xgrammar's EBNF, whose strings are written as JSON's are."""
+    return "root ::= " + " | ".join(json.dumps(text, ensure_ascii=False) for text in texts)

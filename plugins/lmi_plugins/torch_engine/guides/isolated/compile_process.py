@@ -1,0 +1,192 @@
+"""The client's side of a process that compiles guides."""
+
+import logging
+import socket
+import subprocess
+import sys
+import threading
+import weakref
+from contextlib import suppress
+
+from lmi_core.errors import GenerationFailed, InvalidParameter
+from lmi_plugins.torch_engine.guides.isolated.compile_protocol import (
+    PASSED,
+    Compiled,
+    Ended,
+    Engine,
+    Exceeded,
+    Job,
+    Mistake,
+    decode_outcome,
+    encode,
+    receive,
+    send,
+)
+from lmi_plugins.torch_engine.guides.limits import GuideLimits
+from lmi_plugins.torch_engine.worker.messages import Guide
+
+logger = logging.getLogger(__name__)
+
+SERVER = "lmi_plugins.torch_engine.guides.isolated.compile_server"
+STOP_SECONDS = 5.0  # after which a process that was asked to end is killed
+ATTEMPTS = 2  # for a guide whose process ended by nothing that the guide did
+
+
+class CompileProcess:
+    """A process that is started with the first guide, and anew when it dies. Use it from any thread."""
+
+    def __init__(self, tokenizer: bytes, limits: GuideLimits, engine: Engine = "torch") -> None:
+        """`tokenizer`: xgrammar's TokenizerInfo, serialized; `engine`: whose grammars, for vLLM tried out only."""
+        self._tokenizer = tokenizer
+        self._limits = limits
+        self._engine = engine
+        self._lock = threading.Lock()
+        self._connection: Connection | None = None
+
+    @property
+    def process_id(self) -> int | None:
+        """The process id, for those who watch or test it."""
+        return None if self._connection is None else self._connection.process.pid
+
+    def compile(self, guide: Guide, cancellation: "Cancellation", engine: Engine | None = None) -> str:
+        """Return the grammar of a guide as xgrammar serializes it, for vLLM "".
+
+        `engine`: another than that of the other guides.
+        Raise InvalidParameter for a wrong guide, or one that takes too much; GenerationFailed where compiling it
+        failed otherwise.
+        """
+        job = encode(Job(guide, self._limits, engine or self._engine))
+        for _ in range(ATTEMPTS):
+            connection = self._connect()
+            answer = _ask(connection.control, job, cancellation)
+            if answer is not None:
+                return self._grammar(guide, answer)
+            if cancellation.cancelled:
+                break
+            self._lose(connection)
+        raise GenerationFailed(f"`guided_{guide.kind}` could not be compiled: its process was ended")
+
+    def stop(self) -> None:
+        """End the process, and with it whatever it works on."""
+        with self._lock:
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
+
+    def _connect(self) -> "Connection":
+        with self._lock:
+            if self._connection is None:
+                self._connection = Connection(self._tokenizer)
+            return self._connection
+
+    def _lose(self, connection: "Connection") -> None:
+        """Forget a process that has died, or is about to."""
+        with self._lock:
+            if self._connection is connection:
+                logger.warning("The process that compiles guides has died, and is started again")
+                self._connection = None
+        connection.close()
+
+    def _grammar(self, guide: Guide, answer: bytes) -> str:
+        match decode_outcome(answer):
+            case Compiled(grammar):
+                return grammar
+            case Mistake(message):
+                raise InvalidParameter(f"`guided_{guide.kind}` cannot be used: {message}")
+            case Exceeded(limit):
+                raise too_costly(guide, limit, self._limits)
+            case Ended(reason):
+                raise GenerationFailed(f"`guided_{guide.kind}` could not be compiled: {reason}")
+
+
+def _ask(control: socket.socket, job: bytes, cancellation: "Cancellation") -> bytes | None:
+    """Have a guide compiled; return None where the process has died, or nobody waits any more."""
+    own, passed = socket.socketpair()
+    with own:
+        with passed:
+            try:
+                socket.send_fds(control, [PASSED], [passed.fileno()])
+            except OSError:  # it has died, or another thread has seen that it has
+                return None
+        with cancellation.of(own):
+            try:
+                send(own, job)
+            except OSError:
+                return None
+            return receive(own)
+
+
+class Connection:
+    """A running process, which ends with its socket."""
+
+    def __init__(self, tokenizer: bytes) -> None:
+        self.control, inherited = socket.socketpair()
+        with inherited:
+            self.process = subprocess.Popen(
+                [sys.executable, "-P", "-m", SERVER, str(inherited.fileno())],
+                pass_fds=[inherited.fileno()],
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        self.close = weakref.finalize(self, _end, self.control, self.process)
+        with suppress(ConnectionError):  # it has died, which is seen at the first guide
+            send(self.control, tokenizer)
+
+
+def _end(control: socket.socket, process: "subprocess.Popen[bytes]") -> None:
+    control.close()
+    try:
+        process.wait(STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+class Cancellation:
+    """A way for one thread to end the compiling that another one waits for."""
+
+    def __init__(self) -> None:
+        self.cancelled = False
+        self._lock = threading.Lock()
+        self._connection: socket.socket | None = None
+
+    def cancel(self) -> None:
+        """End the compiling, whether it has begun or not."""
+        with self._lock:
+            self.cancelled = True
+            if self._connection is not None:
+                with suppress(OSError):
+                    self._connection.shutdown(socket.SHUT_RDWR)
+
+    def of(self, connection: socket.socket) -> "_Cancellable":
+        """Return a context in which a connection ends with this."""
+        return _Cancellable(self, connection)
+
+    def watch(self, connection: socket.socket | None) -> None:
+        with self._lock:
+            self._connection = connection
+            if self.cancelled and connection is not None:
+                connection.shutdown(socket.SHUT_RDWR)
+
+
+class _Cancellable:
+    def __init__(self, cancellation: Cancellation, connection: socket.socket) -> None:
+        self._cancellation, self._connection = cancellation, connection
+
+    def __enter__(self) -> None:
+        self._cancellation.watch(self._connection)
+
+    def __exit__(self, *_: object) -> None:
+        self._cancellation.watch(None)
+
+
+def too_costly(guide: Guide, limit: str, limits: GuideLimits) -> InvalidParameter:
+    """Return the error for a guide that exceeds a limit."""
+    reasons = {
+        "size": f"must have at most {limits.size} characters, with its bounded repetitions written out",
+        "compile_seconds": f"must compile within {limits.compile_seconds} seconds of CPU time",
+        "memory": f"must compile within {limits.memory // 2**20} MiB of memory",
+        "mask_seconds": "must need at most "
+        f"{limits.mask_seconds * 1000:g} ms of CPU time to tell the tokens that may come next",
+    }
+    return InvalidParameter(f"`guided_{guide.kind}` {reasons[limit]}: simplify it, or repeat less in it")

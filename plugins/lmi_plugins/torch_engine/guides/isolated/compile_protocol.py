@@ -1,0 +1,87 @@
+"""What a compile server and its clients write to each other.
+
+A client passes one end of a socket pair for each guide, and writes a `Job` to the other; it closes that to give up.
+"""
+
+import socket
+import struct
+from typing import Literal
+
+import msgspec
+
+from lmi_plugins.torch_engine.guides.limits import GuideLimits
+from lmi_plugins.torch_engine.worker.messages import Guide
+
+LENGTH = struct.Struct(">Q")
+PASSED = b"s"  # the byte that accompanies a socket
+
+
+Engine = Literal["torch", "vllm", "guidance"]  # the last: vLLM with llguidance in place of xgrammar
+
+
+class Job(msgspec.Struct, array_like=True, frozen=True):
+    """A guide to compile, as the engine does that is to follow it."""
+
+    guide: Guide
+    limits: GuideLimits
+    engine: Engine = "torch"
+
+
+class Compiled(msgspec.Struct, tag=True):
+    """A compiled grammar, as xgrammar serializes it."""
+
+    grammar: str
+
+
+class Mistake(msgspec.Struct, tag=True):
+    """What is wrong with a guide."""
+
+    message: str
+
+
+class Exceeded(msgspec.Struct, tag=True):
+    """The limit that a guide has exceeded."""
+
+    limit: Literal["size", "compile_seconds", "memory", "mask_seconds"]
+
+
+class Ended(msgspec.Struct, tag=True):
+    """The end of a process that was killed from outside, or crashed, or could not be started."""
+
+    reason: str
+
+
+Outcome = Compiled | Mistake | Exceeded | Ended
+
+encode = msgspec.msgpack.Encoder().encode
+decode_job = msgspec.msgpack.Decoder(Job).decode
+_decode_outcome = msgspec.msgpack.Decoder(Outcome).decode
+
+
+def decode_outcome(message: bytes) -> Outcome:
+    outcome: Outcome = _decode_outcome(message)
+    return outcome
+
+
+def send(connection: socket.socket, message: bytes) -> None:
+    connection.sendall(LENGTH.pack(len(message)))
+    connection.sendall(message)
+
+
+def receive(connection: socket.socket) -> bytes | None:
+    """Return the next message, None where the other end was closed before its last byte."""
+    header = _receive_exactly(connection, LENGTH.size)
+    return None if header is None else _receive_exactly(connection, LENGTH.unpack(header)[0])
+
+
+def _receive_exactly(connection: socket.socket, size: int) -> bytes | None:
+    message = bytearray()
+    while len(message) < size:
+        try:
+            part = connection.recv(min(size - len(message), 1 << 20))
+        except ConnectionError:
+            return None
+        if not part:
+            return None
+        message += part
+    return bytes(message)

@@ -1,0 +1,39 @@
+"""The size of regular expressions, with what they repeat."""
+
+import re
+
+# An escape, a class, a bounded repetition, what groups, and whatever else is repeated by itself.
+PART = re.compile(
+    r"\\.|\[\^?\]?(?:\\.|[^\]\\])*+\]?|\{(?P<least>\d*),?(?P<most>\d*)\}|[()|*+?]|[^\\\[()|*+?]", re.DOTALL
+)
+MAX_DIGITS = 9  # of a number of repetitions: more are as many as these
+MAX_SIZE = 10**12  # that is told apart from larger ones
+
+
+def expanded_size(pattern: str) -> int:
+    """Return the number of characters and classes of a pattern with its bounded repetitions written out."""
+    outer: list[int] = []  # sizes of what comes before each open group
+    size = latest = 0  # of this group, and of the part that a repetition after it repeats
+    for part in PART.finditer(pattern):
+        text = part[0]
+        if text == "(":
+            outer.append(size)
+            size = latest = 0
+        elif text == ")":
+            latest = size
+            size = min(size + (outer.pop() if outer else 0), MAX_SIZE)
+        elif text == "|":
+            latest = 0
+        elif part["least"] or part["most"]:
+            repeated = latest * _repetitions(part)
+            size = min(size - latest + repeated, MAX_SIZE)
+            latest = min(repeated, MAX_SIZE)
+        elif text not in ("*", "+", "?"):
+            size, latest = size + 1, 1
+    return size
+
+
+def _repetitions(part: re.Match[str]) -> int:
+    """Return the largest number in braces: without an upper bound it is the lower one that is written out."""
+    digits = part["most"] or part["least"]
+    return int(digits[:MAX_DIGITS]) if len(digits) <= MAX_DIGITS else 10**MAX_DIGITS

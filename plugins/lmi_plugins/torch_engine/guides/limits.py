@@ -1,0 +1,14 @@
+"""What a guide may cost."""
+
+import msgspec
+
+MIB = 2**20
+
+
+class GuideLimits(msgspec.Struct, array_like=True, frozen=True):
+    """The most that one guide may take; a request that needs more is refused or ended."""
+
+    size: int = MIB  # bytes of text, and characters of a regular expression with its bounded repetitions written out
+    compile_seconds: int = 20  # of CPU time
+    memory: int = 512 * MIB  # bytes, while it is compiled
+    mask_seconds: float = 0.05  # of CPU time, for the tokens allowed next in one sequence

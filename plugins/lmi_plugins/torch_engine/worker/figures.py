@@ -1,0 +1,44 @@
+"""The figures of the torch engine, as its worker tells them."""
+
+from collections.abc import Callable
+from time import monotonic
+
+from lmi_core.metrics.engine_figures import EngineFigures
+from lmi_plugins.torch_engine.engine import Engine
+from lmi_plugins.torch_engine.worker.protocol import Figures, encode
+
+INTERVAL = 0.25  # seconds between two tellings, but for the one when the engine has no more work
+
+
+class FiguresReport:
+    """Tells the engine's figures where they have changed, seldom enough to cost nothing per step."""
+
+    def __init__(self, engine: Engine, send: Callable[[bytes], None]) -> None:
+        self._engine = engine
+        self._send = send
+        self._told = EngineFigures()
+        self._next = 0.0
+
+    def report(self) -> None:
+        """Tell the figures, if it is time for that."""
+        now = monotonic()
+        if now < self._next and self._engine.has_work:
+            return
+        self._next = now + INTERVAL
+        figures = read_figures(self._engine)
+        if figures != self._told:
+            self._told = figures
+            self._send(encode(Figures(figures)))
+
+
+def read_figures(engine: Engine) -> EngineFigures:
+    """Return the engine's figures, counted since its worker started."""
+    parts = engine.parts
+    prefixes = parts.prefix_cache
+    return EngineFigures(
+        running=parts.scheduler.num_running,
+        waiting=parts.scheduler.num_waiting + len(parts.guides),
+        cache_usage=1 - parts.pool.free / parts.pool.size,
+        looked_up_tokens=None if prefixes is None else prefixes.prompt_tokens,
+        cached_tokens=None if prefixes is None else prefixes.cached_tokens,
+    )

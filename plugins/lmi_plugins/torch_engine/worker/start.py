@@ -1,0 +1,89 @@
+"""The beginning of the torch worker, which is up before PyTorch is imported and tells how far it is."""
+
+import gc
+import logging
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Protocol
+
+import psutil
+
+from lmi_core.engines.worker import Channel
+from lmi_core.progress.reading import reading_ahead
+from lmi_plugins.torch_engine.worker.libraries import load_shared_libraries
+from lmi_plugins.torch_engine.worker.protocol import Load, Progress, Started, decode_to_worker, encode
+
+logger = logging.getLogger(__name__)
+
+REPORT_SECONDS = 0.1
+
+
+def run(channel: Channel) -> None:
+    """Load what the first message says, then serve for ever: the worker's `target`."""
+    gc.disable()  # nothing becomes garbage while libraries are imported, but looking for it takes a quarter of the time
+    libraries = threading.Thread(target=load_shared_libraries, args=("torch",), daemon=True)
+    libraries.start()
+    with ThreadPoolExecutor(1) as other:
+        importing = other.submit(_import_service)  # whatever there will be to load, which may be a second from now
+        channel.send(encode(Started()))
+        first = decode_to_worker(channel.receive())
+        assert isinstance(first, Load), first
+        reporter = Reporter(channel)
+        reporter.begin("importing PyTorch and transformers")
+        available = int(psutil.virtual_memory().available)
+        with reading_ahead(Path(first.options.model), reporter.report, available, reporter.resume):
+            importing.result()
+
+            from lmi_plugins.torch_engine.worker import service
+
+            serve_next = service.load_model(first.options, channel, reporter.begin)
+    if serve_next is None:
+        return
+    gc.freeze()  # spares the collector what was loaded
+    gc.enable()
+    while True:
+        serve_next()
+
+
+def _import_service() -> None:
+    import transformers.utils  # noqa: F401 -- before PyTorch, whose libraries are still being loaded
+
+    import lmi_plugins.torch_engine.worker.service  # noqa: F401 -- found imported by whoever needs it
+
+
+class Sender(Protocol):
+    """Whoever takes messages to the server."""
+
+    def send(self, message: bytes) -> None: ...
+
+
+class Reporter:
+    """A sender of progress to the server, some times a second; any thread may call it, one at a time sends."""
+
+    def __init__(self, channel: Sender) -> None:
+        self._channel = channel
+        self._lock = threading.Lock()
+        self._begun = ""
+        self._last = ""
+        self._sent = 0.0
+
+    def begin(self, what: str) -> None:
+        """Report what the worker itself does from now on."""
+        self._begun = what
+        self.report(what, None, None)
+
+    def resume(self) -> None:
+        """Report again what the worker itself does, after something else beside it was reported."""
+        if self._last != self._begun:
+            self.report(self._begun, None, None)
+
+    def report(self, what: str, done: int | None, total: int | None) -> None:
+        """Send a report, unless one of the same was sent just now; the last of one is always sent."""
+        with self._lock:
+            now = time.monotonic()
+            if what == self._last and done != total and now - self._sent < REPORT_SECONDS:
+                return
+            self._last, self._sent = what, now
+            self._channel.send(encode(Progress(what, done, total)))

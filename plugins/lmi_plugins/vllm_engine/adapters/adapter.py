@@ -1,0 +1,70 @@
+"""A loaded adapter, and the state in which its files were then.
+
+vLLM reads them again for a request once it has evicted the adapter, in the midst of a step: an error there ends the
+engine for all requests, and other weights than before would give other answers under the same name.
+"""
+
+import asyncio
+import logging
+import os
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from lmi_core.errors import AdapterNotFound
+from lmi_plugins.vllm_engine.library import AsyncLLM, LoRARequest
+
+logger = logging.getLogger(__name__)
+
+PREFIX = "adapter_"  # of the names of all files that vLLM reads
+
+_threads = ThreadPoolExecutor(2, thread_name_prefix="adapter-files")  # of their own, as a file system may hang
+
+FilesState = tuple[tuple[str, int, int], ...]  # of each file its name, size and time of change
+
+
+@dataclass(eq=False, slots=True)
+class Adapter:
+    """What vLLM is told of an adapter, by whose number it knows it."""
+
+    request: LoRARequest
+    state: FilesState = ()
+    _told: bool = field(default=False, init=False)
+
+    @property
+    def number(self) -> int:
+        return int(self.request.lora_int_id)
+
+    @property
+    def name(self) -> str:
+        return str(self.request.lora_name)
+
+    async def check(self, engine: AsyncLLM) -> None:
+        """Raise AdapterNotFound where an engine may have to read files that are gone or have changed."""
+        folder = Path(self.request.lora_path)
+        if await asyncio.get_running_loop().run_in_executor(_threads, state_of, folder) == self.state:
+            return
+        if self.number in await engine.list_loras():
+            await engine.add_lora(self.request)  # which is there, and is evicted last from now on
+            return
+        if not self._told:
+            self._told = True
+            logger.warning(
+                "adapter %s: vLLM has evicted it, and its files in %s are gone or have changed since it was loaded",
+                self.name,
+                self.request.lora_path,
+            )
+        raise AdapterNotFound(
+            f"the adapter `{self.name}` cannot be loaded any more: its files are gone, or have changed since it was "
+            "loaded. Load it again"
+        )
+
+
+def state_of(folder: Path) -> FilesState:
+    """Return the state of an adapter's files, () where there are none."""
+    try:
+        with os.scandir(folder) as entries:
+            files = [(entry.name, entry.stat()) for entry in entries if entry.name.startswith(PREFIX)]
+    except OSError:
+        return ()
+    return tuple(sorted((name, stat.st_size, stat.st_mtime_ns) for name, stat in files))

@@ -1,0 +1,106 @@
+"""The LoRA adapters of a vLLM engine, by name."""
+
+import asyncio
+import itertools
+import json
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from lmi_core.errors import AdapterNotFound, BackendUnhealthy, ConfigurationError, InvalidAdapter
+from lmi_core.inspection.pickles import pickled_adapter, refusal
+from lmi_core.script.formatters.model_code import ADAPTER_WEIGHTS
+from lmi_plugins.vllm_engine.adapters.adapter import Adapter, state_of
+from lmi_plugins.vllm_engine.adapters.cpu_adapters import check_adapters
+from lmi_plugins.vllm_engine.adapters.output_layer import OutputLayerAdapters
+from lmi_plugins.vllm_engine.engine import VllmEngine
+from lmi_plugins.vllm_engine.library import EngineDeadError, LoRARequest
+
+
+def _refuse_long(folder: Path) -> None:
+    """Raise InvalidAdapter for LongLoRA, whose scaled positions vLLM no longer knows and would silently leave out."""
+    with suppress(OSError, ValueError):  # for vLLM to complain of
+        config = json.loads((folder / ADAPTER_WEIGHTS).read_bytes())
+        if isinstance(config, dict) and config.get("context_length"):
+            raise InvalidAdapter(f"LoRA with context_length is not supported. Given: {config['context_length']}")
+
+
+class VllmAdapters:
+    """The adapters that requests may name.
+
+    vLLM knows each by a number. Requests that run with one that is replaced or unloaded keep it until they end.
+    """
+
+    def __init__(self, engine: VllmEngine, *, allow_pickle: bool = False) -> None:
+        self._engine = engine
+        self._allow_pickle = allow_pickle
+        self._numbers = itertools.count(1)
+        self._adapters: dict[str, Adapter] = {}
+        self._of_output_layer = OutputLayerAdapters()
+
+    @property
+    def names(self) -> Collection[str]:
+        return self._adapters.keys()
+
+    async def load_all(self, folders: Mapping[str, Path]) -> None:
+        """Load the adapters of a model directory. Raise ConfigurationError where one does not fit."""
+        for name, folder in folders.items():
+            try:
+                await self.load(name, folder)
+            except InvalidAdapter as error:
+                raise ConfigurationError(f"adapter {name}: {error.message}") from error
+
+    async def load(self, name: str, folder: Path) -> None:
+        """Load an adapter, in place of one of the same name, pinned as that is.
+
+        Raise InvalidAdapter where it does not fit, or BackendUnhealthy where the engine dies, or is being replaced.
+        """
+        if (reason := check_adapters()) is not None:
+            raise InvalidAdapter(reason)
+        _refuse_long(folder)
+        if fault := refusal(pickled_adapter(folder), self._allow_pickle):
+            raise InvalidAdapter(fault)
+        state, vllm = await asyncio.to_thread(state_of, folder), self._engine.vllm
+        adapter = Adapter(LoRARequest(name, next(self._numbers), str(folder)), state)
+        try:
+            await vllm.add_lora(adapter.request)
+        except EngineDeadError:
+            raise BackendUnhealthy("the adapter was not loaded: vLLM's engine died") from None
+        except Exception as error:  # of whatever class the engine's own process raised
+            raise InvalidAdapter(f"{folder} cannot be loaded: {' '.join(str(error).split())}") from error
+        before, slots = self._adapters.get(name), self._engine.adapter_slots
+        if before is not None and slots.is_pinned(before):
+            await slots.pin(adapter, in_place_of=before)
+            slots.unpin(before)
+        self._of_output_layer.add(name, folder)
+        self._adapters[name] = adapter
+
+    async def pin(self, name: str, pinned: bool) -> None:
+        """Keep an adapter in a slot of the engine, or no longer.
+
+        Raise AdapterNotFound, InvalidAdapter for one too many, or BackendUnhealthy as `load`.
+        """
+        adapter = self._adapter(name)
+        if not pinned:
+            self._engine.adapter_slots.unpin(adapter)
+            return
+        _ = self._engine.vllm
+        await self._engine.adapter_slots.pin(adapter)
+
+    def unload(self, name: str) -> None:
+        """Forget an adapter. Raise AdapterNotFound where there is none."""
+        self._engine.adapter_slots.unpin(self._adapter(name))
+        del self._adapters[name]
+
+    def _adapter(self, name: str) -> Adapter:
+        if name not in self._adapters:
+            raise AdapterNotFound.of(name, self._adapters)
+        return self._adapters[name]
+
+    def check_prompt_log_probs(self) -> None:
+        """Raise InvalidParameter if vLLM may compute those of a prompt wrongly beside the adapters that it has."""
+        self._of_output_layer.refuse_prompt_log_probs()
+
+    def find(self, name: str | None) -> Adapter | None:
+        """Return an adapter; None without a name. Raise AdapterNotFound for one that was unloaded meanwhile."""
+        return None if name is None else self._adapter(name)

@@ -1,0 +1,160 @@
+"""The slots of a vLLM engine for adapters, some of which pinned adapters hold.
+
+vLLM can pin an adapter (`pin_lora`), but its scheduler does not count it: a step with `max_loras` others, for which
+there are not enough slots then, ends the engine. So while adapters are pinned, requests wait here for a slot.
+"""
+
+import asyncio
+import logging
+from collections import Counter, deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+from lmi_core.errors import BackendUnhealthy, InvalidAdapter
+from lmi_plugins.vllm_engine.adapters.adapter import Adapter
+from lmi_plugins.vllm_engine.library import AsyncLLM, EngineDeadError
+
+logger = logging.getLogger(__name__)
+
+
+class AdapterSlots:
+    """The adapters that requests in the engine have, and those that are pinned, by vLLM's number."""
+
+    def __init__(self) -> None:
+        self.number = 0  # `max_loras` of the engine
+        self._engine: AsyncLLM | None = None
+        self._running: Counter[int] = Counter()  # requests
+        self._pinned: dict[int, Adapter] = {}
+        self._unpinned: set[int] = set()  # which vLLM has pinned until no request runs with them
+        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()  # in order of arrival
+        self._changed = asyncio.Event()
+        self._releases: set[asyncio.Task[None]] = set()
+
+    async def begin(self, engine: AsyncLLM) -> None:
+        """Take a new engine, which takes no requests yet, and pin in it what was pinned in the one before."""
+        lora = engine.vllm_config.lora_config
+        self._engine, self.number = engine, 0 if lora is None else lora.max_loras
+        self._unpinned.clear()
+        for number, adapter in list(self._pinned.items()):
+            try:
+                await _pin(engine, adapter)
+            except EngineDeadError:  # which whoever watches over it sees, too
+                return
+            except Exception as error:  # of whatever class the engine's own process raised
+                logger.error("adapter %s is no longer pinned: %s", adapter.name, error)
+                self._pinned.pop(number, None)
+
+    @asynccontextmanager
+    async def one(self, adapter: Adapter | None) -> AsyncIterator[None]:
+        """Hold a slot for a request, which waits for it in order of arrival where there is none."""
+        if adapter is None:
+            yield
+            return
+        await self._enter(adapter.number)
+        try:
+            yield
+        finally:
+            self._leave(adapter.number)
+
+    def is_pinned(self, adapter: Adapter) -> bool:
+        return adapter.number in self._pinned
+
+    async def pin(self, adapter: Adapter, in_place_of: Adapter | None = None) -> None:
+        """Keep an adapter in a slot, once there is one. Raise InvalidAdapter where none would be left for the others.
+
+        Raise BackendUnhealthy where the engine dies.
+        """
+        number, engine = adapter.number, self._engine
+        assert engine is not None, "started before"
+        others = self._pinned.keys() - ({number} if in_place_of is None else {number, in_place_of.number})
+        if len(others) + 1 >= self.number:
+            raise InvalidAdapter(
+                f"adapter {adapter.name} cannot be pinned: at most {max(self.number - 1, 0)} can, so that the "
+                f"others can be used beside them (option.max_loras={self.number}). Pinned: {self._names(others)}"
+            )
+        self._pinned[number] = adapter
+        self._unpinned.discard(number)
+        try:
+            while len(self._held | self._running.keys()) > self.number:
+                self._changed.clear()
+                await self._changed.wait()
+            await _pin(engine, adapter)
+        except BaseException as error:
+            self._pinned.pop(number, None)
+            self._release(number)
+            if isinstance(error, EngineDeadError):
+                raise BackendUnhealthy("the adapter was not pinned: vLLM's engine died") from None
+            raise
+
+    def unpin(self, adapter: Adapter) -> None:
+        """Keep an adapter in its slot only until no request runs with it."""
+        if self._pinned.pop(adapter.number, None) is not None:
+            self._release(adapter.number)
+
+    @property
+    def _held(self) -> set[int]:
+        return self._pinned.keys() | self._unpinned
+
+    def _names(self, numbers: set[int]) -> str:
+        return ", ".join(sorted(self._pinned[number].name for number in numbers)) or "none"
+
+    def _fits(self, number: int) -> bool:
+        return not self._held or len(self._held | self._running.keys() | {number}) <= self.number
+
+    async def _enter(self, number: int) -> None:
+        if number in self._held or (not self._waiting and self._fits(number)):
+            self._running[number] += 1
+            return
+        place = (number, asyncio.get_running_loop().create_future())
+        self._waiting.append(place)
+        try:
+            await place[1]
+        except asyncio.CancelledError:
+            if not place[1].cancelled():  # it had its slot already
+                self._leave(number)
+            elif place in self._waiting:
+                self._waiting.remove(place)
+                self._wake()
+            raise
+
+    def _leave(self, number: int) -> None:
+        self._running[number] -= 1
+        if not self._running[number]:
+            del self._running[number]
+            if number in self._unpinned:
+                self._release(number)
+        self._wake()
+
+    def _release(self, number: int) -> None:
+        """Have vLLM no longer pin an adapter, once no request runs with it: only its removal does that."""
+        self._unpinned.add(number)
+        if number not in self._running:
+            task = asyncio.create_task(self._remove(number))
+            self._releases.add(task)
+            task.add_done_callback(self._releases.discard)
+
+    async def _remove(self, number: int) -> None:
+        engine = self._engine
+        assert engine is not None, "started before"
+        if number in self._pinned:  # again
+            return
+        with suppress(Exception):  # it is gone with its engine, or was not there
+            await engine.remove_lora(number)
+        if number not in self._pinned:
+            self._unpinned.discard(number)
+            self._wake()
+
+    def _wake(self) -> None:
+        """Give slots to those who wait for them."""
+        while self._waiting and self._fits(self._waiting[0][0]):
+            number, place = self._waiting.popleft()
+            if not place.done():
+                self._running[number] += 1
+                place.set_result(None)
+        self._changed.set()
+
+
+async def _pin(engine: AsyncLLM, adapter: Adapter) -> None:
+    await adapter.check(engine)
+    await engine.add_lora(adapter.request)  # which vLLM may have evicted
+    await engine.pin_lora(adapter.number)

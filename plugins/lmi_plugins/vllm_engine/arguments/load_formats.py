@@ -1,0 +1,53 @@
+"""The files of weights that vLLM reads, which `load_format` says, and the pickled ones among them."""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from lmi_core.inspection.layers import pickled_layers
+from lmi_core.inspection.pickles import OPTION, pickled_weights, refused_files
+
+DETECTED = ("auto", "hf")  # safetensors, or where there are none whatever else
+SAFETENSORS = "safetensors"
+PICKLED = ("pt", "npcache")
+
+
+def reads_usual_files(arguments: Mapping[str, str]) -> bool:
+    """Return whether vLLM reads the weights from the model's own files, in their usual format."""
+    return _load_format(arguments) in (*DETECTED, SAFETENSORS, "pt")
+
+
+def refused_pickles(arguments: Mapping[str, str], allowed: bool) -> list[str]:
+    """Return a sentence for each reason why vLLM must not read what it would, as it is pickled."""
+    if allowed:
+        return []
+    load_format = _load_format(arguments)
+    faults = []
+    if load_format in PICKLED:
+        faults.append(
+            f"option.load_format={load_format} reads pickles, which may contain code: leave it out and get the weights "
+            f"as safetensors, or set {OPTION}=true if you trust where they come from"
+        )
+    for folder in _folders(arguments):
+        files = pickled_weights(folder) if load_format in DETECTED else []
+        faults += refused_files([*files, *pickled_layers(folder)], allowed)
+    return faults
+
+
+def without_pickles(arguments: Mapping[str, str], allowed: bool) -> dict[str, str]:
+    """Return the arguments, with the format of safetensors where vLLM downloads files that nobody can look at first."""
+    if allowed or Path(arguments["model"]).is_dir() or _load_format(arguments) not in DETECTED:
+        return {**arguments}
+    return {**arguments, "load_format": SAFETENSORS}
+
+
+def _load_format(arguments: Mapping[str, str]) -> str:
+    return arguments.get("load_format", DETECTED[0])
+
+
+def _folders(arguments: Mapping[str, str]) -> Iterator[Path]:
+    """Yield the folders on this host of the model and of its draft model."""
+    draft = json.loads(arguments.get("speculative_config", "{}"))
+    for source in (arguments.get("model"), draft.get("model") if isinstance(draft, dict) else None):
+        if isinstance(source, str) and (folder := Path(source)).is_dir():
+            yield folder

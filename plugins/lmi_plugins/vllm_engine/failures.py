@@ -1,0 +1,103 @@
+"""Why vLLM's processes fail: they tell the server, in a file, and leave tracebacks to the log level debug.
+
+vLLM itself says only that one of them did, and that the cause is further up in the log.
+"""
+
+import atexit
+import json
+import logging
+import os
+import re
+import sys
+import tempfile
+from pathlib import Path
+
+from lmi_core.inspection.reason import reason
+
+VARIABLE = "LMI_VLLM_FAILURES"  # environment variable: the file
+LOGGER = "vllm"
+OF_ANOTHER = re.compile(r"initialization failed|See stack trace|See root cause|EngineCore encountered an issue")
+FLAG = re.compile(r"`?--([a-z][a-z0-9]*(?:-[a-z0-9]+)*)`?")  # of vLLM's command line
+PLAIN = ("ValueError", "RuntimeError", "Exception", "KeyError")  # types that tell nothing
+SENTENCES = 2  # of a message; what follows is advice for vLLM's own server
+END_OF_SENTENCE = re.compile(r"(?<=[a-z)\]`][.!]) (?=[A-Z])")
+
+
+class Failures:
+    """The server's end: the causes that processes wrote since this was made."""
+
+    def __init__(self) -> None:
+        if VARIABLE not in os.environ:
+            os.environ[VARIABLE] = _new_file()
+        self._file = Path(os.environ[VARIABLE])
+        self._read = self._file.stat().st_size if self._file.exists() else 0
+
+    @property
+    def cause(self) -> str | None:
+        """The causes in one line, each once; None where no process told one."""
+        try:
+            with self._file.open(encoding="utf-8") as file:
+                file.seek(self._read)
+                told = [json.loads(line) for line in file]
+        except OSError:
+            return None
+        return "; ".join(dict.fromkeys(told)) or None
+
+
+def _new_file() -> str:
+    """Return the path of a file that vLLM's processes can open, and that is gone with this one however it ends."""
+    descriptor, path = tempfile.mkstemp(prefix="lmi-vllm-", suffix=".jsonl")
+    opened = f"/proc/{os.getpid()}/fd/{descriptor}"
+    if os.access(opened, os.W_OK):
+        Path(path).unlink()  # it lives on while this process has it open
+        return opened
+    os.close(descriptor)
+    atexit.register(Path(path).unlink, missing_ok=True)
+    return path
+
+
+def explained(error: BaseException) -> str:
+    """Return the cause of an error of vLLM's in a sentence or two, with options by their names here."""
+    text = END_OF_SENTENCE.split(" ".join(reason(error).split()))
+    said = FLAG.sub(lambda flag: f"option.{flag[1].replace('-', '_')}", " ".join(text[:SENTENCES]))
+    name = type(error).__name__
+    return said if name in (*PLAIN, said) else f"{name}: {said}"
+
+
+def tell_failures() -> None:
+    """Let this process, one of vLLM's, write why it fails to the server's file."""
+    path = os.environ.get(VARIABLE)
+    if path is None:
+        return
+    told = _Told(Path(path))
+    loggers = [logging.getLogger(), logging.getLogger(LOGGER)]
+    for handler in [handler for logger in loggers for handler in logger.handlers]:
+        handler.addFilter(told)
+
+
+class _Told(logging.Filter):
+    """Writes the cause in a record with a traceback to the file, and the record itself only at the level debug."""
+
+    def __init__(self, file: Path) -> None:
+        super().__init__()
+        self._file = file
+        self._debugs = logging.getLogger().isEnabledFor(logging.DEBUG)
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if record.exc_info else None
+        if error is None or record.levelno < logging.ERROR:
+            return True
+        if not OF_ANOTHER.search(str(error)) and not self._tell(error):
+            return True
+        if not self._debugs:
+            # multiprocessing prints the traceback once more when the error ends the process.
+            sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  # until the process ends
+        return self._debugs
+
+    def _tell(self, error: BaseException) -> bool:
+        try:
+            with self._file.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(explained(error)) + "\n")
+        except OSError:  # the server has ended
+            return False
+        return True

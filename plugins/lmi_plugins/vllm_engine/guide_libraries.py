@@ -1,0 +1,63 @@
+"""Lets each request of a core follow its guide by the library that was chosen for it.
+
+vLLM chooses one for each, but follows the guides of all by that of the first: so xgrammar gets schemas with what it
+leaves out without a word, such as `multipleOf`.
+"""
+
+import copy
+import functools
+import sys
+import threading
+from typing import Any
+
+MODULE, MANAGER = "vllm.v1.structured_output", "StructuredOutputManager"
+LIBRARIES = "lmi_libraries"  # an attribute of a manager
+
+
+class Libraries:
+    """The libraries that a manager has started, by vLLM's names."""
+
+    def __init__(self) -> None:
+        self.by_name: dict[str | None, Any] = {}
+        self.lock = threading.RLock()  # a grammar may be created, in another thread, before its library is noted
+
+
+def choose_library_by_request() -> None:
+    """Mend the manager of guides in this process, where vLLM has one of the kind that is known."""
+    manager = getattr(sys.modules.get(MODULE), MANAGER, None)
+    if all(hasattr(manager, name) for name in ("grammar_init", "_create_grammar")):
+        mend_manager(manager)
+
+
+def mend_manager(manager: Any) -> None:
+    """Have a class of managers begin and create each grammar by the library of its request."""
+    begin, create = manager.grammar_init, manager._create_grammar
+
+    @functools.wraps(begin)
+    def grammar_init(self: Any, request: Any) -> None:
+        if request.structured_output_request is None:
+            return
+        libraries, name = _libraries(self), _library(request)
+        with libraries.lock:
+            self.backend = libraries.by_name.get(name)  # None: vLLM starts it
+            begin(self, request)
+            libraries.by_name[name] = self.backend
+
+    @functools.wraps(create)
+    def create_grammar(self: Any, request: Any) -> Any:
+        libraries = _libraries(self)
+        with libraries.lock:
+            own = copy.copy(self)
+            own.backend = libraries.by_name.get(_library(request), self.backend)
+        return create(own, request)
+
+    manager.grammar_init, manager._create_grammar = grammar_init, create_grammar
+
+
+def _libraries(manager: Any) -> Libraries:
+    found: Libraries = manager.__dict__.setdefault(LIBRARIES, Libraries())
+    return found
+
+
+def _library(request: Any) -> str | None:
+    return getattr(request.sampling_params.structured_outputs, "_backend", None)

@@ -1,0 +1,182 @@
+"""Starts and ends vLLM's engine: its client in this process, and its processes."""
+
+import asyncio
+import logging
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import AsyncGenerator, Callable
+from concurrent.futures import Future
+from contextlib import suppress
+from pathlib import Path
+from weakref import WeakSet
+
+from pydantic import ValidationError
+
+from lmi_core.errors import ConfigurationError, OutOfMemory
+from lmi_core.host.out_of_memory import is_out_of_memory
+from lmi_plugins.vllm_engine.library import (
+    AsyncEngineArgs,
+    AsyncLLM,
+    PoolingParams,
+    RequestOutputKind,
+    SamplingParams,
+    core_process_ids,
+    token_prompt,
+    traces,
+)
+from lmi_plugins.vllm_engine.processes import kill_with_children
+from lmi_plugins.vllm_engine.quick_end import announce_end, hold_back_sigterm, send_spans
+from lmi_plugins.vllm_engine.release import release
+from lmi_plugins.vllm_engine.requests.logits_processors import LOGITS_PROCESSORS
+from lmi_plugins.vllm_engine.statistics import create_with_statistics
+
+logger = logging.getLogger(__name__)
+
+POOLING = "pooling"  # vLLM's name of the runner
+EMBED = "embed"  # and of the task
+ABANDON_SECONDS = 5.0  # after which nobody waits for an engine any more whose processes were killed while it loaded
+
+THREAD = "vllm-loading"  # the name of each that loads an engine
+
+_engines: WeakSet[AsyncLLM] = WeakSet()  # those that are loaded
+
+
+async def load_engine(arguments: AsyncEngineArgs) -> AsyncLLM:
+    """Start an engine, and run one token. Raise ConfigurationError where that fails; cancelling it ends its processes.
+
+    That token is also what makes vLLM listen to its core, whose death is then seen at once.
+    """
+    engine = await _in_own_thread(lambda: _from_arguments(arguments))
+    _engines.add(engine)
+    try:
+        await _warm_up(engine)
+    except BaseException:
+        await asyncio.to_thread(shut_down, engine)
+        await release(engine)
+        raise
+    return engine
+
+
+def embeds(engine: AsyncLLM) -> bool:
+    """Return whether the engine runs a pooling model, which generates nothing."""
+    return str(engine.model_config.runner_type) == POOLING
+
+
+def shut_down(engine: AsyncLLM) -> None:
+    """End the engine, whose processes heed SIGINT alone: SIGTERM, as vLLM sends it, they leave to the server."""
+    for process_id in core_process_ids(engine):
+        announce_end(process_id)
+        with suppress(ProcessLookupError):
+            os.kill(process_id, signal.SIGINT)
+    engine.shutdown()
+    if traces(engine):
+        send_spans()  # the server may end without a further word
+
+
+async def _warm_up(engine: AsyncLLM) -> None:
+    """Run one token. Raise ConfigurationError for a pooling model that makes no vectors of texts."""
+    outputs: AsyncGenerator[object, None]
+    if embeds(engine):
+        tasks = await engine.get_supported_tasks()
+        if EMBED not in tasks:
+            raise ConfigurationError(f"vLLM makes no embeddings with this model, whose tasks are {', '.join(tasks)}")
+        outputs = engine.encode(token_prompt([0]), PoolingParams(task=EMBED), "warm-up")
+    else:
+        parameters = SamplingParams(max_tokens=1, detokenize=False, output_kind=RequestOutputKind.FINAL_ONLY)
+        outputs = engine.generate(token_prompt([0]), parameters, "warm-up")
+    async for _ in outputs:
+        pass
+
+
+def _from_arguments(arguments: AsyncEngineArgs) -> AsyncLLM:
+    try:
+        if _pools(arguments):  # vLLM refuses logits processors then
+            of_others = [each for each in arguments.logits_processors or () if each not in LOGITS_PROCESSORS]
+            arguments.logits_processors = of_others or None
+        return create_with_statistics(arguments)
+    except ValidationError as error:
+        raise ConfigurationError(f"vLLM cannot load the model: {_complaints(error)}") from error
+    except Exception as error:  # of whatever class vLLM or the model's own code raises
+        found = OutOfMemory if is_out_of_memory(error) else ConfigurationError
+        raise found(f"vLLM cannot load the model: {' '.join(str(error).split())}") from error
+
+
+def _pools(arguments: AsyncEngineArgs) -> bool:
+    """Return whether vLLM will choose its pooling runner."""
+    chosen = arguments.create_model_config().runner_type if arguments.runner == "auto" else arguments.runner
+    return str(chosen) == POOLING
+
+
+def _complaints(error: ValidationError) -> str:
+    """Return one complaint about each argument: a union reports an error for each of its members."""
+    lines: dict[str, str] = {}
+    for details in error.errors():
+        option = f"option.{details['loc'][0]}: " if details["loc"] else ""
+        own = details.get("ctx", {}).get("error", details["msg"])  # what vLLM raised, or pydantic found
+        lines.setdefault(option, f"{option}{own}")
+    return "; ".join(lines.values())
+
+
+async def _in_own_thread(create: Callable[[], AsyncLLM]) -> AsyncLLM:
+    """Create the engine in a thread, as vLLM waits for its processes; if cancelled, kill them, which ends most waits.
+
+    It does not end that for a core which has begun to load and then does not connect. Nothing else needs the thread, so
+    it is left to vLLM's own timeout.
+    """
+    others = _children()
+    result: Future[AsyncLLM] = Future()
+    thread = threading.Thread(target=_run, args=(create, result), name=THREAD, daemon=True)
+    thread.start()
+    loading = asyncio.wrap_future(result)
+    try:
+        return await asyncio.shield(loading)
+    except asyncio.CancelledError:
+        for process_id in _started_by(thread, others):
+            kill_with_children(process_id)  # SIGTERM is held back, and nothing is lost yet
+        await asyncio.wait({loading}, timeout=ABANDON_SECONDS)
+        loading.add_done_callback(_note_exception)
+        result.add_done_callback(_discard)
+        raise
+
+
+def _run(create: Callable[[], AsyncLLM], result: "Future[AsyncLLM]") -> None:
+    hold_back_sigterm()
+    try:
+        engine = create()
+    except BaseException as error:
+        result.set_exception(error)
+    else:
+        result.set_result(engine)
+
+
+def _note_exception(loading: "asyncio.Future[AsyncLLM]") -> None:
+    """Look at the exception of a loading that nobody waits for any more, as asyncio otherwise logs it."""
+    if not loading.cancelled():
+        loading.exception()
+
+
+def _discard(loaded: "Future[AsyncLLM]") -> None:
+    """End an engine that nobody waits for any more."""
+    if not loaded.cancelled() and loaded.exception() is None:
+        shut_down(loaded.result())
+
+
+def _started_by(thread: threading.Thread, others: set[int]) -> set[int]:
+    """Return the processes of an engine that a thread still loads, as other threads may load at the same time.
+
+    Where the system does not tell who started them, they are those that are no `others`, unless another thread loads.
+    """
+    if not thread.is_alive():
+        return set()
+    with suppress(OSError):
+        told = Path(f"/proc/self/task/{thread.native_id}/children").read_text(encoding="ascii")
+        return _children() & {int(process_id) for process_id in told.split()}
+    if any(other.name == THREAD and other is not thread for other in threading.enumerate()):
+        return set()
+    return _children() - others - {process_id for engine in _engines for process_id in core_process_ids(engine)}
+
+
+def _children() -> set[int]:
+    return {process.pid for process in multiprocessing.active_children() if process.pid is not None}

@@ -1,0 +1,21 @@
+"""The share of main memory for a build of vLLM for CPUs, whose default takes nearly all of it."""
+
+import os
+from collections.abc import Mapping
+
+import psutil
+
+DEFAULT = 0.92  # vLLM's own
+MARGIN = 0.9  # of what is free: the server and the processes of vLLM take some too, while they start
+ROOM = 0.03  # of all memory, for the same where the default is kept
+OWN_SETTINGS = ("gpu_memory_utilization", "kv_cache_memory_bytes")
+VARIABLE = "VLLM_CPU_KVCACHE_SPACE"
+
+
+def fitting_share(arguments: Mapping[str, str], environment: Mapping[str, str] = os.environ) -> float | None:
+    """Return a share of main memory that is free where vLLM's default is not; None: leave it to vLLM."""
+    if VARIABLE in environment or any(name in arguments for name in OWN_SETTINGS):
+        return None
+    memory = psutil.virtual_memory()
+    free = memory.available / memory.total
+    return None if free > DEFAULT + ROOM else int(free * MARGIN * 100) / 100

@@ -1,0 +1,73 @@
+"""Signs of life of vLLM's engine: what its core answers between two steps, and what its workers compute in one."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+import psutil
+
+from lmi_plugins.vllm_engine.library import AsyncLLM, core_process_ids
+
+LEAST_SHARE = 0.05  # of a processor, which an idle process does not use
+
+
+class Pings:
+    """One question at a time: whether the core sleeps, which vLLM asks its loop."""
+
+    def __init__(self, engine: AsyncLLM, answered: Callable[[], None]) -> None:
+        self._engine = engine
+        self._answered = answered
+        self._asking: asyncio.Task[None] | None = None
+
+    def send(self) -> None:
+        """Ask, unless the last question is still open."""
+        if self._asking is None or self._asking.done():
+            self._asking = asyncio.create_task(self._ask())
+
+    def cancel(self) -> None:
+        if self._asking is not None:
+            self._asking.cancel()
+
+    async def _ask(self) -> None:
+        with suppress(Exception):  # the core has died, which is seen elsewhere
+            await self._engine.is_sleeping()
+            self._answered()
+
+
+class WorkersTime:
+    """The processors' time of an engine's workers.
+
+    That of its core does not count: it decides between steps, and where that takes long, it is at fault.
+    """
+
+    def __init__(self, core_process_ids: Callable[[], list[int]]) -> None:
+        self._core_process_ids = core_process_ids
+        self._looked = time.monotonic()
+        self._used: dict[int, float] = {}  # seconds, by process
+
+    async def grows(self) -> bool:
+        """Return whether a worker has computed since the last call, or would, if it got a processor."""
+        return await asyncio.to_thread(self._grows)
+
+    def _grows(self) -> bool:
+        elapsed, self._looked = time.monotonic() - self._looked, time.monotonic()
+        before, self._used, runnable = self._used, {}, False
+        for process in self._workers():
+            with suppress(psutil.Error):  # it has just ended
+                times = process.cpu_times()
+                self._used[process.pid] = times.user + times.system
+                runnable = runnable or process.status() == psutil.STATUS_RUNNING
+        grown = sum(used - before.get(process_id, used) for process_id, used in self._used.items())
+        return runnable or grown > LEAST_SHARE * elapsed
+
+    def _workers(self) -> list[psutil.Process]:
+        found: list[psutil.Process] = []
+        for process_id in self._core_process_ids():
+            with suppress(psutil.Error):
+                found += psutil.Process(process_id).children(recursive=True)
+        return found
+
+
+def workers_time(engine: AsyncLLM) -> WorkersTime:
+    return WorkersTime(lambda: core_process_ids(engine))

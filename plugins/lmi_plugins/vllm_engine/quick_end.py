@@ -1,0 +1,65 @@
+"""A quick end of vLLM's processes, which look for garbage several times before they end, and so for seconds."""
+
+import atexit
+import gc
+import os
+import signal
+import sys
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+from multiprocessing import resource_tracker
+
+import psutil
+
+END_IS_NEAR = signal.SIGURG  # which processes ignore that do not know of it, as those that libraries start
+SPANS_MILLISECONDS = 2000  # for a collector that does not answer
+
+
+def hold_back_sigterm() -> None:
+    """Have processes that this thread starts not be killed by SIGTERM, which vLLM sends to a core that ends already."""
+    resource_tracker.ensure_running()  # it would let SIGTERM through when it is started
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+
+
+def heed_end() -> None:
+    """Let this process be told that its end is near, from when on it leaves its garbage to the system."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(END_IS_NEAR, _leave_garbage)
+
+
+def announce_end(process_id: int) -> None:
+    """Tell a core and its workers that their end is near."""
+    with suppress(psutil.NoSuchProcess):
+        core = psutil.Process(process_id)
+        for process in (*core.children(recursive=True), core):
+            with suppress(psutil.NoSuchProcess):
+                process.send_signal(END_IS_NEAR)
+
+
+def _leave_garbage(number: int, frame: object) -> None:
+    if _freeze not in gc.callbacks:
+        gc.callbacks.append(_freeze)
+        atexit.register(_end)  # the first of what is run then
+
+
+def _end() -> None:
+    """End this process as forked ones end, without what else is to be run; only spans are sent."""
+    try:
+        send_spans()
+    finally:
+        os._exit(0)
+
+
+def send_spans() -> None:
+    """Send the spans that this process has written, where it writes any."""
+    tracing = sys.modules.get("opentelemetry.trace")
+    flush = None if tracing is None else getattr(tracing.get_tracer_provider(), "force_flush", None)
+    if flush is not None:
+        flush(SPANS_MILLISECONDS)
+
+
+def _freeze(phase: str, info: Mapping[str, int]) -> None:
+    """Before a collection, leave it nothing to look at."""
+    if phase == "start":
+        gc.freeze()

@@ -1,0 +1,140 @@
+"""Guides, which say what texts must be, on their way to vLLM, whose core nothing can interrupt at them.
+
+Each is compiled and tried out beforehand, in a process with limits, so that a guide that costs too much is refused.
+"""
+
+import asyncio
+import json
+import logging
+import threading
+from collections import OrderedDict
+from concurrent.futures import ThreadPoolExecutor
+
+from lmi_core.errors import GenerationFailed, InvalidParameter
+from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
+from lmi_plugins.torch_engine.guides.compilation import PATIENCE, Compilation, Compilations, guide_key, guide_size
+from lmi_plugins.torch_engine.guides.isolated.compile_process import CompileProcess, too_costly
+from lmi_plugins.torch_engine.guides.isolated.compile_protocol import Engine
+from lmi_plugins.torch_engine.guides.limits import GuideLimits
+from lmi_plugins.torch_engine.worker.messages import Guide
+from lmi_plugins.vllm_engine.library import StructuredOutputsParams, xgrammar_lacks
+
+logger = logging.getLogger(__name__)
+
+AUTO = "auto"
+GUIDANCE = "guidance"  # vLLM's name of llguidance
+PLACES = 6  # guides that are tried at once
+MAX_OUTCOMES = 5000  # of guides that were tried last
+
+
+def guide_of(asked: StructuredOutputsParams | None) -> Guide | None:
+    """Return the guide that vLLM is asked for."""
+    if asked is None:
+        return None
+    if asked.choice is not None:
+        return Guide("choice", list(asked.choice))
+    if asked.json is not None:
+        return Guide("json", asked.json if isinstance(asked.json, str) else json.dumps(asked.json))
+    if asked.regex is not None:
+        return Guide("regex", asked.regex)
+    if asked.grammar is not None:
+        return Guide("grammar", asked.grammar)
+    return None if asked.structural_tag is None else Guide("structural_tag", asked.structural_tag)
+
+
+def by_guidance(guide: Guide, library: str) -> bool:
+    """Return whether vLLM gives a guide to llguidance first, as it does where xgrammar would leave something out."""
+    if library != AUTO or guide.kind != "json":
+        return library == GUIDANCE
+    try:
+        return xgrammar_lacks(json.loads(str(guide.content)))
+    except (ValueError, RecursionError):  # which vLLM refuses
+        return False
+
+
+class GuideTrials:
+    """The trials of guides, each of which is made once. The process that makes them is started with the first."""
+
+    def __init__(self, tokenizer: HuggingFaceTokenizer, limits: GuideLimits) -> None:
+        self._tokenizer = tokenizer
+        self._limits = limits
+        self._threads = ThreadPoolExecutor(PLACES, thread_name_prefix="guide")
+        self._compilations = Compilations(PLACES)
+        self._outcomes: OrderedDict[bytes, str | None] = OrderedDict()  # why a guide is refused, if it is
+        self._lock = threading.Lock()
+        self._process: CompileProcess | None = None
+        self._stopped = False
+
+    @property
+    def process_id(self) -> int | None:
+        """The id of the process, for those who watch or test it."""
+        return None if self._process is None else self._process.process_id
+
+    async def check(self, guide: Guide, vocabulary: int, library: str = AUTO) -> None:
+        """Raise InvalidParameter for a guide that takes more than the limits, or allows no text.
+
+        `library`: vLLM's name of the one that follows guides.
+        Raise Overloaded where others waited for it, and GenerationFailed where it could not be tried.
+        """
+        if guide_size(guide) > self._limits.size:
+            raise too_costly(guide, "size", self._limits)
+        key = guide_key(guide)
+        if key in self._outcomes:
+            self._outcomes.move_to_end(key)
+            if (refusal := self._outcomes[key]) is not None:
+                raise InvalidParameter(refusal)
+            return
+        compilation = self._compilations.join(key) or self._begin(Compilation(key, guide), vocabulary, library)
+        trial = asyncio.wrap_future(compilation.future)
+        trial.add_done_callback(_note_exception)
+        try:
+            while not (await asyncio.wait({trial}, timeout=PATIENCE))[0]:
+                self._compilations.make_room()
+        finally:
+            self._compilations.leave(compilation)
+        refusal = trial.result()
+        self._outcomes[key] = refusal
+        if len(self._outcomes) > MAX_OUTCOMES:
+            self._outcomes.popitem(last=False)
+        if refusal is not None:
+            raise InvalidParameter(refusal)
+
+    async def stop(self) -> None:
+        """End the process, and whatever it works on."""
+        self._stopped = True
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        if self._process is not None:
+            await asyncio.to_thread(self._process.stop)
+
+    def _begin(self, compilation: Compilation, vocabulary: int, library: str) -> Compilation:
+        self._compilations.add(compilation)
+        compilation.future = self._threads.submit(self._run, compilation, vocabulary, library)
+        return compilation
+
+    def _run(self, compilation: Compilation, vocabulary: int, library: str) -> str | None:
+        """Return why a guide is refused, None where it is not."""
+        process = self._started(vocabulary)  # before the guide has its place, as that takes long once
+        try:
+            with self._compilations.place(compilation):
+                engine: Engine = "guidance" if by_guidance(compilation.guide, library) else "vllm"
+                process.compile(compilation.guide, compilation.cancellation, engine)
+        except InvalidParameter as error:
+            return error.message
+        return None
+
+    def _started(self, vocabulary: int) -> CompileProcess:
+        with self._lock:
+            if self._stopped:
+                raise GenerationFailed("the engine was stopped")
+            if self._process is None:
+                from xgrammar import TokenizerInfo
+
+                info = TokenizerInfo.from_huggingface(self._tokenizer.pretrained, vocab_size=vocabulary)
+                self._process = CompileProcess(info.serialize_json().encode(), self._limits, "vllm")
+            return self._process
+
+
+def _note_exception(trial: "asyncio.Future[str | None]") -> None:
+    """Look at the exception of a trial that nobody may wait for any more, as asyncio otherwise logs it."""
+    if not trial.cancelled():
+        trial.exception()

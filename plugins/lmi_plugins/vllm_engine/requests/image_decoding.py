@@ -1,0 +1,74 @@
+"""Decoding of images, of which a few kilobytes may hold gigapixels, or hours of work."""
+
+from collections.abc import Sequence
+from io import BytesIO
+from typing import Any, Protocol
+
+import PIL.Image  # which vLLM requires
+from PIL import UnidentifiedImageError
+
+from lmi_core.calls.beside_loop import BesideLoop
+from lmi_core.chats.images import Image
+from lmi_core.errors import InvalidParameter
+
+# One request's images after the other's, so that their memory, three bytes and more for each pixel, does not add up.
+DECODING = BesideLoop("lmi-images")
+JPEG = ("JPEG", "MPO")
+SCAN = b"\xff\xda"  # begins a scan of a JPEG; its data has no such bytes
+MAX_SCANS = 50  # encoders write about ten; each takes as long as all pixels do, and as few as 30 bytes
+
+BOMBS = (
+    PIL.Image.DecompressionBombError,
+    PIL.Image.DecompressionBombWarning,
+)  # Pillow warns of those not quite as large
+
+
+class Reader(Protocol):
+    """A reader of image files."""
+
+    def load_bytes(self, data: bytes) -> Any: ...
+
+
+def decode_images(images: Sequence[Image], reader: Reader, max_pixels: int) -> list[Any]:
+    """Return the decoded images, as the reader gives them.
+
+    Raise InvalidParameter for one that cannot be read, and before any is decoded where they are too large together.
+    """
+    pixels = 0
+    for image in images:
+        pixels += _pixels(image)
+        if pixels > max_pixels:
+            raise InvalidParameter(
+                f"`{image.place}` is too large: the images of a request must have at most {max_pixels} pixels in total"
+            )
+    return [_decoded(image, reader) for image in images]
+
+
+def _pixels(image: Image) -> int:
+    """Return the pixels that the file's header announces."""
+    try:
+        with PIL.Image.open(BytesIO(image.data)) as header:
+            width, height = header.size
+            is_jpeg = header.format in JPEG
+    except BOMBS:
+        raise InvalidParameter(
+            f"`{image.place}` is too large: its header announces more pixels than any image has"
+        ) from None
+    except Exception as error:  # of whatever class the reader of the format raises
+        raise _unreadable(image, error) from error
+    if is_jpeg and (scans := image.data.count(SCAN)) > MAX_SCANS:
+        raise InvalidParameter(f"`{image.place}` must be a JPEG of at most {MAX_SCANS} scans. Given: {scans}")
+    return int(width * height)
+
+
+def _decoded(image: Image, reader: Reader) -> Any:
+    try:
+        return reader.load_bytes(image.data)
+    except Exception as error:
+        raise _unreadable(image, error) from error
+
+
+def _unreadable(image: Image, error: Exception) -> InvalidParameter:
+    """Return the error that says why; Pillow's own words on an unknown format are the address of a buffer."""
+    unknown = isinstance(error, UnidentifiedImageError) or isinstance(error.__cause__, UnidentifiedImageError)
+    return InvalidParameter(f"`{image.place}` is not a readable image: {'its format is unknown' if unknown else error}")

@@ -1,0 +1,35 @@
+"""The parameters of requests with guides, which vLLM verifies in the server: that takes long where a guide is large."""
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from lmi_plugins.vllm_engine.library import AsyncLLM, SamplingParams
+
+VERIFIED = "lmi_verified"  # an attribute that vLLM's processes do not see
+_threads = ThreadPoolExecutor(2, thread_name_prefix="verify-guide")
+
+
+class GuidedSamplingParams(SamplingParams):
+    """vLLM's parameters, which are verified once: vLLM does so when it takes the request, on the event loop."""
+
+    def verify(self, *given: Any, **named: Any) -> None:
+        """Raise what vLLM raises at parameters that it does not take, unless they were verified."""
+        if VERIFIED not in self.__dict__:
+            super().verify(*given, **named)
+
+
+async def verify_guide(engine: AsyncLLM, parameters: SamplingParams) -> None:
+    """Verify parameters beside the event loop. Raise what vLLM raises at those that it does not take.
+
+    xgrammar and llguidance let other threads run while they read a guide.
+    """
+    config = engine.vllm_config
+    given = (
+        config.model_config,
+        config.speculative_config,
+        config.structured_outputs_config,
+        engine.renderer.tokenizer,
+    )
+    await asyncio.get_running_loop().run_in_executor(_threads, parameters.verify, *given)
+    parameters.__dict__[VERIFIED] = True

@@ -1,0 +1,113 @@
+"""What vLLM's engine tells of itself: its scheduler's state at each step and, where asked for, its own metrics.
+
+vLLM keeps both statistics or none, and those of requests, which its client counts at every token, would double the cost
+of a token here. So the core is started with statistics, and the client is told to keep none before its loop begins,
+unless it writes spans, which have a request's own.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from prometheus_client import REGISTRY, Metric
+
+from lmi_core.metrics.engine_figures import EngineFigures
+from lmi_plugins.vllm_engine.library import AsyncEngineArgs, AsyncLLM, traces
+
+PREFIX = "vllm:"  # of the names of vLLM's metrics
+
+
+class SchedulerWatch:
+    """A logger of statistics, to vLLM, that keeps the latest state of the scheduler and counts what it looked up."""
+
+    def __init__(self) -> None:
+        self.latest: dict[int, Any] = {}  # by engine, of which there are several with data parallelism
+        self.looked_up_tokens = 0
+        self.cached_tokens = 0
+
+    def record(
+        self, scheduler_stats: Any, iteration_stats: Any, mm_cache_stats: Any = None, engine_idx: int = 0
+    ) -> None:
+        """Take what vLLM tells once in each step."""
+        if scheduler_stats is not None:
+            self.latest[engine_idx] = scheduler_stats
+            prefixes = scheduler_stats.prefix_cache_stats
+            self.looked_up_tokens += prefixes.queries
+            self.cached_tokens += prefixes.hits
+
+    def record_sleep_state(self, is_awake: int = 0, level: int = 0) -> None:
+        """Do nothing: engines here do not sleep."""
+
+    def record_admission_rejection(self, reason: str) -> None:
+        """Do nothing: requests are admitted by this server."""
+
+    def log(self) -> None:
+        """Do nothing."""
+
+    def log_engine_initialized(self) -> None:
+        """Do nothing."""
+
+
+class EngineStatistics:
+    """The statistics of one engine."""
+
+    def __init__(self, engine: AsyncLLM, *, full: bool, traced: bool = False) -> None:
+        """Attach to an engine that was created with `log_stats`, and whose loop has not begun.
+
+        `full`: keep its own metrics; `traced`: it writes spans.
+        """
+        self._watch = SchedulerWatch()
+        self._requests = engine.output_processor
+        loggers = engine.logger_manager.stat_loggers
+        self._collectors = take_collectors()
+        if full:
+            loggers.append(self._watch)
+        else:
+            self._collectors = []
+            loggers[:] = [self._watch]
+            engine.log_stats = engine.output_processor.log_stats = traced
+
+    def metrics(self) -> Iterator[Metric]:
+        """Yield the families of vLLM's own metrics, where it keeps them."""
+        for collector in self._collectors:
+            yield from collector.collect()
+
+    def figures(self) -> EngineFigures:
+        """Return the state of the scheduler, of which the abort of its last request is not told."""
+        unfinished = int(self._requests.get_num_unfinished_requests())
+        states = list(self._watch.latest.values())
+        running = min(unfinished, sum(state.num_running_reqs for state in states))
+        usage = sum(state.kv_cache_usage for state in states) / len(states) if states and unfinished else 0.0
+        return EngineFigures(
+            running=running,
+            waiting=unfinished - running,
+            cache_usage=usage,
+            looked_up_tokens=self._watch.looked_up_tokens,
+            cached_tokens=self._watch.cached_tokens,
+        )
+
+
+_of_engines: WeakKeyDictionary[AsyncLLM, EngineStatistics] = WeakKeyDictionary()
+
+
+def create_with_statistics(arguments: AsyncEngineArgs) -> AsyncLLM:
+    """Create an engine whose statistics `statistics_of` returns."""
+    full = not arguments.disable_log_stats
+    arguments.disable_log_stats = False
+    engine = AsyncLLM.from_engine_args(arguments)
+    _of_engines[engine] = EngineStatistics(engine, full=full, traced=traces(engine))
+    return engine
+
+
+def statistics_of(engine: AsyncLLM) -> EngineStatistics | None:
+    return _of_engines.get(engine)
+
+
+def take_collectors() -> list[Any]:
+    """Take vLLM's metrics out of the registry of the process, which holds those of one engine only."""
+    # As vLLM itself finds them: https://github.com/vllm-project/vllm/blob/main/vllm/v1/metrics/prometheus.py
+    registered: Iterable[Any] = list(REGISTRY._collector_to_names)
+    found = [each for each in registered if str(getattr(each, "_name", "")).startswith(PREFIX)]
+    for collector in found:
+        REGISTRY.unregister(collector)
+    return found

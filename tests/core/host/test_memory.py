@@ -1,0 +1,51 @@
+import sys
+from pathlib import Path
+
+import pytest
+
+from lmi_core.host.memory import DeviceMemory, free_gpu_memory, free_main_memory, gpu_memory, total_main_memory
+
+MEBIBYTE = 1024 * 1024
+FACTS = "MemTotal:       1000 kB\nMemAvailable:    400 kB\n"
+GPUS = "0, GPU-a, 1000, 81559, NVIDIA H100 80GB HBM3\n1, GPU-b, 0, 81559, NVIDIA H100 80GB HBM3\n"
+
+
+def printing(text: str) -> tuple[str, ...]:
+    """Return a command that prints this, as the driver's program does."""
+    return (sys.executable, "-c", f"print({text!r}, end='')")
+
+
+@pytest.mark.parametrize(
+    ("limit", "used", "total", "free"),
+    [(None, None, 1024000, 409600), ("max", "5", 1024000, 409600), ("500000", "300000", 500000, 200000)],
+)
+def test_main_memory(tmp_path: Path, limit: str | None, used: str | None, total: int, free: int) -> None:
+    (tmp_path / "meminfo").write_text(FACTS)
+    if limit is not None and used is not None:
+        (tmp_path / "memory.max").write_text(limit)
+        (tmp_path / "memory.current").write_text(used)
+    assert total_main_memory(tmp_path / "meminfo", tmp_path) == total
+    assert free_main_memory(tmp_path / "meminfo", tmp_path) == free
+
+
+def test_main_memory_that_is_unknown(tmp_path: Path) -> None:
+    assert total_main_memory(tmp_path / "meminfo", tmp_path) is None
+
+
+def test_memory_of_visible_gpus() -> None:
+    name = "NVIDIA H100 80GB HBM3"
+    first = DeviceMemory(0, name, 1000 * MEBIBYTE, 81559 * MEBIBYTE)
+    assert gpu_memory({}, printing(GPUS)) == [first, DeviceMemory(1, name, 0, 81559 * MEBIBYTE)]
+    chosen = {"CUDA_VISIBLE_DEVICES": "GPU-b,0"}
+    assert [(each.number, each.used) for each in gpu_memory(chosen, printing(GPUS))] == [(0, 0), (1, 1000 * MEBIBYTE)]
+    assert free_gpu_memory(chosen, printing("0, GPU-a, 700\n1, GPU-b, 800\n")) == [800 * MEBIBYTE, 700 * MEBIBYTE]
+
+
+@pytest.mark.parametrize("told", ["", "no devices\n", "0, GPU-a, [N/A], [N/A], Jetson\n"])
+def test_gpus_that_do_not_tell(told: str) -> None:
+    assert gpu_memory({}, printing(told)) == []
+    assert free_gpu_memory({}, printing(told)) == []
+
+
+def test_without_the_drivers_program() -> None:
+    assert gpu_memory({}, ("no-such-program",)) == []

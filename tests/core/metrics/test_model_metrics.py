@@ -1,0 +1,88 @@
+from time import perf_counter
+
+from lmi_core.generation import GenerationOutput
+from lmi_core.metrics.model_metrics import MAX_ADAPTERS, MAX_OUTCOMES, OTHER, ModelMetrics, Outcome
+from lmi_core.metrics.request_record import RequestRecord
+from lmi_core.parameters import GenerationParameters
+from lmi_core.request import ValidRequest
+
+
+def record(adapter: str = "", dialect: str = "lmi") -> RequestRecord:
+    """Return the record of a request of 5 prompt tokens and 11 generated ones, 0.1 seconds apart."""
+    made = RequestRecord(dialect, "id")
+    made.begun = perf_counter() - 3.0
+    made.server_queue_time, made.engine_queue_time = 0.25, 0.25
+    made.submitted, made.first_token = made.begun + 0.5, made.begun + 1.0
+    made.ended = made.first_token + 1.0
+    made.adapter, made.prompt_tokens, made.generated_tokens, made.num_sequences = adapter, 5, 11, 1
+    return made
+
+
+def test_the_times_of_a_request() -> None:
+    metrics = ModelMetrics()
+    taken = metrics.add(record(), 200, "length")
+    assert 3.0 <= taken < 60
+    assert round(metrics.queue_time.total, 6) == 0.5
+    assert round(metrics.time_to_first_token.total, 6) == 1.0
+    assert round(metrics.time_per_token.total, 6) == 0.1
+    assert round(metrics.engine_time.total, 6) == 1.5
+    assert round(metrics.server_time.total - (taken - 1.75), 6) == 0
+    assert (metrics.prompt_tokens.total, metrics.generated_tokens.total) == (5, 11)
+    assert metrics.outcomes == {Outcome("", "lmi", "200", "length"): 1}
+
+
+def test_a_request_that_failed_has_tokens_and_no_times() -> None:
+    metrics = ModelMetrics()
+    metrics.add(record(), 499, "client_left")
+    assert metrics.end_to_end.count == metrics.engine_time.count == 0
+    assert metrics.time_to_first_token.count == 1
+    assert (metrics.tokens[""].prompt, metrics.tokens[""].generated) == (5, 11)
+
+
+def test_a_request_that_never_reached_the_engine_counts_no_tokens() -> None:
+    metrics = ModelMetrics()
+    metrics.add(RequestRecord("lmi", "id"), 503, "overloaded")
+    assert not metrics.tokens
+    assert metrics.outcomes == {Outcome("", "lmi", "503", "overloaded"): 1}
+
+
+def test_a_text_of_one_token_has_no_time_between_tokens() -> None:
+    single = record()
+    single.generated_tokens = 1
+    assert single.time_per_token is None
+
+
+def test_adapters_without_end_share_one_label() -> None:
+    metrics = ModelMetrics()
+    for number in range(3 * MAX_ADAPTERS):
+        metrics.add(record(f"adapter {number}"), 200, "length")
+    metrics.add(record(), 200, "length")
+    assert len(metrics.tokens) <= MAX_ADAPTERS + 2
+    assert metrics.tokens[OTHER].prompt == 5 * 2 * MAX_ADAPTERS
+    assert metrics.tokens[""].prompt == 5
+    assert sum(metrics.outcomes.values()) == 3 * MAX_ADAPTERS + 1
+
+
+def test_no_count_becomes_less_when_a_request_ends() -> None:
+    metrics = ModelMetrics()
+    running = [record(f"adapter {number}") for number in range(2 * MAX_ADAPTERS)]
+    for each in running:
+        metrics.begin(each, GenerationOutput([ValidRequest("a", "a", [1], GenerationParameters())]))
+        each.output = None  # as when it has generated what it says
+    before = metrics.tokens_so_far()
+    assert before[OTHER].generated == 11 * MAX_ADAPTERS
+    for each in reversed(running):
+        metrics.add(each, 200, "length")
+        after = metrics.tokens_so_far()
+        assert after.keys() == before.keys()
+        assert all(after[adapter].generated == before[adapter].generated for adapter in before)
+
+
+def test_outcomes_without_end_share_one_label() -> None:
+    metrics = ModelMetrics()
+    for number in range(3 * MAX_OUTCOMES):
+        metrics.add(RequestRecord("lmi", "id"), number, "reason")
+    assert len(metrics.outcomes) == MAX_OUTCOMES + 1
+    assert metrics.outcomes[Outcome(OTHER, "lmi", OTHER, OTHER)] == 2 * MAX_OUTCOMES
+    metrics.add(RequestRecord("lmi", "id"), 7, "reason")
+    assert metrics.outcomes[Outcome("", "lmi", "7", "reason")] == 2

@@ -1,0 +1,56 @@
+import pytest
+
+from lmi_core.serving.limits import departures
+from lmi_core.serving.limits.departures import FEWEST, MAX_ADVICE, Departures
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(departures, "time", clock)
+    return clock
+
+
+def moving(clock: Clock, seconds: float, count: int = 20) -> Departures:
+    found = Departures()
+    for _ in range(count):
+        clock.now += seconds
+        found.add(1, others_wait=True)
+    return found
+
+
+def test_time_of_further_departures(clock: Clock) -> None:
+    assert moving(clock, 0.5).seconds_for(10) == pytest.approx(5)
+
+
+def test_a_queue_that_stands_still_is_slower(clock: Clock) -> None:
+    found = moving(clock, 0.5)
+    clock.now += 9.5
+    assert found.seconds_for(10) == pytest.approx(10)
+
+
+def test_nothing_is_known_of_a_few_departures_or_where_nobody_waited(clock: Clock) -> None:
+    assert moving(clock, 1, FEWEST - 1).seconds_for(1) is None
+    found = moving(clock, 1)
+    found.add(1, others_wait=False)
+    assert (found.seconds_for(1), found.advice()) == (None, None)
+
+
+def test_each_client_is_told_a_later_time(clock: Clock) -> None:
+    found = moving(clock, 1)
+    assert [found.advice(), found.advice(), found.advice()] == pytest.approx([1, 2, 3])
+    clock.now += 1
+    found.add(2, others_wait=True)  # of whom two have come back
+    assert found.advice() == pytest.approx(2, rel=0.2)
+
+
+def test_advice_is_never_longer_than_clients_wait(clock: Clock) -> None:
+    assert moving(clock, 10).advice(1000) == MAX_ADVICE

@@ -1,0 +1,285 @@
+"""What a backend's code does otherwise than its interface asks is a sentence, at start-up or in the answer."""
+
+import inspect
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from lmi_core.backend import Backend
+from lmi_core.errors import BackendUnhealthy, ConfigurationError, InvalidParameter
+from lmi_core.generation import GenerationStep, Token
+from lmi_core.hookspecs import hookimpl
+from lmi_core.tensors import TensorBackend, TensorSpecification
+from lmi_core.texts.word_tokenizer import WordTokenizer
+from lmi_plugins.backends.scripted import ScriptedBackend
+from tests.conftest import ModelDirectory, RunningServer, Serve
+from tests.documented_answers import AnswerChecks
+
+PROPERTIES = {"serving.properties": "option.rolling_batch=odd\n"}
+GOOD = Token(0, "one", -0.5)
+Items = Callable[[], AsyncIterator[Any]]
+
+
+class OddBackend(ScriptedBackend):
+    """A backend that yields what the test says."""
+
+    name = "odd"
+    items: Items
+
+    def generate(self, request: Any) -> Any:
+        return self.items()
+
+
+class Plugin:
+    def __init__(self, backend: type[Backend[Any]]) -> None:
+        self.backend = backend
+
+    @hookimpl
+    def lmi_register_backends(self, register: Callable[[type[Backend[Any]]], None]) -> None:
+        register(self.backend)
+
+
+@pytest.fixture
+async def server(serve: Serve, model_dir: ModelDirectory) -> RunningServer:
+    return await serve(model_dir(PROPERTIES), plugins=[Plugin(OddBackend)])
+
+
+def yielding(*items: object) -> Items:
+    async def generate() -> AsyncIterator[Any]:
+        for item in items:
+            yield item
+
+    return generate
+
+
+async def answers(server: RunningServer, items: Items, **parameters: object) -> tuple[int, str, str]:
+    """Return the status and the error of a whole answer, and the error at the end of a stream."""
+    assert isinstance(server.model.backend, OddBackend)
+    server.model.backend.items = items
+    payload = {"inputs": "hello", "parameters": parameters}
+    whole = await server.post("/invocations", payload)
+    stream = await server.post("/invocations", payload | {"stream": True})
+    last = stream.json_lines()[-1] if stream.status == 200 else stream.json()
+    return whole.status, whole.json()["error"], last["error"]
+
+
+STEP = "`generate` must yield steps of type GenerationStep"
+REASON = "`GenerationStep.finish_reason` must be None or one of abort, eos_token, error, length, stop_sequence"
+ENDS = "`generate` must yield a finish reason with the last step of each sequence. Given: none for the sequence 0"
+
+
+@pytest.mark.parametrize(
+    ("items", "fault"),
+    [
+        (["one"], f"{STEP}. Given: str 'one'"),
+        ([None], f"{STEP}. Given: None"),
+        ([GOOD], f"{STEP}. Given: Token Token("),
+        ([GenerationStep([GOOD]), ["one"]], f"{STEP}. Given: list ['one']"),
+        ([GenerationStep([GOOD]), None], f"{STEP}. Given: None"),
+        ([GenerationStep("one")], "`GenerationStep.tokens` must be a list of tokens. Given: str 'one'"),  # type: ignore[arg-type]
+        ([GenerationStep(["one"])], "`GenerationStep.tokens` must contain tokens of type Token. Given: str 'one'"),  # type: ignore[list-item]
+        (
+            [GenerationStep([GOOD]), GenerationStep(["one"], "length")],  # type: ignore[list-item]
+            "`GenerationStep.tokens` must contain tokens of type Token. Given: str 'one'",
+        ),
+        ([GenerationStep([Token("0", "one")])], "`Token.id` must be an int. Given: str '0'"),  # type: ignore[arg-type]
+        ([GenerationStep([Token(0, b"one")])], "`Token.text` must be a str. Given: bytes b'one'"),  # type: ignore[arg-type]
+        ([GenerationStep([Token(0, "one", "0")])], "`Token.log_prob` must be a float or None. Given: str '0'"),  # type: ignore[arg-type]
+        ([GenerationStep([GOOD], "stop")], f"{REASON}. Given: str 'stop'"),  # type: ignore[arg-type]
+        ([GenerationStep([GOOD]), GenerationStep([], "stop")], f"{REASON}. Given: str 'stop'"),  # type: ignore[arg-type]
+        ([GenerationStep([GOOD], None, "0")], "`GenerationStep.sequence_index` must be an int. Given: str '0'"),  # type: ignore[arg-type]
+        ([], ENDS),
+        ([GenerationStep([])], ENDS),
+        ([GenerationStep([GOOD])], ENDS),
+        (
+            [GenerationStep([GOOD], "length", 3)],
+            "`generate` must yield one finish reason for each sequence that the request asks for. "
+            "Given: another, length, for the sequence 3",
+        ),
+    ],
+)
+async def test_steps(server: RunningServer, items: list[object], fault: str) -> None:
+    status, whole, stream = await answers(server, yielding(*items))
+    assert status == 500
+    for message in (whole, stream):
+        assert message.startswith(f"the odd backend (OddBackend): {fault}")
+
+
+async def test_step_of_a_later_token_that_a_formatter_cannot_read(
+    server: RunningServer, answer_checks: AnswerChecks
+) -> None:
+    items = yielding(GenerationStep([GOOD]), GenerationStep([Token(0, None)]), GenerationStep([], "length"))  # type: ignore[arg-type]
+    _, whole, stream = await answers(server, items, details=True)
+    assert whole == "the output formatter raised TypeError: sequence item 1: expected str instance, NoneType found"
+    assert stream == whole
+    assert len(answer_checks.take()) == 1  # the stream's event of the token without a text
+
+
+async def test_several_prompts(server: RunningServer) -> None:
+    assert isinstance(server.model.backend, OddBackend)
+    server.model.backend.items = yielding("one")
+    answer = await server.post("/v1/completions", {"prompt": ["one", "two"]})
+    assert answer.status == 500
+    assert answer.json()["error"]["message"] == f"the odd backend (OddBackend): {STEP}. Given: str 'one'"
+
+
+async def no_generator() -> str:
+    return "one"
+
+
+@pytest.mark.parametrize(
+    ("items", "given"), [(no_generator, "coroutine"), (lambda: iter(()), "tuple_iterator"), (lambda: None, "None")]
+)
+async def test_what_is_no_stream(server: RunningServer, items: Any, given: str) -> None:
+    fault = "`generate` must be an asynchronous generator: `async def` with `yield`. Given: "
+    for message in (await answers(server, items))[1:]:
+        assert message.startswith(f"the odd backend (OddBackend): {fault}{given}")
+
+
+async def test_exceptions(server: RunningServer, caplog: pytest.LogCaptureFixture) -> None:
+    async def generate() -> AsyncIterator[GenerationStep]:
+        yield GenerationStep([GOOD])
+        raise KeyError("weights")
+
+    message = "the odd backend (OddBackend) raised KeyError: 'weights'"
+    assert await answers(server, generate) == (500, message, message)
+    raised = [record for record in caplog.records if "(OddBackend) raised" in record.getMessage()]
+    assert all(record.exc_info for record in raised)
+    assert len(raised) == 2
+
+
+async def test_errors_are_the_author_s_own(server: RunningServer) -> None:
+    async def generate() -> AsyncIterator[GenerationStep]:
+        yield GenerationStep([])
+        raise InvalidParameter("`mood` must be good. Given: 'bad'")
+
+    assert (await answers(server, generate))[:2] == (424, "`mood` must be good. Given: 'bad'")
+
+
+class Unset(ScriptedBackend):
+    name = "odd"
+
+    async def start(self) -> None:
+        vars(self).pop("tokenizer", None)
+        vars(self).pop("max_length", None)
+
+
+class WrongTypes(ScriptedBackend):
+    name = "odd"
+
+    async def start(self) -> None:
+        self.tokenizer: Any = "gpt2"
+        self.max_length: Any = "many"
+        self.max_output_length: Any = 0
+
+
+class Broken(ScriptedBackend):
+    name = "odd"
+
+    async def start(self) -> None:
+        raise KeyError("weights")
+
+
+@pytest.mark.parametrize(
+    ("backend", "messages"),
+    [
+        (
+            Unset,
+            [
+                "`start` must set `self.tokenizer` to a Tokenizer, such as lmi.WordTokenizer(). Given: None",
+                "`start` must set `self.max_length` to the context length in tokens, an int of at least 2. Given: None",
+            ],
+        ),
+        (
+            WrongTypes,
+            [
+                "`start` must set `self.tokenizer` to a Tokenizer, such as lmi.WordTokenizer(). Given: str 'gpt2'",
+                "`start` must set `self.max_length` to the context length in tokens, an int of at least 2. "
+                "Given: str 'many'",
+                "`self.max_output_length` must be a number of tokens, an int of at least 1, or None. Given: int 0",
+            ],
+        ),
+    ],
+)
+async def test_what_start_leaves_out(
+    serve: Serve, model_dir: ModelDirectory, backend: type[Backend[Any]], messages: list[str]
+) -> None:
+    with pytest.raises(ConfigurationError) as failure:
+        await serve(model_dir(PROPERTIES), plugins=[Plugin(backend)])
+    assert failure.value.message.splitlines() == [f"the odd backend ({backend.__name__}): {each}" for each in messages]
+
+
+async def test_start_that_raises(serve: Serve, model_dir: ModelDirectory) -> None:
+    with pytest.raises(ConfigurationError) as failure:
+        await serve(model_dir(PROPERTIES), plugins=[Plugin(Broken)])
+    assert failure.value.message == (
+        "model model: the odd backend (Broken) did not start: KeyError: 'weights' "
+        f"(test_backend_failures.py, line {inspect.getsourcelines(Broken.start)[1] + 1})"
+    )
+
+
+async def test_health_that_raises(server: RunningServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def health() -> None:
+        raise KeyError("pulse")
+
+    monkeypatch.setattr(server.model.backend, "health", health)
+    with pytest.raises(BackendUnhealthy, match=r"^the odd backend \(OddBackend\) raised KeyError: 'pulse'$"):
+        await server.model.health()
+    assert (await server.get("/ping")).status == 503
+
+
+class OddTensors(ScriptedBackend, TensorBackend):
+    name = "odd"
+    tensor_inputs = (TensorSpecification("numbers", "INT32", (-1,)),)
+    tensor_outputs = (TensorSpecification("doubled", "INT32", (-1,)),)
+
+    async def infer(self, request_id: int, inputs: Any) -> Any:
+        yield {"doubled": [2, 4]}
+
+
+async def test_responses(serve: Serve, model_dir: ModelDirectory) -> None:
+    server = await serve(model_dir(PROPERTIES), plugins=[Plugin(OddTensors)])
+    answer = await server.post("/v2/models/model/generate", {"numbers": [1, 2]})
+    fault = "`infer` must yield tensors by name, each a Tensor. Given: dict {'doubled': [2, 4]}"
+    assert (answer.status, answer.json()["error"]) == (500, f"the odd backend (OddTensors): {fault}")
+
+
+class OddVectors(ScriptedBackend):
+    name = "odd"
+    vectors: tuple[object, ...]
+
+    async def embed(self, requests: Any) -> Any:
+        for vector in self.vectors:
+            yield vector
+
+
+FOUR = b"\0" * 16
+
+
+@pytest.mark.parametrize(
+    ("vectors", "fault"),
+    [
+        ([FOUR], "`embed` must yield pairs of a request's index and its vector, as bytes. Given: bytes b'\\x00"),
+        (
+            [(0, [1.0])],
+            "`embed` must yield pairs of a request's index and its vector, as bytes. Given: tuple (0, [1.0])",
+        ),
+        ([(1, FOUR)], "`embed` must yield one vector for each request. Given: another for the index 1"),
+        ([(0, FOUR), (0, FOUR)], "`embed` must yield one vector for each request. Given: another for the index 0"),
+        ([], "`embed` must yield one vector for each request. Given: none for the index 0"),
+    ],
+)
+async def test_vectors(serve: Serve, model_dir: ModelDirectory, vectors: list[object], fault: str) -> None:
+    files = {"serving.properties": PROPERTIES["serving.properties"] + "option.task=text-embedding\n"}
+    server = await serve(model_dir(files), plugins=[Plugin(OddVectors)])
+    assert isinstance(server.model.backend, OddVectors)
+    server.model.backend.vectors = tuple(vectors)
+    answer = await server.post("/v1/embeddings", {"input": "one"})
+    assert answer.status == 500
+    assert answer.json()["error"]["message"].startswith(f"the odd backend (OddVectors): {fault}")
+
+
+async def test_a_tokenizer_of_words_will_do(serve: Serve, model_dir: ModelDirectory) -> None:
+    server = await serve(model_dir(PROPERTIES), plugins=[Plugin(OddBackend)])
+    assert isinstance(server.model.backend.tokenizer, WordTokenizer)

@@ -1,0 +1,180 @@
+"""An author's generator is read in the event loop or in a thread of its own, and closed as soon as it can be."""
+
+import asyncio
+import threading
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator
+from contextlib import aclosing
+from typing import Any
+
+import pytest
+
+from lmi_core.errors import GenerationFailed, InvalidParameter
+from lmi_core.text_backend.texts import read_texts
+
+
+def read(begin: Callable[[], Any], *, in_thread: bool = True) -> AsyncGenerator[str, None]:
+    return read_texts(begin, in_thread=in_thread, owner="the parrot backend (Parrot)")
+
+
+async def all_texts(begin: Callable[[], Any], *, in_thread: bool = True) -> list[str]:
+    async with aclosing(read(begin, in_thread=in_thread)) as texts:
+        return [text async for text in texts]
+
+
+async def asynchronous() -> AsyncIterator[str]:
+    yield "one"
+    await asyncio.sleep(0)
+    yield "two"
+
+
+def blocking() -> Iterator[str]:
+    yield "one"
+    yield "two"
+
+
+@pytest.mark.parametrize("begin", [asynchronous, blocking, lambda: ["one", "two"], lambda: asynchronous()])
+async def test_forms(begin: Callable[[], Any]) -> None:
+    assert await all_texts(begin, in_thread=begin is not asynchronous) == ["one", "two"]
+
+
+async def test_one_thread_runs_an_iterator_and_it_is_not_the_event_loop_s() -> None:
+    threads: list[threading.Thread] = []
+
+    def begin() -> Iterator[str]:
+        try:
+            for _ in range(3):
+                threads.append(threading.current_thread())
+                yield "one"
+        finally:
+            threads.append(threading.current_thread())
+
+    await all_texts(begin)
+    assert len(threads) == 4
+    assert len(set(threads)) == 1
+    assert threads[0] is not threading.current_thread()
+
+
+async def test_several_block_at_once() -> None:
+    both = threading.Barrier(2, timeout=60)
+
+    def begin() -> Iterator[str]:
+        both.wait()
+        yield "one"
+
+    assert list(await asyncio.gather(all_texts(begin), all_texts(begin))) == [["one"], ["one"]]
+
+
+async def test_the_iterator_is_closed_when_the_reader_leaves() -> None:
+    closed = threading.Event()
+
+    def begin() -> Iterator[str]:
+        try:
+            while True:
+                yield "one"
+        finally:
+            closed.set()
+
+    async with aclosing(read(begin)) as texts:
+        assert await anext(texts) == "one"
+    assert await asyncio.to_thread(closed.wait, 10)
+
+
+async def test_a_reader_need_not_wait_for_a_blocked_iterator() -> None:
+    closed, blocked, goes_on = threading.Event(), threading.Event(), threading.Event()
+
+    def begin() -> Iterator[str]:
+        try:
+            blocked.set()
+            goes_on.wait(10)
+            yield "one"
+        finally:
+            closed.set()
+
+    async with aclosing(read(begin)) as texts:
+        reading = asyncio.ensure_future(anext(texts))
+        await asyncio.to_thread(blocked.wait, 10)
+        reading.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await reading
+    assert not closed.is_set()
+    goes_on.set()
+    assert await asyncio.to_thread(closed.wait, 10)
+
+
+async def test_an_asynchronous_generator_is_closed_before_the_reader_goes_on() -> None:
+    closed: list[bool] = []
+
+    async def begin() -> AsyncIterator[str]:
+        try:
+            yield "one"
+            await asyncio.Event().wait()
+        finally:
+            closed.append(True)
+
+    async with aclosing(read(begin, in_thread=False)) as texts:
+        await anext(texts)
+    assert closed == [True]
+
+
+@pytest.mark.parametrize(
+    ("item", "given"),
+    [(5, "int 5"), (None, "None"), (b"one", "bytes b'one'"), (["one"], "list ['one']"), (["x"] * 99, "list ['x', 'x'")],
+)
+@pytest.mark.parametrize("in_thread", [True, False])
+async def test_items_of_another_type(item: object, given: str, in_thread: bool) -> None:
+    def iterable() -> Iterator[Any]:
+        yield item
+
+    async def stream() -> AsyncIterator[Any]:
+        yield item
+
+    with pytest.raises(GenerationFailed) as failure:
+        await all_texts(iterable if in_thread else stream, in_thread=in_thread)
+    wanted = f"the parrot backend (Parrot): `generate` must yield texts, each a str. Given: {given}"
+    assert failure.value.message.startswith(wanted)
+
+
+async def coroutine() -> str:
+    return "one"
+
+
+@pytest.mark.parametrize(
+    ("begin", "given"),
+    [(lambda: "one", "str 'one'"), (lambda: None, "None"), (lambda: 5, "int 5"), (coroutine, "coroutine <coroutine")],
+)
+async def test_what_is_no_stream(begin: Callable[[], Any], given: str) -> None:
+    with pytest.raises(GenerationFailed, match=f"must yield texts, each a str, and not return one. Given: {given}"):
+        await all_texts(begin)
+
+
+async def test_a_generator_that_also_returns_a_text_does_not_lose_it() -> None:
+    def begin() -> Generator[str, None, str]:
+        yield "one"
+        return "two"
+
+    texts = read(begin)
+    assert await anext(texts) == "one"
+    with pytest.raises(GenerationFailed, match=r"and not return one\. Given: str 'two'"):
+        await anext(texts)
+
+
+@pytest.mark.parametrize("error", [ValueError("no"), InvalidParameter("`x` must be 1"), StopAsyncIteration("no")])
+async def test_errors_arrive_as_they_are(error: Exception) -> None:
+    def begin() -> Iterator[str]:
+        yield "one"
+        raise error
+
+    texts = read(begin)
+    assert await anext(texts) == "one"
+    with pytest.raises((type(error), RuntimeError)) as raised:
+        await anext(texts)
+    assert error in (raised.value, raised.value.__cause__)
+
+
+async def test_an_exit_ends_the_request_alone() -> None:
+    def begin() -> Iterator[str]:
+        yield from ()
+        raise SystemExit("no model")
+
+    with pytest.raises(GenerationFailed, match=r"the parrot backend \(Parrot\) raised SystemExit: no model"):
+        await all_texts(begin)

@@ -1,0 +1,61 @@
+"""Every link leads to a page that is there and to a heading of it, and every page is led to."""
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.docs.pages import INDEX, PAGES, ROOT
+
+KINDS = ("tutorial.md", "how_to", "reference", "explanation")
+
+
+def links(page: Path) -> list[tuple[str, str]]:
+    """Return the path and the anchor of each link to a file, as the page writes them."""
+    prose = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    targets = re.findall(r"\]\(\s*([^)\s]+)", prose) + re.findall(r"^\[[^\]]+\]: (\S+)", prose, re.MULTILINE)
+    return [(path, anchor) for path, _, anchor in (each.partition("#") for each in targets) if ":" not in path]
+
+
+def anchors(page: Path) -> set[str]:
+    """Return the names that a page's headings can be linked by."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    for path, anchor in links(page):
+        target = page.parent / path if path else page
+        assert target.exists(), path
+        assert not anchor or anchor in anchors(target), f"{path}#{anchor}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_paths_that_are_named_exist(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    for path in re.findall(r"`((?:core|handlers|plugins|tests|examples|docs|\.ci)/[\w/.]*)`", text):
+        assert (ROOT / path).exists(), path
+
+
+def linked_pages(page: Path) -> set[Path]:
+    return {Path(os.path.normpath(page.parent / path)) for path, _ in links(page) if path.endswith(".md")}
+
+
+def test_the_index_lists_every_page_and_the_readme_leads_to_it() -> None:
+    assert linked_pages(INDEX) >= {path for path in PAGES if path.is_relative_to(INDEX.parent)} - {INDEX}
+    assert linked_pages(ROOT / "README.md") >= {INDEX} | set(ROOT.glob("*.md")) - {ROOT / "README.md"}
+
+
+def test_the_index_lists_each_page_under_its_kind() -> None:
+    _, *sections = re.split(r"^## ", INDEX.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    listed = [set(re.findall(r"^\| \[.+?\]\((tutorial\.md|\w+(?=/))", section, re.MULTILINE)) for section in sections]
+    assert listed == [{kind} for kind in KINDS]
+
+
+def test_messages_name_pages_that_exist() -> None:
+    sources = [path for folder in ("core", "handlers", "plugins") for path in (ROOT / folder).rglob("*.py")]
+    named = {name for path in sources for name in re.findall(r"docs/[\w/]+\.md", path.read_text(encoding="utf-8"))}
+    assert named
+    assert {name for name in named if not (ROOT / name).is_file()} == set()

@@ -1,0 +1,31 @@
+"""The page of promises names tests that exist, and the report of a soak that passed."""
+
+import ast
+import re
+
+import pytest
+
+from tests.docs.pages import DOCUMENTS, ROOT
+
+HEADING = "## The latest soak"  # as `python -m tests.soak --write` writes it
+PAGE = DOCUMENTS["reliability.md"]
+TABLE = PAGE.partition("\n|---|---|---|\n")[2].partition("\n\n")[0]
+NAMED = sorted(set(re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", PAGE)))
+
+
+@pytest.mark.parametrize(("path", "name"), NAMED)
+def test_every_test_that_is_named_exists(path: str, name: str) -> None:
+    tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    assert name in {node.name for node in tree.body if isinstance(node, kinds)}
+
+
+def test_every_promise_names_a_test() -> None:
+    rows = TABLE.splitlines()
+    assert len(rows) > 15
+    assert [row for row in rows if not re.search(r"\| (`tests/[\w/]+\.py::\w+`(, )?)+ \|$", row)] == []
+
+
+def test_the_report_is_of_a_soak_that_passed() -> None:
+    report = PAGE.partition(f"\n{HEADING}\n")[2]
+    assert "| wrong ones, and other faults | 0 |" in report

@@ -1,0 +1,157 @@
+"""Checks of every answer that a test gets, which must be as the OpenAPI document of its server says.
+
+The document lets answers get further members one day. The check does not, so that each member is declared.
+"""
+
+from collections.abc import Iterator, Mapping
+from copy import deepcopy
+from functools import lru_cache
+from typing import Any
+
+import jsonschema_rs
+import orjson
+from aiohttp import web
+
+from lmi_core.handler import Answer
+from lmi_handlers.http.documentation.routes import DOCUMENT
+from lmi_handlers.http.exchange import Exchange
+
+MAX_EVENTS = 500  # of one stream that are checked
+ANY_TYPE = "*/*"
+FAILED = 400
+LENGTH = 1000  # of what is shown of a fault
+
+JsonObject = dict[str, Any]
+Validator = jsonschema_rs.Draft202012Validator
+
+
+class Undocumented(Exception):
+    """An answer that the document lacks."""
+
+
+class Documented:
+    """The answers that a document allows, by route, status and media type."""
+
+    def __init__(self, document: JsonObject) -> None:
+        self._document = document
+        self._strict = _strict(document["components"]["schemas"])
+        self._validators: dict[tuple[str, str, int, str], Validator | None] = {}
+
+    def validator(self, path: str, method: str, status: int, content_type: str) -> Validator | None:
+        """Return the validator of an answer or of its events, None where anything is allowed.
+
+        Raise Undocumented where there should be no such answer.
+        """
+        key = (path, method, status, content_type)
+        if key not in self._validators:
+            self._validators[key] = self._new_validator(*key)
+        return self._validators[key]
+
+    def _new_validator(self, path: str, method: str, status: int, content_type: str) -> Validator | None:
+        operation = self._document["paths"].get(path, {}).get(method.lower())
+        if operation is None:
+            raise Undocumented("there is no such route")
+        response = self._response(operation, status)
+        if response is None:
+            raise Undocumented("it does not have the status")
+        content = response.get("content", {})
+        if not content or ANY_TYPE in content:
+            return None
+        if content_type not in content:
+            raise Undocumented("it does not have the content type")
+        schema = content[content_type].get("schema")
+        return schema and Validator({**schema, "components": {"schemas": self._strict}})
+
+    def _response(self, operation: JsonObject, status: int) -> JsonObject | None:
+        responses = operation["responses"]
+        found: JsonObject | None = responses.get(str(status)) or responses.get("default" if status >= FAILED else "2XX")
+        if found is not None and "$ref" in found:
+            shared: JsonObject = self._document["components"]["responses"][found["$ref"].rpartition("/")[2]]
+            return shared
+        return found
+
+
+class AnswerChecks:
+    """The faults of the answers since they were last asked for."""
+
+    def __init__(self) -> None:
+        self._faults: list[str] = []
+        self._num_events: dict[int, int] = {}
+
+    def take(self) -> list[str]:
+        found, self._faults = self._faults, []
+        self._num_events.clear()
+        return found
+
+    def check_whole(self, exchange: Exchange, status: int, content_type: str, body: bytes) -> None:
+        self._check(exchange, status, content_type, body)
+
+    def check_event(self, exchange: Exchange, content_type: str, data: bytes) -> None:
+        count = self._num_events[id(exchange)] = self._num_events.get(id(exchange), 0) + 1
+        if count <= MAX_EVENTS:
+            self._check(exchange, 200, content_type, data)
+
+    def _check(self, exchange: Exchange, status: int, content_type: str, data: bytes) -> None:
+        request = exchange.request
+        resource = request.match_info.route.resource
+        assert resource is not None
+        path = resource.canonical.rstrip("/") or "/"
+        method = "GET" if request.method == "HEAD" else request.method
+        media_type = content_type.partition(";")[0]
+        try:
+            validator = documented(request.app[DOCUMENT]()).validator(path, method, status, media_type)
+            values = list(_values(data, media_type)) if validator is not None else []
+            faults = [error.message for value in values for error in validator.iter_errors(value)] if validator else []
+        except (Undocumented, orjson.JSONDecodeError) as error:
+            faults = [str(error)]
+        shown = f"{method} {path} {status} {media_type}"
+        self._faults += [f"{shown}: {fault[:LENGTH]}: {data[:LENGTH]!r}" for fault in faults]
+
+
+@lru_cache(maxsize=32)
+def documented(document: bytes) -> Documented:
+    return Documented(orjson.loads(document))
+
+
+def watch(checks: AnswerChecks) -> Iterator[None]:
+    """Check all answers that servers in this process send, until the generator goes on."""
+    send, frames = Exchange.send, Exchange._frames
+
+    async def checked_send(self: Exchange, answer: Answer, headers: Mapping[str, str] | None = None) -> web.Response:
+        content_type = (headers or {}).get("Content-Type", answer.content_type)
+        checks.check_whole(self, answer.status, content_type, answer.body)
+        return await send(self, answer, headers)
+
+    def checked_frames(self: Exchange, data: bytes | list[bytes]) -> list[bytes]:
+        framed = frames(self, data)
+        content_type = self.framing.headers({"Content-Type": self.formatter.content_type if self.formatter else ""})
+        for event in framed:
+            checks.check_event(self, content_type["Content-Type"], event)
+        return framed
+
+    Exchange.send, Exchange._frames = checked_send, checked_frames  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        Exchange.send, Exchange._frames = send, frames  # type: ignore[method-assign]
+
+
+def _values(data: bytes, media_type: str) -> Iterator[Any]:
+    """Yield the JSON values of an answer, or of some of its events."""
+    match media_type:
+        case "application/json" if data:
+            yield orjson.loads(data)
+        case "application/jsonlines" | "application/x-ndjson":
+            yield from (orjson.loads(line) for line in data.splitlines() if line)
+        case "text/event-stream":
+            lines = [line.removeprefix(b"data: ") for line in data.splitlines() if line.startswith(b"data: ")]
+            yield from (orjson.loads(line) for line in lines if line != b"[DONE]")
+
+
+def _strict(schemas: Mapping[str, JsonObject]) -> dict[str, JsonObject]:
+    """Return the schemas without room for members that they do not declare."""
+    found = deepcopy(dict(schemas))
+    for schema in found.values():
+        if "properties" in schema:
+            schema.setdefault("additionalProperties", False)
+    return found

@@ -1,0 +1,164 @@
+"""TLS with a certificate of the test's own, which is replaced while connections are open."""
+
+import asyncio
+import datetime
+import ssl
+from pathlib import Path
+
+import aiohttp
+import grpc
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from lmi_core.errors import ConfigurationError
+from lmi_handlers.access.address import ListenAddress
+from lmi_handlers.access.certificate import Certificate
+from lmi_handlers.access.options import AccessOptions
+from lmi_handlers.container.launch import read_launch
+from lmi_handlers.container.search import Arguments
+from lmi_handlers.kserve_grpc.definitions import service_pb2, service_pb2_grpc
+from lmi_handlers.testing import running_server
+from tests.conftest import SCRIPTED, ModelDirectory
+
+SECONDS = 60
+
+
+def write(folder: Path, name: str, files: str = "server") -> Path:
+    """Write a certificate that signs itself and its key, and return the certificate's path."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    now = datetime.datetime.now(datetime.UTC)
+    names = x509.SubjectAlternativeName([x509.DNSName("localhost")])
+    certificate = (
+        x509.CertificateBuilder(subject, subject, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(names, critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    path = folder / f"{files}.pem"
+    path.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    plain = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    path.with_suffix(".key").write_bytes(key.private_bytes(*plain))
+    return path
+
+
+def trusting(certificate: Path) -> ssl.SSLContext:
+    return ssl.create_default_context(cafile=str(certificate))
+
+
+async def subject(port: int) -> str:
+    """Return the name in the certificate that a new connection gets."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
+    der = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+    writer.close()
+    await writer.wait_closed()
+    found = x509.load_der_x509_certificate(der).subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value
+    return str(found)
+
+
+async def test_https_and_a_new_certificate_without_dropping_connections(
+    model_dir: ModelDirectory, tmp_path: Path
+) -> None:
+    path = write(tmp_path, "first")
+    certificate = Certificate(path, path.with_suffix(".key"))
+    access = AccessOptions(certificate=certificate, management_address=ListenAddress("127.0.0.1", 0, is_secure=True))
+    async with running_server(model_dir({"serving.properties": SCRIPTED}), access=access) as server:
+        port = server.server.port
+        assert server.server.url == f"https://127.0.0.1:{port}"
+        connector = aiohttp.TCPConnector(ssl=trusting(path), limit=1)
+        async with aiohttp.ClientSession(f"https://localhost:{port}", connector=connector) as client:
+            async with client.post("/v1/completions", json={"prompt": "Hi", "stream": True}) as response:
+                assert (await response.text()).endswith("data: [DONE]\n\n")
+            assert await subject(port) == "first"
+            write(tmp_path, "second")
+            async with asyncio.timeout(SECONDS):
+                while await subject(port) != "second":
+                    await asyncio.sleep(0.1)
+            async with client.post("/v1/completions", json={"prompt": "Hi"}) as response:  # over the old connection
+                assert response.status == 200
+            (tmp_path / "server.key").write_text("not a key")
+            with pytest.raises(ConfigurationError):
+                certificate.read_again()
+            assert await subject(port) == "second"
+        assert server.server.management is not None
+        assert await subject(server.server.management.listening.port) == "second"
+        own = {"Origin": f"https://127.0.0.1:{port}"}
+        url, connector = f"https://localhost:{port}/v1/abort_request", aiohttp.TCPConnector(ssl=trusting(path))
+        async with (
+            aiohttp.ClientSession(connector=connector) as client,
+            client.post(url, json={}, headers=own) as response,
+        ):
+            assert response.status != 403
+        with pytest.raises(aiohttp.ClientError):
+            await server.get("/ping")  # by a client that does not know the certificate
+
+
+async def test_plain_http_gets_no_answer(model_dir: ModelDirectory, tmp_path: Path) -> None:
+    path = write(tmp_path, "first")
+    access = AccessOptions(certificate=Certificate(path, path.with_suffix(".key")))
+    async with running_server(model_dir({"serving.properties": SCRIPTED}), access=access) as server:
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.server.port)
+        writer.write(b"GET /ping HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert b"200" not in await asyncio.wait_for(reader.read(), SECONDS)
+        writer.close()
+        assert await subject(server.server.port) == "first"
+
+
+async def test_grpc(model_dir: ModelDirectory, tmp_path: Path) -> None:
+    path = write(tmp_path, "first")
+    certificate = Certificate(path, path.with_suffix(".key"))
+    directory = model_dir({"serving.properties": SCRIPTED})
+    async with running_server(directory, grpc=True, access=AccessOptions(certificate=certificate)) as server:
+        for name in ("first", "second"):
+            if name == "second":
+                write(tmp_path, name)
+                certificate.read_again()
+            address = f"localhost:{server.grpc_address.rpartition(':')[2]}"
+            credentials = grpc.ssl_channel_credentials(path.read_bytes())
+            async with grpc.aio.secure_channel(address, credentials) as channel:
+                stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+                assert (await stub.ServerLive(service_pb2.ServerLiveRequest(), timeout=SECONDS)).live
+
+
+def launched(directory: Path, environment: dict[str, str]) -> AccessOptions:
+    return read_launch(Arguments((str(directory),)), environment).access
+
+
+def test_settings(model_dir: ModelDirectory, tmp_path: Path) -> None:
+    directory, path = model_dir({"serving.properties": SCRIPTED}), write(tmp_path, "first")
+    files = {"SERVING_CERTIFICATE_FILE": str(path), "SERVING_PRIVATE_KEY_FILE": str(path.with_suffix(".key"))}
+    assert launched(directory, files).certificate is not None
+    assert launched(directory, files | {"SERVING_INFERENCE_ADDRESS": "https://127.0.0.1:8443"}).certificate is not None
+    address = launched(directory, files | {"SERVING_MANAGEMENT_ADDRESS": "https://127.0.0.1"}).management_address
+    assert address == ListenAddress("127.0.0.1", 443, is_secure=True)
+
+
+WRONG = [
+    ({"SERVING_INFERENCE_ADDRESS": "https://127.0.0.1:8443"}, "asks for HTTPS, which needs certificate_file"),
+    ({"SERVING_MANAGEMENT_ADDRESS": "https://127.0.0.1:8443"}, "asks for HTTPS, which needs certificate_file"),
+    ({"SERVING_CERTIFICATE_FILE": "server.pem"}, "are needed together"),
+    ({"SERVING_CERTIFICATE_FILE": "PEM", "SERVING_PRIVATE_KEY_FILE": "OTHER"}, "a certificate and its private key in"),
+    ({"SERVING_CERTIFICATE_FILE": "PEM", "SERVING_PRIVATE_KEY_FILE": "missing"}, "cannot be read: No such file"),
+    (
+        {"SERVING_CERTIFICATE_FILE": "PEM", "SERVING_PRIVATE_KEY_FILE": "KEY"}
+        | {"SERVING_INFERENCE_ADDRESS": "http://127.0.0.1:8080"},
+        "must be https://HOST:PORT, as there is a certificate_file",
+    ),
+]
+
+
+@pytest.mark.parametrize(("environment", "message"), WRONG)
+def test_wrong_settings(model_dir: ModelDirectory, tmp_path: Path, environment: dict[str, str], message: str) -> None:
+    pem, other = write(tmp_path, "first"), write(tmp_path, "other", "other")
+    paths = {"PEM": str(pem), "KEY": str(pem.with_suffix(".key")), "OTHER": str(other.with_suffix(".key"))}
+    environment = {name: paths.get(value, value) for name, value in environment.items()}
+    with pytest.raises(ConfigurationError) as raised:
+        launched(model_dir({"serving.properties": SCRIPTED}), environment)
+    assert message in raised.value.message

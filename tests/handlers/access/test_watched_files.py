@@ -1,0 +1,37 @@
+"""Files that are read again when they change."""
+
+import asyncio
+import os
+from pathlib import Path
+
+import pytest
+
+from lmi_core.errors import ConfigurationError
+from lmi_handlers.access.watched_files import Watched, watch
+
+SECONDS = 60
+
+
+async def test_changed_replaced_and_wrong_files(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    file, read = tmp_path / "file", asyncio.Queue[str]()
+    file.write_text("first")
+
+    def take() -> None:
+        text = file.read_text()
+        read.put_nowait(text)
+        if text == "wrong":
+            raise ConfigurationError("it is wrong")
+
+    task = asyncio.create_task(watch([Watched([file], take)], interval=0.01))
+    try:
+        await asyncio.sleep(0.05)
+        assert read.empty()
+        file.write_text("wrong")
+        assert await asyncio.wait_for(read.get(), SECONDS) == "wrong"
+        (tmp_path / "new").write_text("right")
+        os.replace(tmp_path / "new", file)  # as Kubernetes and editors do
+        while (text := await asyncio.wait_for(read.get(), SECONDS)) != "right":
+            assert text == "wrong"  # again, where it was looked at while it was written
+    finally:
+        task.cancel()
+    assert "it is wrong. What was read before stays in use" in caplog.text

@@ -1,0 +1,240 @@
+"""Models that are unloaded: after their `max_idle_time`, or to make room, and loaded by the next request."""
+
+import asyncio
+import gc
+import os
+import time
+from collections import Counter
+from pathlib import Path
+
+import psutil
+import pytest
+
+from lmi_core.errors import ConfigurationError
+from lmi_core.registry.memory import Device, Need
+from lmi_core.registry.registration import Registration
+from lmi_plugins.backends.scripted import ScriptedBackend
+from tests.conftest import SCRIPTED, ModelDirectory, RunningServer, Serve
+from tests.handlers.management.asking import ask, describe, generated, register
+from tests.handlers.management.test_models import HANDLE
+from tests.longest_hold import slowness
+
+FORMATTER = """\
+from djl_python.output_formatter import output_formatter
+
+@output_formatter
+def f(request_output):
+    return '{"by": "adapter"}'
+"""
+GIGABYTE = 1024**3
+
+
+class CountedBackend(ScriptedBackend):
+    """A backend that counts its starts, of which the next may fail."""
+
+    name = "counted"
+    starts = 0
+    fails = False
+
+    async def start(self) -> None:
+        cls = type(self)
+        cls.starts += 1
+        await asyncio.sleep(0)
+        if cls.fails:
+            raise ConfigurationError("no weights")
+
+
+@pytest.fixture(autouse=True)
+def uncounted() -> None:
+    CountedBackend.starts, CountedBackend.fails = 0, False
+
+
+@pytest.fixture
+async def server(serve: Serve, model_dir: ModelDirectory) -> RunningServer:
+    server = await serve(model_dir({"serving.properties": SCRIPTED}, "first"))
+    server.dispatcher.registry.reader._plugins.backends.register(CountedBackend)  # type: ignore[union-attr]
+    return server
+
+
+@pytest.fixture
+def second(model_dir: ModelDirectory, server: RunningServer) -> Path:
+    properties = "option.rolling_batch=counted\noption.scripted_text=two\n"
+    return model_dir({"serving.properties": properties, "french/model.py": FORMATTER}, "second")
+
+
+async def until_idle(server: RunningServer, name: str) -> None:
+    async with asyncio.timeout(60):
+        while (await describe(server, name))["state"] != "idle":
+            await asyncio.sleep(0.01)
+
+
+async def make_idle(server: RunningServer, name: str) -> None:
+    assert await server.dispatcher.registry.make_idle(server.dispatcher.registry.registered(name))
+
+
+async def test_unused_model_is_unloaded_and_loaded_by_the_next_request(server: RunningServer, second: Path) -> None:
+    assert (await register(server, second, unload_idle=True, max_idle_time=1)).status == 200
+    assert await generated(server, "/predictions/second") == "two"
+    await until_idle(server, "second")
+    assert (await describe(server, "second"))["status"] == "Healthy"
+    assert (await describe(server, "second"))["workerGroups"][0]["workers"] == []
+    assert (await server.get("/ping")).status == 200
+    assert (await describe(server, "first"))["state"] == "ready"  # whose operator did not ask for it
+    before = CountedBackend.starts
+    assert (await ask(server, "PUT", "/models/second", max_idle_time=3600)).status == 200
+    assert await generated(server, "/predictions/second") == "two"
+    assert (await describe(server, "second"))["state"] == "ready"
+    assert CountedBackend.starts == before + 1
+
+
+async def test_requests_to_an_idle_model_load_it_once(server: RunningServer, second: Path) -> None:
+    await register(server, second)
+    await make_idle(server, "second")
+    answers = await asyncio.gather(*(generated(server, "/predictions/second") for _ in range(8)))
+    assert answers == ["two"] * 8
+    assert CountedBackend.starts == 2
+
+
+async def test_model_in_use_is_not_unloaded(server: RunningServer, second: Path) -> None:
+    await register(server, second)
+    model = server.dispatcher.models["second"]
+    with model.usage.call():
+        assert not await server.dispatcher.registry.make_idle(server.dispatcher.registry.registered("second"))
+    assert model.ready
+
+
+async def test_idle_model_that_cannot_be_loaded_tells_why_and_is_tried_again(
+    server: RunningServer, second: Path
+) -> None:
+    await register(server, second)
+    await make_idle(server, "second")
+    CountedBackend.fails = True
+    answer = await server.post("/predictions/second", {"inputs": "Hello"})
+    assert (answer.status, answer.json()["error"]) == (503, "model second could not be loaded: no weights")
+    found = await describe(server, "second")
+    assert (found["state"], found["reason"]) == ("idle", "no weights")
+    CountedBackend.fails = False
+    assert await generated(server, "/predictions/second") == "two"
+    assert "reason" not in await describe(server, "second")
+
+
+async def test_idle_model_keeps_its_adapters(server: RunningServer, second: Path) -> None:
+    await register(server, second)
+    assert (await ask(server, "POST", "/models/second/adapters", name="french", src="french", pin=True)).status == 200
+    await make_idle(server, "second")
+    adapter = {"name": "french", "src": str(second / "french"), "pin": True}
+    assert (await ask(server, "GET", "/models/second/adapters")).json() == {"adapters": [adapter]}
+    assert (await describe(server, "second"))["adapters"] == [adapter]
+    assert CountedBackend.starts == 1
+    answer = await server.post("/v1/completions", {"model": "french", "prompt": "Hello"})
+    assert answer.json() == {"by": "adapter"}
+    assert CountedBackend.starts == 2
+    assert (await describe(server, "second"))["adapters"] == [adapter]
+
+
+async def test_idle_model_function_has_no_process(server: RunningServer, model_dir: ModelDirectory) -> None:
+    await register(server, model_dir({"model.py": HANDLE}, "function"))
+    before = (await server.post("/predictions/function", {})).json()["process"]
+    await make_idle(server, "function")
+    assert not psutil.pid_exists(before)
+    after = (await server.post("/predictions/function", {})).json()["process"]
+    assert after != before
+
+
+async def test_idle_model_is_removed_at_once(server: RunningServer, second: Path) -> None:
+    await register(server, second)
+    await make_idle(server, "second")
+    assert (await ask(server, "DELETE", "/models/second")).status == 200
+    assert (await server.post("/predictions/second", {"inputs": "Hello"})).status == 404
+
+
+async def test_model_that_does_not_fit_is_refused_with_the_numbers(server: RunningServer, second: Path) -> None:
+    room = server.dispatcher.registry.room
+    room.free = lambda need: 2 * GIGABYTE
+    (second / "serving.properties").write_text("option.rolling_batch=counted\nrequired_memory_mb=3072\n")
+    answer = await register(server, second)
+    assert answer.status == 507
+    assert answer.json()["error"] == (
+        "model second needs 3.22 GB (required_memory_mb), but 2.15 GB are free in main memory: "
+        "unload another model, or set evict_models=true"
+    )
+    assert (await ask(server, "GET", "/models/second")).status == 404
+    assert CountedBackend.starts == 0
+    (second / "serving.properties").write_text("option.rolling_batch=counted\nrequired_memory_mb=1024\n")
+    assert (await register(server, second)).status == 200
+
+
+async def test_least_recently_used_model_makes_room_where_that_is_allowed(server: RunningServer, second: Path) -> None:
+    registry = server.dispatcher.registry
+    registry.room.evicts = True
+
+    def free(need: Need) -> int:
+        assert need == Need(Device.CPU, 2 * GIGABYTE, "required_memory_mb and reserved_memory_mb")
+        return (
+            4 - 2 * len([model for model in registry.all_models() if model.ready and model.name != "first"])
+        ) * GIGABYTE
+
+    registry.room.free = free
+    properties = (second / "serving.properties").read_text()
+    (second / "serving.properties").write_text(f"{properties}required_memory_mb=1024\nreserved_memory_mb=1024\n")
+    with server.dispatcher.models["first"].usage.call():  # in use, or it would be the first to go
+        for name in ("a", "b"):
+            assert (await register(server, second, model_name=name)).status == 200
+        assert await generated(server, "/predictions/a") == "two"  # b is the least recently used now
+        assert (await register(server, second, model_name="c")).status == 200
+        assert [(await describe(server, name))["state"] for name in "abc"] == ["ready", "idle", "ready"]
+        assert await generated(server, "/predictions/b") == "two"
+        assert [(await describe(server, name))["state"] for name in "abc"] == ["idle", "ready", "ready"]
+
+
+async def test_two_hundred_loads_and_unloads_leave_nothing_behind(server: RunningServer, second: Path) -> None:
+    script = second / "model.py"
+    script.write_text("import json\n" + FORMATTER)
+    process = psutil.Process()
+
+    def left() -> tuple[int, int, int, int]:
+        return len(os.listdir("/proc/self/fd")), len(process.children(recursive=True)), len(asyncio.all_tasks()), 0
+
+    async def load(count: int) -> None:
+        for _ in range(count):
+            assert (await register(server, second)).status == 200
+            assert (await server.post("/predictions/second", {"inputs": "Hello"})).json() == {"by": "adapter"}
+            assert (await ask(server, "DELETE", "/models/second")).status == 200
+
+    def objects() -> Counter[str]:
+        """Return how many objects of our own classes there are."""
+        gc.collect()
+        classes = (type(each) for each in gc.get_objects())
+        return Counter(each.__qualname__ for each in classes if str(each.__module__).startswith("lmi_"))
+
+    await load(20)
+    before, memory, kept = left(), process.memory_info().rss, objects()
+    await load(180)
+    assert left() == before
+    assert {name: count for name, count in (objects() - kept).items() if count > 10} == {}
+    assert process.memory_info().rss - memory < 30 * 1024**2
+    assert CountedBackend.starts == 200
+
+
+async def test_a_thousand_models_are_listed_and_asked_quickly(server: RunningServer, second: Path) -> None:
+    process = psutil.Process()
+    registry = server.dispatcher.registry
+    assert (await register(server, second, model_name="m0")).status == 200
+    before = process.memory_info().rss
+    for i in range(1, 1000):
+        registered = registry.register(Registration(f"m{i}", str(second)))
+        assert registered.loading is not None
+        await registered.loading
+        assert await registry.make_idle(registered)
+    assert (process.memory_info().rss - before) / 999 < 1024**2  # of each idle model
+
+    async def seconds(path: str) -> float:
+        """Return the processor time of the loop's thread, which is the client's too: others delay it less."""
+        begun = time.thread_time()
+        answer = await server.get(path)
+        assert answer.status == 200
+        return time.thread_time() - begun
+
+    assert len((await server.get("/models?limit=1001")).json()["models"]) == 1001
+    assert min([await seconds("/models?limit=1001") for _ in range(8)]) < 0.05 * slowness()
+    assert await generated(server, "/invocations", model="m7") == "two"

@@ -1,0 +1,185 @@
+"""`lmi.load`: a model without a server, in plain programs, in notebooks and in asynchronous ones."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+import lmi
+from tests.conftest import SCRIPTED, ModelDirectory
+
+HELLO = Path(__file__).parents[3] / "examples" / "hello"
+QUESTION = "What is Deep Learning?"
+ANSWER = "Deep Learning is a really cool field."
+TOOL = {"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}
+
+WITHOUT_AN_END = f"""
+import lmi, psutil
+model = lmi.load({str(HELLO)!r})
+print(*(child.pid for child in psutil.Process().children(recursive=True)))
+print(model.generate({QUESTION!r}))
+"""
+
+
+@pytest.fixture(scope="module")
+def hello() -> Iterator[lmi.LoadedModel]:
+    with lmi.load(HELLO) as model:
+        yield model
+
+
+def test_unknown_options(model_dir: ModelDirectory) -> None:
+    with pytest.raises(lmi.ConfigurationError) as raised:
+        lmi.load(model_dir({"serving.properties": SCRIPTED}), scripted_txt="Hi")
+    message = "options of lmi.load: option.scripted_txt is not a known key; did you mean option.scripted_text?"
+    assert raised.value.message == message
+
+
+def test_text(hello: lmi.LoadedModel) -> None:
+    completion = hello.generate(QUESTION, max_new_tokens=100)
+    assert (str(completion), completion.finish_reason) == (ANSWER, "eos_token")
+    assert completion.usage == (6, len(completion.tokens))
+    assert completion.tokens[0].log_prob is not None
+    assert hello.generate(QUESTION, max_new_tokens=2).finish_reason == "length"
+    assert hello.generate(QUESTION, return_full_text=True).text == QUESTION + ANSWER
+
+
+def test_several_sequences(hello: lmi.LoadedModel) -> None:
+    completion = hello.generate(QUESTION, n=2, do_sample=True, seed=1)
+    assert len(completion.sequences) == 2
+    assert completion.text in [sequence.text for sequence in completion.sequences]
+
+
+def test_list(hello: lmi.LoadedModel) -> None:
+    completions = hello.generate([QUESTION, "Who are you?"], max_new_tokens=1)
+    assert [completion.text for completion in completions] == ["D", "I"]
+    assert hello.generate([]) == []
+
+
+def test_list_of_more_prompts_than_places(model_dir: ModelDirectory) -> None:
+    directory = model_dir({"serving.properties": SCRIPTED + "job_queue_size=1\noption.max_rolling_batch_size=1\n"})
+    with lmi.load(directory, scripted_text="one") as model:
+        assert [str(each) for each in model.generate(["x"] * 100)] == ["one"] * 100
+
+
+def test_plugins_directory_as_text(model_dir: ModelDirectory) -> None:
+    plugins = HELLO.parent / "own_dialect" / "plugins"
+    directory = model_dir({"serving.properties": SCRIPTED})
+    for folder in (plugins, str(plugins)):
+        with lmi.load(directory, folder, scripted_text="one") as model:
+            assert str(model.generate("x")) == "one"
+
+
+def test_stream(hello: lmi.LoadedModel) -> None:
+    pieces = list(hello.stream(QUESTION))
+    assert "".join(map(str, pieces)) == ANSWER
+    assert len(pieces) > 5
+    assert [piece.finish_reason for piece in pieces if piece.finish_reason] == ["eos_token"]
+
+
+def test_stream_that_is_left(hello: lmi.LoadedModel) -> None:
+    stream = hello.stream("Tell me", max_new_tokens=2000, ignore_eos_token=True)
+    next(stream)
+    stream.close()  # type: ignore[attr-defined]
+    assert hello.generate(QUESTION).text == ANSWER
+
+
+def test_chat(hello: lmi.LoadedModel) -> None:
+    reply = hello.chat(QUESTION)
+    assert (reply.text, reply.finish_reason, reply.reasoning, list(reply.tool_calls)) == (ANSWER, "stop", None, [])
+    assert reply.message == {"role": "assistant", "content": ANSWER}
+    assert reply.usage.generated_tokens > 5
+    messages = [{"role": "user", "content": QUESTION}]
+    assert "".join(hello.stream_chat(messages)) == ANSWER
+
+
+@pytest.mark.parametrize(
+    ("parameters", "error", "message"),
+    [
+        ({"temperature": -1}, lmi.InvalidParameter, "`temperature` must be greater than or equal to 0. Given: -1"),
+        ({"temprature": 1}, lmi.InvalidParameter, "`temprature` is not a field"),
+        ({"max_new_tokens": 10**6}, lmi.ContextLengthExceeded, "`max_new_tokens` must be at most"),
+        ({"adapters": "french"}, lmi.AdapterNotFound, "there is no adapter `french`"),
+        ({"stop_sequences": {1}}, lmi.InvalidPayload, "the request cannot be written as JSON"),
+    ],
+)
+def test_wrong_parameters(
+    hello: lmi.LoadedModel, parameters: dict[str, object], error: type[lmi.LmiError], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        hello.generate(QUESTION, **parameters)
+    with pytest.raises(error, match=message):
+        hello.generate([QUESTION, QUESTION], **parameters)
+    with pytest.raises(error, match=message):
+        next(hello.stream(QUESTION, **parameters))
+
+
+def test_wrong_chats(hello: lmi.LoadedModel) -> None:
+    with pytest.raises(lmi.InvalidPayload, match="unknown fields of a chat: `temprature`"):
+        hello.chat(QUESTION, temprature=1)
+    with pytest.raises(lmi.InvalidPayload, match="`messages"):
+        hello.chat([{"role": "nobody", "content": "x"}])
+
+
+async def test_in_a_notebook_whose_event_loop_runs(hello: lmi.LoadedModel) -> None:
+    assert hello.generate(QUESTION).text == ANSWER
+    assert "".join(map(str, hello.stream(QUESTION))) == ANSWER
+
+
+async def test_asynchronous(model_dir: ModelDirectory) -> None:
+    async with lmi.AsyncModel(model_dir({"serving.properties": SCRIPTED}), scripted_text="one two") as model:
+        assert model.name == "model"
+        both = await asyncio.gather(model.generate("x"), model.chat("x"))
+        assert [str(each) for each in both] == ["one two", "one two"]
+        assert [str(piece) async for piece in model.stream("x")] == ["one", " two"]
+        assert [text async for text in model.stream_chat("x")] == ["one", " two"]
+
+
+def test_ctrl_c_ends_the_request_and_leaves_the_model(model_dir: ModelDirectory) -> None:
+    with lmi.load(model_dir({"serving.properties": SCRIPTED}), scripted_delay=0.05) as model:
+        stream = model.stream("x")
+        next(stream)  # generates by now
+        threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
+        with pytest.raises(KeyboardInterrupt):
+            list(model.generate(["x"] * 1000, max_new_tokens=5))
+        assert model.generate("x").text == ANSWER
+
+
+def test_the_end_of_the_program_ends_the_engine() -> None:
+    child = subprocess.run(
+        [sys.executable, "-W", "error", "-c", WITHOUT_AN_END], capture_output=True, text=True, timeout=110
+    )
+    worker, answer = child.stdout.splitlines()
+    assert (answer, child.stderr, child.returncode) == (ANSWER, "", 0)
+    assert not psutil.pid_exists(int(worker))
+
+
+def test_closed_model(model_dir: ModelDirectory) -> None:
+    model = lmi.load(model_dir({"serving.properties": SCRIPTED}))
+    model.close()
+    model.close()
+    with pytest.raises(RuntimeError, match="the event loop is closed"):
+        model.generate("x")
+
+
+def test_what_cannot_be_loaded(model_dir: ModelDirectory, tmp_path: Path) -> None:
+    with pytest.raises(lmi.ConfigurationError, match="does not exist"):
+        lmi.load(tmp_path / "none")
+    directory = model_dir({"serving.properties": SCRIPTED})
+    with pytest.raises(lmi.ConfigurationError, match="scripted_delay"):
+        lmi.load(directory, scripted_delay=-1)
+
+
+def test_model_function(model_dir: ModelDirectory) -> None:
+    code = "from djl_python import Output\n\ndef handle(inputs):\n    return Output().add('mine')\n"
+    with (
+        lmi.load(model_dir({"model.py": code})) as model,
+        pytest.raises(lmi.ModelNotFound, match="its model function answers requests"),
+    ):
+        model.generate("x")

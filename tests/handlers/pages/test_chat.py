@@ -1,0 +1,198 @@
+"""The chat page in a browser: messages, answers as they come, and what can be done with both."""
+
+import asyncio
+
+import pytest
+from playwright.async_api import expect
+
+from tests.handlers.pages.conftest import HOSTILE, MODELS, OpenPage, Site
+from tests.handlers.pages.steps import answered, answers, ask, say, set_parameter
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+SECONDS = 60
+
+
+async def test_models_can_be_picked(open_page: OpenPage) -> None:
+    async with open_page() as page:
+        names = await page.locator("#model option").all_inner_texts()
+        assert sorted(names) == sorted([HOSTILE, *MODELS])
+        await expect(page.locator(".welcome h2")).to_have_text("talker")
+        await expect(page.locator("#text")).to_be_focused()
+        await page.locator("#model").select_option("vectors")
+        await expect(page.locator(".welcome")).to_contain_text("It makes vectors of texts")
+        await expect(page.locator("#send")).to_be_disabled()
+
+
+async def test_an_answer_comes_token_by_token(open_page: OpenPage, site: Site) -> None:
+    script = site.say("One two three", hold=True)
+    async with open_page() as page:
+        await say(page, "Count.")
+        await asyncio.wait_for(script.started.wait(), SECONDS)
+        await expect(answers(page).locator(".token")).to_have_text(["One", " two", " three"])
+        await expect(page.locator("#stop")).to_be_visible()
+        await expect(page.locator("#send")).to_be_hidden()
+        await expect(page.locator("#announcements")).to_have_text("The model answers")
+        request = site.backend().history[-1]
+        assert request.prompt == "user: Count.\nassistant:"
+        assert (request.log_probs, request.parameters.num_top_tokens) == (True, 5)
+        await page.locator("#stop").click()
+        await asyncio.wait_for(script.closed.wait(), SECONDS)  # the engine's work has ended
+        await expect(answers(page).locator(".stats")).to_contain_text("stopped")
+        await expect(page.locator("#send")).to_be_visible()
+
+
+async def test_statistics_of_an_answer(open_page: OpenPage, site: Site) -> None:
+    site.say("One two three four")
+    async with open_page() as page:
+        await set_parameter(page, "max_tokens", "3")
+        assert await ask(page, "Count.") == "One two three"
+        statistics = await answers(page).locator(".stats").inner_text()
+        assert statistics.startswith("3 tokens · ")
+        assert " tokens/s · first after 0." in statistics
+        assert statistics.endswith(" s · cut at the most tokens")
+        await expect(page.locator("#announcements")).to_have_text("talker: One two three")
+
+
+async def test_a_conversation_goes_on(open_page: OpenPage, site: Site) -> None:
+    site.say("Hello")
+    site.say("Fine")
+    async with open_page() as page:
+        await page.locator("#system").fill("Be kind.")
+        await ask(page, "Hi")
+        await ask(page, "How are you?")
+        prompt = "system: Be kind.\nuser: Hi\nassistant: Hello\nuser: How are you?\nassistant:"
+        assert site.backend().history[-1].prompt == prompt
+
+
+async def test_edit_and_send_again(open_page: OpenPage, site: Site) -> None:
+    for text in ("Hello", "Fine", "Good day"):
+        site.say(text)
+    async with open_page() as page:
+        await ask(page, "Hi")
+        await ask(page, "How are you?")
+        first = page.locator(".turn.user").first
+        await first.get_by_role("button", name="Edit").click()
+        await page.get_by_label("Edited message").fill("Good morning")
+        await page.get_by_role("button", name="Send again").click()
+        await expect(answers(page)).to_have_count(1)
+        assert await answered(page) == "Good day"
+        assert site.backend().history[-1].prompt == "user: Good morning\nassistant:"
+        await first.get_by_role("button", name="Edit").click()
+        await page.keyboard.press("Escape")
+        await expect(first.locator(".said")).to_have_text("Good morning")
+
+
+async def test_generate_again_and_begin_anew(open_page: OpenPage, site: Site) -> None:
+    site.say("Hello")
+    site.say("Hello again")
+    async with open_page() as page:
+        await ask(page, "Hi")
+        await page.get_by_role("button", name="Again").click()
+        await expect(answers(page).locator(".said").last).to_have_text("Hello again")
+        await expect(answers(page)).to_have_count(1)
+        assert site.backend().history[-1].prompt == "user: Hi\nassistant:"
+        await page.get_by_role("button", name="New chat").click()
+        await expect(page.locator(".turn")).to_have_count(0)
+        await expect(page.locator("#text")).to_be_focused()
+
+
+async def test_only_parameters_that_are_set_are_sent(open_page: OpenPage, site: Site) -> None:
+    async with open_page() as page:
+        async with page.expect_request("**/v1/chat/completions") as sent:
+            await ask(page, "Hi")
+        assert (await sent.value).post_data_json == {
+            "model": "talker",
+            "messages": [{"role": "user", "content": "Hi"}],
+            "logprobs": True,
+            "top_logprobs": 5,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+        }
+        for name, value in {"temperature": "0,5", "seed": "7", "stop": "really\nfield", "top_k": "3"}.items():
+            await set_parameter(page, name, value)
+        await ask(page, "Hi")
+        parameters = site.backend().history[-1].parameters
+        assert (parameters.temperature, parameters.seed, parameters.top_k) == (0.5, 7, 3)
+        assert parameters.stop_sequences == ["really", "field"]
+
+
+async def test_a_wrong_parameter_is_told_before_anything_is_sent(open_page: OpenPage, site: Site) -> None:
+    async with open_page() as page:
+        asked = len(site.backend().history)
+        await set_parameter(page, "temperature", "3")
+        await expect(page.locator("#p-temperature-wrong")).to_have_text("Temperature must be from 0 to 2")
+        await say(page, "Hi")
+        await expect(page.locator("#p-temperature")).to_be_focused()
+        await expect(page.locator(".turn")).to_have_count(0)
+        await set_parameter(page, "temperature", "")
+        await page.locator("#text").press("Enter")
+        await answered(page)
+        assert len(site.backend().history) == asked + 1
+
+
+async def test_errors_are_the_servers_sentences(open_page: OpenPage, site: Site) -> None:
+    site.say("One two", error="the engine is out of order")
+    async with open_page(expected=("400",)) as page:
+        await ask(page, "Count.")
+        await expect(page.get_by_role("alert")).to_have_text("the engine is out of order")
+        await expect(answers(page).locator(".token")).to_have_text(["One", " two"])
+        await page.get_by_role("button", name="New chat").click()
+        await say(page, "word " * 3000)
+        await expect(page.get_by_role("alert")).to_contain_text("This model's maximum context length is 2048 tokens.")
+
+
+async def test_a_server_that_is_gone(open_page: OpenPage) -> None:
+    async with open_page(expected=("ERR_FAILED",)) as page:
+        await page.route("**/v1/chat/completions", lambda route: route.abort())
+        await say(page, "Hi")
+        await expect(page.get_by_role("alert")).to_have_text("The server does not answer.")
+
+
+async def test_what_a_model_writes_is_text(open_page: OpenPage, site: Site) -> None:
+    text = "<script>alert(2)</script> <img src=x onerror=alert(3)> &amp; <b>bold</b>"
+    site.say(text, "hostile")
+    async with open_page(model=HOSTILE) as page:
+        await expect(page.locator(".welcome h2")).to_have_text(HOSTILE)
+        assert await ask(page, text) == text
+        await expect(page.locator(".turn.user .said")).to_have_text(text)
+        await expect(answers(page).locator("h2")).to_have_text(HOSTILE)
+        await answers(page).locator(".token").first.hover()
+        await expect(page.locator("#token-details")).to_contain_text("<script>alert(2)</script>")
+        await page.locator("#requests-tab").click()
+        await expect(page.locator("#requests pre").first).to_contain_text(HOSTILE)
+        assert await page.locator("#transcript img, #transcript script, #transcript b").count() == 0
+
+
+async def test_reasoning_is_folded(open_page: OpenPage, site: Site) -> None:
+    site.say("<think> Two and two .</think> Four", "thinker")
+    async with open_page(model="thinker") as page:
+        assert (await ask(page, "2 + 2?")).strip() == "Four"
+        reasoning = answers(page).locator(".reasoning")
+        assert await reasoning.get_attribute("open") is None
+        await reasoning.locator("summary").click()
+        await expect(reasoning.locator(".said")).to_contain_text("Two and two")
+
+
+async def test_adapters_can_be_picked(open_page: OpenPage) -> None:
+    async with open_page() as page:
+        await expect(page.locator("#adapter option")).to_have_text(["none", "french"])
+        await page.locator("#adapter").select_option("french")
+        assert (await ask(page, "Hi")).splitlines()[0] == '{"by":"french"}'  # as its own formatter writes
+        await expect(answers(page).locator("h2")).to_have_text("french")
+        await page.locator("#model").select_option("thinker")
+        await expect(page.locator("#adapter-label")).to_be_hidden()
+
+
+async def test_a_model_that_is_loading(open_page: OpenPage, site: Site) -> None:
+    model = site.running.dispatcher.models["talker"]
+    model.ready = False
+    try:
+        async with open_page(expected=("503",)) as page:
+            await expect(page.locator("#notice")).to_have_text("Not ready yet: model talker is loading")
+            await expect(page.locator("#send")).to_be_disabled()
+            model.ready = True
+            await expect(page.locator("#notice")).to_be_empty()
+            await expect(page.locator("#send")).to_be_enabled()
+    finally:
+        model.ready = True

@@ -1,0 +1,151 @@
+"""Write the reference page of the Python interface, from docstrings and signatures, with griffe2md.
+
+`python -m tests.lmi.document docs/reference/python.md`
+"""
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import griffe
+from griffe2md import ConfigDict, default_config, render_object_docs
+
+from lmi_core import errors
+from lmi_handlers.http.statuses import STATUSES
+from tests.lmi.interface import MODULES, public_members, public_objects
+
+HEAD = """\
+# The Python interface
+
+What `import lmi` and `import lmi.testing` have, for authors of backends, formatters, dialects, a `model.py` and tests:
+every name with its signature and its public members. [Plugins](../how_to/plugins.md) and
+[testing](../how_to/testing.md) say how they are used. The names and what is here of each change only as
+[CONTRIBUTING.md](../../CONTRIBUTING.md#releases) promises; other modules may change in any release. `make docs` writes
+this page.
+"""
+INVALID_STATUS = 400
+ERRORS = "Errors"
+TESTS = "Tests"
+# Each section has what the modules with these names define.
+SECTIONS = {
+    "Hooks": ("lmi_core.hookspecs",),
+    "Backends": ("lmi_core.backend", "lmi_core.text_backend", "lmi_core.configuration", "lmi_core.serving_runtime"),
+    "Parameters of requests": ("lmi_core.parameters", "lmi_core.engines"),
+    "Requests, and what is generated": ("lmi_core.request", "lmi_core.generation"),
+    "Tokenizers": ("lmi_core.tokenizer", "lmi_core.texts"),
+    "Formatters": ("lmi_core.formatter", "lmi_core.script.formatters"),
+    "Dialects": ("lmi_core.handler", "lmi_core.calls", "lmi_core.payloads", "lmi_core.framing", "lmi_handlers.http"),
+    "Chats": ("lmi.chat_requests", "lmi_core.chats", "lmi_handlers.chat"),
+    "Vectors": ("lmi_core.embeddings",),
+    "Tensors": ("lmi_core.tensors", "lmi_core.inference"),
+    ERRORS: ("lmi_core.errors",),
+    "Without a server": ("lmi_handlers.offline", "lmi", "lmi_core"),
+}
+TRAILING = re.compile(r"  # (.+)$")
+ABOVE = re.compile(r"^ *# (.+)$")
+DESCRIPTION = re.compile(r"""description=(["'])(.*)\1,?\s*\)$""")
+STYLE: ConfigDict = {
+    **default_config,
+    "docstring_style": None,
+    "heading_level": 3,
+    "line_length": 120,
+    "members_order": "source",
+    "separate_signature": False,
+    "show_bases": False,
+    "show_object_full_path": False,
+    "show_root_full_path": False,
+    "show_root_members_full_path": False,
+    "show_signature_annotations": True,
+    "summary": False,
+}
+
+
+def document() -> str:
+    """Return the page."""
+    sections = {title: [] for title in [*SECTIONS, TESTS]}  # type: dict[str, list[str]]
+    for module in MODULES:
+        for name, found in public_objects(module).items():
+            section = TESTS if module != MODULES[0] else _section(found.path)
+            sections[section].append(_written(name, found))
+    pages = [f"## {title}\n\n{_introduction(title)}" + "\n\n".join(texts) for title, texts in sections.items() if texts]
+    return "\n\n".join([HEAD, *pages]).replace("\n\n\n", "\n\n").rstrip() + "\n"
+
+
+def _section(path: str) -> str:
+    return next(title for title, homes in SECTIONS.items() if any(path.startswith(f"{home}.") for home in homes))
+
+
+def _introduction(title: str) -> str:
+    return f"{_errors()}\n\n" if title == ERRORS else ""
+
+
+def _errors() -> str:
+    """Return the table of errors, each with the status that dialects answer it with unless theirs has another."""
+    found = [getattr(errors, name) for name in public_objects("lmi") if hasattr(errors, name)]
+    rows = [f"| `{each.__name__}` | `{each.kind}` | {STATUSES.get(each.kind, INVALID_STATUS)} |" for each in found]
+    return "\n".join(
+        [
+            "Every failure is one of these. `kind` is stable, and `message` is written for the person who caused it.",
+            "A dialect's `error` answers each with a status; this is the usual one, in `STATUSES` where it is not 400.",
+            "",
+            "| error | `kind` | usual status |",
+            "|---|---|---|",
+            *rows,
+        ]
+    )
+
+
+def _written(name: str, found: griffe.Object) -> str:
+    """Return what the page has on a name."""
+    if isinstance(found, griffe.Attribute):
+        text = found.docstring.value if found.docstring else _comment(found)
+        return f"### `{name}`\n\n{text}".rstrip()
+    if isinstance(found, griffe.Class):
+        for member in public_members(found).values():
+            if isinstance(member, griffe.Attribute) and member.docstring is None and (text := _comment(member)):
+                member.docstring = griffe.Docstring(text)
+    text = render_object_docs(found, {**STYLE, "inherited_members": _members_of_others(found)}).strip()
+    bases = [base for base in _public_bases(found) if base != name]
+    heading, _, rest = text.partition("\n")
+    return "\n".join([heading, *(["", f"A subclass of `{bases[0]}`."] if bases else []), rest])
+
+
+def _public_bases(found: griffe.Object) -> list[str]:
+    names = {each.path: name for name, each in public_objects("lmi").items()}
+    bases = found.mro() if isinstance(found, griffe.Class) else []
+    return [names[base.path] for base in bases if base.path in names]
+
+
+def _members_of_others(found: griffe.Object) -> list[str]:
+    """Return the inherited members that no other public class has."""
+    if not isinstance(found, griffe.Class):
+        return []
+    public = {each.path for each in public_objects("lmi").values()}
+    members = {name: member for name, member in public_members(found).items() if member.parent is not found}
+    return [name for name, member in members.items() if member.parent is None or member.parent.path not in public]
+
+
+def _comment(attribute: griffe.Attribute) -> str:
+    """Return what an attribute's own line, or the comment above it, says of it; or the description of a field."""
+    if described := DESCRIPTION.search(str(attribute.value)):
+        return str(described[2])
+    if attribute.lineno is None or not isinstance(attribute.filepath, Path):
+        return ""
+    lines = attribute.filepath.read_text(encoding="utf-8").splitlines()
+    trailing = TRAILING.search(lines[attribute.lineno - 1])
+    above = reversed(list(_above(lines[: attribute.lineno - 1])))
+    text = trailing[1] if trailing else " ".join(above)
+    return f"{text[0].upper()}{text[1:].rstrip('.')}." if text else ""
+
+
+def _above(lines: list[str]) -> Iterator[str]:
+    for line in reversed(lines):
+        found = ABOVE.match(line)
+        if found is None:
+            return
+        yield found[1]
+
+
+if __name__ == "__main__":
+    Path(sys.argv[1]).write_text(document(), encoding="utf-8")

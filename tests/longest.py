@@ -1,0 +1,44 @@
+"""The files whose tests take longest: several processes begin with them, so that none is left with one in the end."""
+
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).parent
+# Seconds on two busy cores, to no more than the order of magnitude; all other files take less.
+SECONDS = {
+    "plugins/vllm_engine/test_processes.py": 400,
+    "clients/test_programs.py": 140,
+    "clients/test_resumption.py": 120,
+    "plugins/torch_engine/worker/test_resumed.py": 100,
+    "soak/test_soak.py": 60,
+    "handlers/http/test_signals.py": 50,
+    "plugins/vllm_engine/requests/test_sampling.py": 50,
+    "plugins/torch_engine/worker/test_frozen.py": 40,
+    "plugins/torch_engine/worker/test_figures.py": 40,
+    "docs/test_sessions.py": 40,
+    "handlers/cli/test_check_command.py": 40,
+    "handlers/http/test_aborted_streams.py": 40,
+    "plugins/backends/test_torch_crowd.py": 40,
+    "plugins/vllm_engine/test_speculation.py": 35,
+    "plugins/backends/test_torch_aborted.py": 30,
+    "plugins/trtllm/test_client.py": 30,
+    "plugins/vllm_engine/requests/test_logits_processors.py": 30,
+    "packaging/test_new_package.py": 25,
+    "docs/test_testing_example.py": 25,
+    "plugins/torch_engine/embeddings/test_served.py": 25,
+    "plugins/torch_engine/guides/test_costly_guides.py": 25,
+    "plugins/vllm_engine/requests/test_images.py": 25,
+    "plugins/vllm_engine/requests/test_transfer.py": 25,
+    "plugins/vllm_engine/test_embeddings.py": 25,
+    "handlers/http/connections/test_number.py": 20,
+    "handlers/kserve_grpc/test_child_processes.py": 20,
+    "core/script/test_environment.py": 15,
+    "plugins/torch_engine/test_fuzzed_bodies.py": 50,
+    "handlers/http/documentation/test_document.py": 50,
+}
+
+
+@cache
+def seconds_of(path: Path) -> int:
+    """Return about how long the tests of a file take where that is long, and 0 otherwise."""
+    return SECONDS.get(path.relative_to(ROOT).as_posix(), 0) if path.is_relative_to(ROOT) else 0

@@ -1,0 +1,105 @@
+"""The torch engine's device, on hosts with and without GPUs."""
+
+import importlib.util
+from importlib.machinery import PathFinder
+from pathlib import Path
+
+import pytest
+
+from lmi_plugins.backends import torch as module
+from lmi_plugins.backends import torch_devices
+from lmi_plugins.backends.torch import TorchProperties, engine_options
+from lmi_plugins.backends.torch_devices import Host, this_host
+
+BARE = Host(0, "this host has no GPU", False)
+TWO = Host(2, "this host has 2 GPUs", False)
+MAC = Host(0, "this host has no GPU", True)
+UNKNOWN = Host(None, "", False)
+ON_CPU = "the model runs on the CPU, which is many times slower"
+
+
+@pytest.fixture(autouse=True)
+def _old_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch_devices, "computes_natively", lambda data_type: data_type == "bf16")
+
+
+@pytest.mark.parametrize(
+    ("host", "options", "device", "told"),
+    [
+        (BARE, {}, "auto", []),
+        (BARE, {"device": "cpu"}, "cpu", []),
+        (BARE, {"device": "cuda"}, "auto", [f"option.device=cuda: this host has no GPU; {ON_CPU}"]),
+        (BARE, {"device": "mps"}, "auto", [f"option.device=mps: only a Mac has this device; {ON_CPU}"]),
+        (BARE, {"device_map": "cuda:1"}, "auto", [f"option.device_map=cuda:1: this host has no GPU; {ON_CPU}"]),
+        (TWO, {"device": "cuda:1"}, "cuda:1", []),
+        (TWO, {"device": "cuda:2"}, "cuda:0", ["option.device=cuda:2: this host has 2 GPUs; the model runs on cuda:0"]),
+        (TWO, {"device": "mps"}, "auto", ["option.device=mps: only a Mac has this device; the model runs on the GPU"]),
+        (MAC, {"device": "mps"}, "mps", []),
+        (MAC, {"device": "cuda"}, "auto", ["option.device=cuda: this host has no GPU; the model runs on mps"]),
+        (UNKNOWN, {"device": "cuda:7", "tensor_parallel_degree": 8, "dtype": "fp16"}, "cuda:7", []),
+        (TWO, {"tensor_parallel_degree": 8}, "auto", []),  # a limit of the engine's, on every host
+        (
+            BARE,
+            {"tensor_parallel_degree": 8, "pipeline_parallel_degree": 2},
+            "auto",
+            [
+                f"option.tensor_parallel_degree=8: this host has no GPU; {ON_CPU}",
+                f"option.pipeline_parallel_degree=2: this host has no GPU; {ON_CPU}",
+            ],
+        ),
+        (BARE, {"dtype": "bf16"}, "auto", []),
+        (TWO, {"dtype": "fp16"}, "auto", []),
+        (
+            BARE,
+            {"dtype": "float16"},
+            "auto",
+            [
+                "option.dtype=float16: this host's CPU has no instructions for fp16; it is computed all the same, and "
+                "long prompts take about twice as long as with fp32"
+            ],
+        ),
+    ],
+)
+def test_devices(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    host: Host,
+    options: dict[str, object],
+    device: str,
+    told: list[str],
+) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    monkeypatch.setattr(module, "this_host", lambda: host)
+    properties = TorchProperties.model_validate(options)
+    assert [str(each) for each in properties.substitutions] == told
+    assert engine_options(tmp_path, properties).device == device
+
+
+@pytest.mark.parametrize(("host", "used"), [(BARE, None), (TWO, 0.5), (UNKNOWN, 0.5)])
+def test_share_of_a_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, host: Host, used: float | None) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    monkeypatch.setattr(module, "this_host", lambda: host)
+    properties = TorchProperties(gpu_memory_utilization=0.5)
+    assert engine_options(tmp_path, properties).gpu_memory_utilization == used
+    assert len(properties.substitutions) == (used is None)
+
+
+@pytest.mark.parametrize(
+    ("version", "gpus", "lacking"),
+    [
+        ("cuda: Optional[str] = None\nhip: Optional[str] = None\n", 0, ", but the installed torch is a build for CPUs"),
+        ("cuda: Optional[str] = '13.0'\nhip: Optional[str] = None\n", 2, ""),
+        ("cuda: Optional[str] = None\nhip: Optional[str] = '7.1'\n", 2, ""),
+    ],
+)
+def test_builds_of_torch(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, version: str, gpus: int, lacking: str
+) -> None:
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "__init__.py").touch()
+    (tmp_path / "torch" / "version.py").write_text(version)
+    spec = PathFinder.find_spec("torch", [str(tmp_path)])
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: spec)
+    monkeypatch.setattr(torch_devices, "counted_gpus", lambda: 2)
+    host = this_host()
+    assert (host.gpus, host.lacking) == (gpus, f"this host has 2 GPUs{lacking}")

@@ -1,0 +1,129 @@
+"""The process that compiles guides, and what ends it."""
+
+import json
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from xgrammar import TokenizerInfo
+
+from lmi_core.errors import GenerationFailed, InvalidParameter
+from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
+from lmi_plugins.torch_engine.guides.isolated.compile_process import Cancellation, CompileProcess
+from lmi_plugins.torch_engine.guides.isolated.compile_protocol import Ended, Exceeded, Mistake
+from lmi_plugins.torch_engine.guides.isolated.compile_server import _outcome
+from lmi_plugins.torch_engine.guides.limits import MIB, GuideLimits
+from lmi_plugins.torch_engine.worker.messages import Guide
+from tests.plugins.torch_engine.tiny_models import VOCABULARY
+
+SLOW = Guide("grammar", "root ::= " + " ".join(f'"{"abcdefghij"[i % 10]}"?' for i in range(10_000)))
+SMALL = Guide("regex", "[ab]{3}")
+
+
+@pytest.fixture(scope="module")
+def compiling(tokenizer: HuggingFaceTokenizer) -> Iterator[CompileProcess]:
+    info = TokenizerInfo.from_huggingface(tokenizer.pretrained, vocab_size=VOCABULARY, stop_token_ids=[1])
+    process = CompileProcess(info.serialize_json().encode(), GuideLimits())
+    yield process
+    process.stop()
+
+
+def with_limits(compiling: CompileProcess, limits: GuideLimits) -> CompileProcess:
+    """Return a client of the same process with other limits."""
+    other = CompileProcess(b"", limits)
+    compiling.compile(SMALL, Cancellation())  # which starts it
+    other._connection = compiling._connection
+    return other
+
+
+@pytest.mark.parametrize(
+    ("guide", "limits", "message"),
+    [
+        (SLOW, GuideLimits(compile_seconds=1, memory=2048 * MIB), "must compile within 1 seconds of CPU time"),
+        (SLOW, GuideLimits(compile_seconds=600, memory=40 * MIB), "must compile within 40 MiB of memory"),
+        (Guide("regex", "((.{1,99}){1,99}){1,99}"), GuideLimits(), "at most 50 ms of CPU time"),
+        (Guide("regex", "(a{1,20}){1,20}"), GuideLimits(size=399), "must have at most 399 characters"),
+        (Guide("grammar", "root ::= root"), GuideLimits(), "there is no text that it allows"),
+    ],
+)
+def test_limits(guide: Guide, limits: GuideLimits, message: str, compiling: CompileProcess) -> None:
+    process = with_limits(compiling, limits)
+    with pytest.raises(InvalidParameter, match=message):
+        process.compile(guide, Cancellation())
+    assert compiling.compile(SMALL, Cancellation())
+
+
+WIDE = Guide("json", json.dumps({"properties": {f"p{i}": {"description": "d" * 300} for i in range(500)}}))
+
+
+@pytest.mark.parametrize("memory", [8, 16, 24, 32])
+def test_memory_may_end_at_any_place(memory: int, compiling: CompileProcess) -> None:
+    """Memory ends while a guide is read, compiled or written, none of which is the failure of an engine."""
+    process = with_limits(compiling, GuideLimits(memory=memory * MIB))
+    with pytest.raises(InvalidParameter, match=f"must compile within {memory} MiB of memory"):
+        process.compile(WIDE, Cancellation())
+    assert compiling.compile(SMALL, Cancellation())
+
+
+LARK = "start: %s\nT: /[a-z]/ & /[a-y]/\n"  # xgrammar knows no intersections
+
+
+def test_what_only_vllms_second_library_takes_is_tried_with_that(tokenizer: HuggingFaceTokenizer) -> None:
+    info = TokenizerInfo.from_huggingface(tokenizer.pretrained, vocab_size=VOCABULARY, stop_token_ids=[1])
+    process = CompileProcess(info.serialize_json().encode(), GuideLimits(), "vllm")
+    try:
+        assert process.compile(Guide("grammar", LARK % "T T T"), Cancellation()) == ""
+        with pytest.raises(InvalidParameter, match="at most 50 ms of CPU time"):
+            process.compile(Guide("grammar", LARK % "e\ne: e e | T"), Cancellation())
+        patient = with_limits(process, GuideLimits(mask_seconds=60))
+        with pytest.raises(InvalidParameter, match="cannot be used: "):  # by a limit of the library
+            patient.compile(Guide("grammar", LARK % ('T "' + '"? "'.join("abcde" * 400) + '"')), Cancellation())
+        for mistake in (Guide("grammar", LARK % "("), Guide("regex", "[a"), Guide("json", '{"type": "wrong"}')):
+            assert process.compile(mistake, Cancellation()) == ""  # of which vLLM tells
+    finally:
+        process.stop()
+
+
+def test_others_do_not_wait_and_cancelling_ends_the_work(compiling: CompileProcess) -> None:
+    process, cancellation = with_limits(compiling, GuideLimits(compile_seconds=600, memory=4096 * MIB)), Cancellation()
+    errors: list[BaseException] = []
+
+    def compile_slowly() -> None:
+        with pytest.raises(GenerationFailed) as raised:
+            process.compile(SLOW, cancellation)
+        errors.append(raised.value)
+
+    thread = threading.Thread(target=compile_slowly)
+    thread.start()
+    assert compiling.compile(SMALL, Cancellation())
+    assert thread.is_alive()
+    cancellation.cancel()
+    thread.join(20)  # less than it would take
+    assert len(errors) == 1
+
+
+def test_stopping_leaves_no_process(tokenizer: HuggingFaceTokenizer) -> None:
+    info = TokenizerInfo.from_huggingface(tokenizer.pretrained, vocab_size=VOCABULARY, stop_token_ids=[1])
+    process = CompileProcess(info.serialize_json().encode(), GuideLimits())
+    assert process.process_id is None
+    process.compile(SMALL, Cancellation())
+    started = Path(f"/proc/{process.process_id}")
+    assert started.exists()
+    process.stop()
+    assert not started.exists()
+
+
+@pytest.mark.parametrize(
+    ("code", "outcome"),
+    [
+        (-signal.SIGXCPU, Exceeded("compile_seconds")),
+        (-signal.SIGPROF, Exceeded("mask_seconds")),
+        (-signal.SIGSEGV, Mistake("it makes xgrammar crash, as groups do that are nested too deeply")),
+        (-signal.SIGKILL, Ended("its process ended with signal 9")),
+        (1, Ended("its process ended with exit code 1")),
+    ],
+)
+def test_what_the_end_of_a_process_says(code: int, outcome: Exceeded | Mistake | Ended) -> None:
+    assert _outcome(code) == outcome

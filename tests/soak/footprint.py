@@ -1,0 +1,77 @@
+"""What a server holds: memory, descriptors, threads, processes, tasks, and objects by their type."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from tests.soak.faults import workers
+from tests.soak.target import Target
+
+MEGABYTE = 1e6
+MORE_OBJECTS = 50  # of a type, above which twice as many as before are a leak
+CACHE = "torchinductor_*"  # of what PyTorch has compiled, which it is meant to leave for the next process
+SLACK = {"engine_threads": 3, "engine_descriptors": 3}  # of another process than before, which has met other requests
+
+
+@dataclass
+class Footprint:
+    """What the server's process holds, and its engine's."""
+
+    memory: float = 0.0  # MB that are the server's alone
+    descriptors: int = 0
+    threads: int = 0
+    engine_memory: float = 0.0
+    engine_descriptors: int = 0
+    engine_threads: int = 0
+    processes: int = 0  # children of the server, and theirs
+    in_flight: int = 0
+    tasks: dict[str, int] = field(default_factory=dict)
+    objects: dict[str, int] = field(default_factory=dict)
+
+
+def sizes(server: int) -> Footprint:
+    """Return what the system tells of the server and its engine."""
+    process = psutil.Process(server)
+    found = Footprint(process.memory_full_info().uss / MEGABYTE, process.num_fds(), process.num_threads())
+    engines = workers(server)
+    of_engines = [child for engine in engines for child in engine.children() if "VLLM::" in " ".join(child.cmdline())]
+    for worker in [*engines, *of_engines]:
+        found.engine_memory += worker.memory_full_info().uss / MEGABYTE
+        found.engine_descriptors += worker.num_fds()
+        found.engine_threads += worker.num_threads()
+    found.processes = len(process.children(recursive=True))
+    return found
+
+
+async def footprint(server: int, target: Target) -> Footprint:
+    """Return what the system and the server itself tell; to be asked while nothing is generated."""
+    inside = await target.get("/soak/inside")
+    found = sizes(server)
+    found.tasks, found.objects, found.in_flight = inside["tasks"], inside["objects"], inside["in_flight"]
+    return found
+
+
+def leaks(before: Footprint, after: Footprint, memory_bound: float) -> Iterator[str]:
+    """Yield what there is more of than before; of memory, more than the bound in MB."""
+    if after.memory > before.memory + memory_bound:
+        yield f"the server's memory grew from {before.memory:.0f} to {after.memory:.0f} MB"
+    if after.engine_memory > before.engine_memory + memory_bound:
+        yield f"the engine's memory grew from {before.engine_memory:.0f} to {after.engine_memory:.0f} MB"
+    for name in ("descriptors", "threads", "engine_descriptors", "engine_threads", "processes", "in_flight"):
+        if getattr(after, name) > getattr(before, name) + SLACK.get(name, 0):
+            yield f"{name}: {getattr(after, name)}, and {getattr(before, name)} before"
+    for name, count in after.tasks.items():
+        if count > before.tasks.get(name, 0):
+            yield f"tasks of {name}: {count}, and {before.tasks.get(name, 0)} before"
+    for name, count in after.objects.items():
+        if count > 2 * before.objects.get(name, 0) + MORE_OBJECTS:
+            yield f"objects of {name}: {count}, and {before.objects.get(name, 0)} before"
+
+
+def left_behind(folder: Path, processes: list[psutil.Process]) -> Iterator[str]:
+    """Yield what is left of a server that has ended: its processes, and entries of its temporary folder."""
+    _, alive = psutil.wait_procs(processes, timeout=10)
+    yield from (f"process {each.pid} is left" for each in alive)
+    yield from (f"{path} is left" for path in folder.iterdir() if not path.match(CACHE))

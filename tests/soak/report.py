@@ -1,0 +1,105 @@
+"""The report of a soak, as a section of docs/explanation/reliability.md."""
+
+import statistics
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from tests.benchmarks import machine
+from tests.benchmarks.page import write_section
+from tests.soak.soak import Finding
+
+PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "reliability.md"
+PROBE_BOUND = 50.0  # milliseconds, without the time in which the machine had no processor for the server
+HEADINGS = {"torch": "## The latest soak", "vllm": "## The latest soak on vLLM"}
+ALLOWED = {"/ping": (200, 503), "/readiness": (200, 503), "/liveness": (200,)}
+
+
+def wrong_of_probes(found: Finding, bound: float) -> Iterator[str]:
+    """Yield what is wrong with the probes: an unexpected status, or more than 1% above the bound."""
+    for _, _, status, path in found.probes:
+        if status not in ALLOWED[path]:
+            yield f"{path} answered {status}"
+    late = share(own for _, own, _, _ in found.probes)
+    if late > bound:
+        yield f"1% of the probes took more than {late:.0f} ms of the server's own time, which is over {bound:g} ms"
+
+
+def share(values: Iterator[float], part: float = 0.99) -> float:
+    """Return the value that this part of the values does not exceed; 0 without any."""
+    ordered = sorted(values)
+    return ordered[min(int(part * len(ordered)), len(ordered) - 1)] if ordered else 0.0
+
+
+def report(found: Finding) -> str:
+    """Return the report in Markdown."""
+    plan, tally = found.plan, found.tally
+    answers = "\n".join(f"| {name} | {count} |" for name, count in sorted(tally.answered.items()))
+    left = "\n".join(f"| {name} | {count} |" for name, count in sorted(tally.left.items()))
+    return f"""{HEADINGS[plan.backend]}
+
+{_duration(plan.seconds)} on the {plan.backend} backend, {plan.clients} clients, {found.questions} different questions.
+Machine: {machine.description()}; load average {machine.load():.1f} at the
+end, as it had other work.
+
+| | |
+|---|---|
+| answers that were compared | {sum(tally.answered.values())} |
+| wrong ones, and other faults | {len(found.wrong)} |
+| requests that were left unfinished | {sum(tally.left.values())} |
+| refused with 503 and asked again | {tally.refused} |
+| engine processes killed (SIGKILL), and seconds until the next took requests | {_seconds(found.killed)} |
+| engine processes stopped (SIGSTOP), the same, with the time in which that is noticed | {_seconds(found.stopped)} |
+| probes | {len(found.probes)} |
+| milliseconds of a probe: median, 99%, longest | {_spread([taken for taken, *_ in found.probes])} |
+| of these, without the machine's waits for a processor | {_spread([own for _, own, *_ in found.probes])} |
+
+| of the server, at rest | after the warm-up | at the end |
+|---|---|---|
+{_footprints(found)}
+
+| answers | compared |
+|---|---|
+{answers}
+
+| requests that were left | |
+|---|---|
+{left}
+"""
+
+
+def write(text: str) -> None:
+    write_section(text, PAGE)
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds / 60:.0f} minutes" if seconds >= 60 else f"{seconds:.0f} seconds"
+
+
+def _seconds(values: Sequence[float]) -> str:
+    if not values:
+        return "0"
+    return f"{len(values)}; median {statistics.median(values):.1f}, longest {max(values):.1f}"
+
+
+def _spread(values: Sequence[float]) -> str:
+    if not values:
+        return "-"
+    return f"{statistics.median(values):.1f}, {share(iter(values)):.1f}, {max(values):.1f}"
+
+
+def _footprints(found: Finding) -> str:
+    rows = {
+        "memory of the server, MB": "memory",
+        "memory of the engine's process, MB": "engine_memory",
+        "descriptors": "descriptors",
+        "descriptors of the engine's process": "engine_descriptors",
+        "threads": "threads",
+        "threads of the engine's process": "engine_threads",
+        "child processes": "processes",
+        "requests in flight": "in_flight",
+    }
+    lines = [
+        f"| {name} | {getattr(found.before, key):.0f} | {getattr(found.after, key):.0f} |" for name, key in rows.items()
+    ]
+    tasks = f"| tasks | {sum(found.before.tasks.values())} | {sum(found.after.tasks.values())} |"
+    return "\n".join([*lines, tasks])

@@ -1,0 +1,209 @@
+"""One soak: a server is started, asked in quiet, then by many with faults, looked at in quiet again, and ended."""
+
+import asyncio
+import random
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from tests.lmi_process import LmiProcess, lmi_serve
+from tests.plugins.vllm_server import ENVIRONMENT
+from tests.soak import adapters
+from tests.soak.answers import Wrong
+from tests.soak.directory import save_directory
+from tests.soak.faults import Faults
+from tests.soak.footprint import Footprint, footprint, leaks, left_behind, sizes
+from tests.soak.grpc_clients import GrpcClient
+from tests.soak.manners import MANNERS, clients, read
+from tests.soak.questions import BAD, PASSING, Question, questions
+from tests.soak.target import Tally, Target
+
+PLUGINS = Path(__file__).parent / "plugins"
+SAMPLE_SECONDS = 5.0
+QUIET_SECONDS = 60.0  # in which a server that is left alone must come to rest
+EXPECTED_ERRORS = ("is restarted", "exit code -9", "gave no sign of life", "vLLM's engine died")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a soak does."""
+
+    seconds: float = 600
+    clients: int = 24
+    pause: float = 15  # seconds between faults, on average
+    per_dialect: int = 4  # questions
+    warm_up: float = 0.1  # of the seconds, after which the memory must not grow any more
+    memory_bound: float = 40  # MB
+    faults: tuple[signal.Signals, ...] = (signal.SIGKILL, signal.SIGSTOP)
+    max_faults: int | None = None
+    seed: int = 1
+    backend: str = "torch"
+
+
+@dataclass
+class Finding:
+    """What a soak has found; it has passed if nothing is wrong."""
+
+    plan: Plan
+    tally: Tally = field(default_factory=Tally)
+    questions: int = 0
+    killed: list[float] = field(default_factory=list)
+    stopped: list[float] = field(default_factory=list)
+    probes: list[tuple[float, float, int, str]] = field(default_factory=list)
+    samples: list[Footprint] = field(default_factory=list)
+    before: Footprint = field(default_factory=Footprint)
+    after: Footprint = field(default_factory=Footprint)
+    wrong: list[str] = field(default_factory=list)
+    log: list[str] = field(default_factory=list)  # the server's
+
+
+async def soak(plan: Plan, folder: Path) -> Finding:
+    """Soak a server of its own, whose files are in the folder."""
+    found = Finding(plan)
+    directory = save_directory(folder, plan.backend)
+    temporary = folder / "tmp"
+    temporary.mkdir()
+    arguments = ("--port", 0, "--grpc-port", 0, "--plugins-dir", PLUGINS, "--drain-seconds", 120)
+    environment = {"TMPDIR": str(temporary), **ENVIRONMENT}
+    async with lmi_serve(directory, *arguments, environment=environment) as server:
+        url = await server.ready()
+        grpc = GrpcClient(server.log[-1].partition("gRPC on ")[2].partition(" ")[0])
+        async with _log_read(server), Target(url) as target:
+            found.tally = target.tally
+            asked = await learn(target, grpc, plan, folder / PASSING)
+            found.questions = len(target.expected)
+            await _load(server, target, grpc, plan, asked, found, folder / PASSING)
+            await grpc.close()
+            found.wrong += await _end(server, target, asked)
+    found.wrong += target.tally.wrong
+    found.log = server.log
+    found.wrong += [line for line in server.log if is_fault(line)]
+    found.wrong += left_behind(temporary, [])
+    return found
+
+
+async def learn(target: Target, grpc: GrpcClient, plan: Plan, adapter: Path) -> list[Question]:
+    """Ask every question in quiet, twice, and return those with an answer."""
+    asked = questions(plan.seed, plan.per_dialect)
+    await target.learn(asked)
+    await target.learn(BAD, errors=True)
+    await adapters.learn(target, adapter)
+    await grpc.learn()
+    return asked
+
+
+async def _load(
+    server: LmiProcess,
+    target: Target,
+    grpc: GrpcClient,
+    plan: Plan,
+    asked: list[Question],
+    found: Finding,
+    adapter: Path,
+) -> None:
+    """Have the clients ask, first without faults, then with them, and look at the server after both."""
+    process = server.process.pid
+    manners = MANNERS | grpc.manners()
+    every = clients(target, plan.clients, plan.seed, asked)
+
+    async def ask(seconds: float, *others: asyncio.Task[None], over: asyncio.Event) -> None:
+        asking = [asyncio.create_task(client.run(over, manners)) for client in every]
+        asking.append(asyncio.create_task(adapters.come_and_go(target, adapter, over)))
+        await asyncio.sleep(seconds)
+        over.set()
+        await asyncio.gather(*asking, *others)
+        await target.reconnect()
+        await _rest(target)
+
+    await ask(plan.warm_up * plan.seconds, over=asyncio.Event())
+    found.before = await footprint(process, target)
+    faults, over = Faults(process, target, plan.faults), asyncio.Event()
+    async with probed(target, process, found):
+        injecting = asyncio.create_task(faults.run(over, random.Random(plan.seed), plan.pause, plan.max_faults))
+        sampling = asyncio.create_task(_sample(process, found, over))
+        await ask((1 - plan.warm_up) * plan.seconds, injecting, sampling, over=over)
+    found.killed, found.stopped = faults.killed, faults.stopped
+    found.after = await footprint(process, target)
+    found.wrong += leaks(found.before, found.after, plan.memory_bound)
+
+
+async def _rest(target: Target) -> None:
+    """Wait until nothing is in progress, which must be soon after the last client has left."""
+    async with asyncio.timeout(QUIET_SECONDS):
+        while (await target.get("/soak/inside"))["in_flight"]:
+            await asyncio.sleep(0.2)
+    await asyncio.sleep(1)  # connections that were closed are swept once a second
+
+
+async def _sample(server: int, found: Finding, over: asyncio.Event) -> None:
+    while not over.is_set():
+        with suppress(psutil.Error):  # the engine's process has just ended
+            found.samples.append(sizes(server))
+        with suppress(TimeoutError):
+            await asyncio.wait_for(over.wait(), SAMPLE_SECONDS)
+
+
+@asynccontextmanager
+async def probed(target: Target, server: int, found: Finding) -> AsyncIterator[None]:
+    """Probe the server from another process."""
+    host, port = target.address
+    command = (sys.executable, "-m", "tests.soak.probes", host, str(port), str(server))
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe)
+    reading = asyncio.create_task(_read_probes(process, found))
+    try:
+        yield
+    finally:
+        assert process.stdin is not None
+        process.stdin.close()
+        await reading
+        await process.wait()
+
+
+async def _read_probes(process: asyncio.subprocess.Process, found: Finding) -> None:
+    assert process.stdout is not None
+    async for line in process.stdout:
+        taken, own, status, path = line.decode().split()
+        found.probes.append((float(taken), float(own), int(status), path))
+
+
+async def _end(server: LmiProcess, target: Target, asked: list[Question]) -> list[str]:
+    """Ask once more and have the server end meanwhile, which it must after the last answer; return what is wrong."""
+    children = psutil.Process(server.process.pid).children(recursive=True)
+    wrong = []
+    last = [asyncio.create_task(read(each)) for each in clients(target, 8, 0, asked)]
+    while (await target.get("/soak/inside"))["in_flight"] < len(last) / 2 and not all(each.done() for each in last):
+        await asyncio.sleep(0)
+    server.process.send_signal(signal.SIGTERM)
+    for result in await asyncio.gather(*last, return_exceptions=True):
+        if isinstance(result, Wrong):
+            wrong.append(f"while the server ends: {result}")
+        elif isinstance(result, BaseException):
+            raise result
+    if (status := await server.process.wait()) != 0:
+        wrong.append(f"the server ended with status {status}")
+    return wrong + [f"process {each.pid} is left" for each in psutil.wait_procs(children, timeout=10)[1]]
+
+
+@asynccontextmanager
+async def _log_read(server: LmiProcess) -> AsyncIterator[None]:
+    """Read the server's log meanwhile, and to its end where the server has ended."""
+    reading = asyncio.create_task(server.line_with("no line is like this"))
+    try:
+        yield
+    finally:
+        if server.process.returncode is None:
+            reading.cancel()
+        with suppress(AssertionError, asyncio.CancelledError):
+            await reading
+
+
+def is_fault(line: str) -> bool:
+    """Return whether a line of the log tells of something that must not happen in a soak."""
+    told = any(word in line for word in ("ERROR", "CRITICAL", "Traceback", "never retrieved", "Task was destroyed"))
+    return told and not any(each in line for each in EXPECTED_ERRORS)
