@@ -148,7 +148,8 @@ class ManagerClient:
         if isinstance(message, Alive):
             return
         assert isinstance(message, Responses), message
-        self.worker.restarts.worked()
+        if any(each.failure is None for each in message.responses):  # a worker whose every step fails has not worked
+            self.worker.restarts.worked()
         lost = {each.request_id: each.failure for each in message.responses if each.failure and each.failure.of_step}
         for response in message.responses:
             stream = self._streams.get(response.request_id)

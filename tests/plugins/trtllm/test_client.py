@@ -7,15 +7,20 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 import pytest_asyncio
 
+from lmi_core.engines import restarts
 from lmi_core.errors import BackendUnhealthy, ConfigurationError, GenerationFailed, InvalidParameter, RequestAborted
 from lmi_core.tensors import Tensor
+from lmi_plugins.torch_engine.results import StepFailed
 from lmi_plugins.torch_engine.worker.messages import EngineOptions
+from lmi_plugins.torch_engine.worker.protocol import failure
 from lmi_plugins.trtllm import client as trtllm_client
 from lmi_plugins.trtllm.client import ManagerClient
+from lmi_plugins.trtllm.protocol import ResponseMessage, Responses, encode
 from lmi_plugins.trtllm.replay import Replay
 from lmi_plugins.trtllm.requests.inference_request import InferenceRequest
 from lmi_plugins.trtllm.requests.limits import NO_LIMITS, RequestLimits
@@ -232,6 +237,18 @@ async def test_other_tokens_than_before_are_no_answer() -> None:
 
     with pytest.raises(GenerationFailed, match="it gives other tokens than before"):
         await anext(replay.rest(again()))
+
+
+async def test_a_worker_that_only_fails_has_not_worked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(restarts, "FIRST_DELAY", 0.0)
+    client = ManagerClient(EngineOptions("nowhere"), LIMITS, retry_threshold=1)
+    started = AsyncMock(return_value=True)
+    assert await client.worker.restarts.attempt(started)
+    failed = ResponseMessage(1, {}, True, failure("1", StepFailed("poisoned")))
+    client._deliver(encode(Responses([failed])))
+    assert await client.worker.restarts.attempt(started) is None
+    client._deliver(encode(Responses([failed, ResponseMessage(2, {}, True)])))
+    assert await client.worker.restarts.attempt(started)
 
 
 async def test_a_directory_that_cannot_be_loaded(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+from collections import Counter
 from collections.abc import AsyncGenerator
 from contextlib import suppress
 
@@ -16,7 +17,7 @@ from lmi_core.engines.failures.turns import Place
 from lmi_core.engines.restarts import Restarts
 from lmi_core.engines.supervisor import LOADING_TIMEOUT
 from lmi_core.engines.worker import Worker
-from lmi_core.errors import BackendUnhealthy, ConfigurationError, OutOfMemory
+from lmi_core.errors import BackendUnhealthy, ConfigurationError, GenerationFailed, OutOfMemory
 from lmi_core.generation import GenerationStep
 from lmi_core.metrics.engine_figures import EngineFigures
 from lmi_core.progress.loading import Report, unheard
@@ -93,6 +94,7 @@ class EngineClient:
         self.report: Report = unheard  # hears how far the worker is with loading its model
         self._calls: dict[str, asyncio.Future[None]] = {}  # that change adapters
         self._adapters = list(options.adapters)
+        self._loads = Counter[str]()  # of each adapter, whose weights each may have changed
         self._figures = self._figures_before = EngineFigures()  # the latter of workers that are gone
 
     @property
@@ -127,6 +129,7 @@ class EngineClient:
     async def load_adapter(self, name: str, source: str | AdapterTensors) -> None:
         """Load an adapter from a directory, or from tensors, which a new worker will not have. Raise InvalidAdapter."""
         await self._change_adapters(LoadAdapter(str(next(self._ids)), name, source))
+        self._loads[name] += 1
         directories = {name: source} if isinstance(source, str) else {}
         self._remember_adapters(directories, name)
 
@@ -170,10 +173,13 @@ class EngineClient:
 
         Closing the generator frees what the engine holds for the request.
         """
-        so_far = SoFar(parameters.num_sequences)
+        so_far, loads = SoFar(parameters.num_sequences), self._loads.copy()
 
         def begin(place: Place) -> AsyncGenerator[GenerationStep, None]:
-            request = EngineRequest("", prompt_ids, parameters, adapter, soft_prompt, given=so_far.given)
+            given = so_far.given
+            if given and adapter is not None and self._loads[adapter] != loads[adapter]:
+                raise GenerationFailed(f"the request cannot go on: the adapter `{adapter}` was replaced since it began")
+            request = EngineRequest("", prompt_ids, parameters, adapter, soft_prompt, given=given)
             return self._run(request, so_far.unfinished, place)
 
         return self._resumption.stream(begin, so_far.add)
@@ -266,7 +272,8 @@ class EngineClient:
             self._deliver_answer(message)
             return
         assert isinstance(message, Steps), message
-        self.restarts.worked()
+        if message.steps or message.vectors:  # a worker whose every step fails has not worked
+            self.restarts.worked()
         for request_id, step in message.steps:
             stream = self._streams.get(request_id)
             if stream is not None:  # otherwise it was aborted meanwhile

@@ -6,6 +6,7 @@ import signal
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from pathlib import Path
+from unittest.mock import AsyncMock
 
 import pytest
 import pytest_asyncio
@@ -15,8 +16,10 @@ from lmi_core.engines.coalescing import OutputCoalescing
 from lmi_core.errors import BackendUnhealthy, ConfigurationError, GenerationFailed, InvalidParameter
 from lmi_core.generation import GenerationStep
 from lmi_plugins.torch_engine.engine import Engine
+from lmi_plugins.torch_engine.results import StepFailed
 from lmi_plugins.torch_engine.worker.client import EngineClient
 from lmi_plugins.torch_engine.worker.messages import EngineOptions, SamplingParameters
+from lmi_plugins.torch_engine.worker.protocol import Steps, encode, failure
 from tests.plugins.torch_engine.conftest import ModelDirectory
 from tests.plugins.torch_engine.tiny_models import CONTEXT, ids, request, run
 
@@ -121,6 +124,17 @@ async def test_a_worker_that_cannot_be_replaced_is_given_up(
             client.check_health()
     finally:
         await client.stop()
+
+
+async def test_a_worker_that_only_fails_has_not_worked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(restarts, "FIRST_DELAY", 0.0)
+    client = EngineClient(EngineOptions("nowhere"), retry_threshold=1)
+    started = AsyncMock(return_value=True)
+    assert await client.restarts.attempt(started)
+    client._deliver(encode(Steps([], [failure("1", StepFailed("poisoned"))])))
+    assert await client.restarts.attempt(started) is None
+    client._deliver(encode(Steps([("1", GenerationStep([]))], [])))
+    assert await client.restarts.attempt(started)
 
 
 async def test_a_directory_that_cannot_be_loaded(tmp_path: Path) -> None:

@@ -4,13 +4,14 @@ import asyncio
 import json
 import os
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
 import pytest
 import pytest_asyncio
+from transformers import AutoModelForCausalLM
 
 from lmi_core.engines import restarts
 from lmi_core.engines.failures.turns import Place
@@ -25,6 +26,7 @@ from lmi_plugins.torch_engine.worker.messages import (
     Repetition,
     SamplingParameters,
 )
+from tests.plugins.torch_engine.adapters.lora_adapters import save_adapter
 from tests.plugins.torch_engine.poisoned_worker import POISON, TORCH, importable_in_workers
 from tests.plugins.torch_engine.tiny_models import save_model, save_tokenizer
 
@@ -146,6 +148,40 @@ async def test_answers_are_as_without_the_fault(
         (await task).check(expected[name])
     assert client.process_id not in (None, before)
     assert client.in_flight == 0
+
+
+async def test_a_request_does_not_go_on_with_another_adapter(
+    client: EngineClient, directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = AutoModelForCausalLM.from_pretrained(directory)
+    folders = [str(save_adapter(tmp_path / str(seed), model, seed)) for seed in range(3)]
+    replaced, available = asyncio.Event(), client._resumption._available
+
+    async def available_later() -> None:
+        await replaced.wait()
+        await available()
+
+    def ask(adapter: str) -> AsyncGenerator[GenerationStep, None]:
+        return client.generate(PROMPT, SamplingParameters(max_new_tokens=LONG), adapter)
+
+    monkeypatch.setattr(client._resumption, "_available", available_later)
+    for name, folder in zip(("kept", "replaced"), folders, strict=False):
+        await client.load_adapter(name, folder)
+    expected = [token async for step in ask("kept") for token in step.tokens]
+    kept, lost = ask("kept"), ask("replaced")
+    _, tokens = await anext(lost), (await anext(kept)).tokens
+    killed = client.process_id
+    assert killed is not None
+    os.kill(killed, signal.SIGKILL)
+    async with asyncio.timeout(60):
+        while client.process_id in (None, killed):
+            await asyncio.sleep(0.01)
+    await client.load_adapter("replaced", folders[2])
+    replaced.set()
+    with pytest.raises(GenerationFailed, match="the adapter `replaced` was replaced since it began"):
+        _ = [step async for step in lost]
+    tokens += [token async for step in kept for token in step.tokens]
+    assert plain(tokens) == plain(expected)
 
 
 async def test_a_request_that_makes_steps_fail_ends_alone(client: EngineClient, expected: dict[str, Answer]) -> None:
