@@ -190,7 +190,8 @@ async def test_a_request_that_makes_steps_fail_ends_alone(resuming: ManagerClien
     ids = (await anext(first))["output_ids"].array()[0].tolist()
     others = [asyncio.create_task(generated(resuming, each)) for each in given[1:]]
     poison = tensors(LONG, input_ids=[POISON])
-    why = "The generation failed: poisoned; it is not tried again, as the engine failed 3 times under it"
+    # Twice where it was first to reach the engine after the first failure, and so alone in the step of the second.
+    why = r"The generation failed: poisoned; it is not tried again, as the engine failed [23] times under it"
     with pytest.raises(GenerationFailed, match=f"^{why}$"):
         await generated(resuming, poison)
     ids += [token_id async for response in first for token_id in response["output_ids"].array()[0].tolist()]
