@@ -95,6 +95,12 @@ async def test_streams_say_the_same_in_whole_characters(hello: Hello) -> None:
             assert not any("\ufffd" in text for text in answer["texts"])
 
 
+async def test_a_prompt_that_looks_cut_off_is_no_part_of_the_answer(hello: Hello) -> None:
+    for stream in (False, True):
+        answer = await hello.ask("Hello world \ufffd", stream, max_new_tokens=1, allowed_token_ids=[18])
+        assert answer["generated_text"] == "."
+
+
 async def test_64_concurrent_requests_get_the_answers_that_they_get_alone(hello: Hello) -> None:
     randomness = random.Random(7)
     asked: list[dict[str, Any]] = []

@@ -1,5 +1,6 @@
 """Incremental decoders of token ids."""
 
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from lmi_core.tokenizer import Detokenizer
@@ -10,6 +11,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 INCOMPLETE = "\ufffd"  # what decoders write for an incomplete character
+MAX_CHARACTER_BYTES = 4  # in UTF-8
 PRIMING_TOKENS = 16  # prompt tokens to decode, enough to tell whether a word begins with a blank
 
 
@@ -18,23 +20,59 @@ class FastDetokenizer(Detokenizer):
 
     def __init__(self, tokenizer: "tokenizers.Tokenizer", prompt_ids: list[int]) -> None:
         self._tokenizer = tokenizer
-        self._stream = self._new_stream(prompt_ids[-PRIMING_TOKENS:])
+        before, self._pending = _split(tokenizer, prompt_ids)  # pending: ids that have no text yet
+        self._stream = self._new_stream(before)
+        self._written = ""  # the prompt's own end, which is no part of the answer
+        if self._pending:
+            self._written = _decode(tokenizer, self._pending)
+            self._step_all(self._pending)
 
     def step(self, token_id: int) -> str:
+        self._pending.append(token_id)
         try:
-            return self._stream.step(self._tokenizer, token_id) or ""
+            text = self._stream.step(self._tokenizer, token_id)
         except Exception as error:  # tokenizers raises nothing narrower
             if "Invalid prefix" not in str(error):
                 raise
             # This token changes how the text before it is written, but that was sent already: continue from here.
             self._stream = self._new_stream([])
-            return self._stream.step(self._tokenizer, token_id) or ""
+            text = self._step_all(self._pending)
+        if not text:
+            return ""
+        self._pending.clear()
+        if self._written:
+            same = takewhile(lambda pair: pair[0] == pair[1], zip(text, self._written, strict=False))
+            text = text[len(list(same)) :]
+            self._written = ""
+        return text
+
+    def _step_all(self, ids: list[int]) -> str:
+        return "".join(self._stream.step(self._tokenizer, token_id) or "" for token_id in ids)
 
     @staticmethod
     def _new_stream(ids: list[int]) -> "DecodeStream":
         from tokenizers.decoders import DecodeStream
 
         return DecodeStream(ids=ids, skip_special_tokens=True)
+
+
+def _split(tokenizer: "tokenizers.Tokenizer", prompt_ids: list[int]) -> tuple[list[int], list[int]]:
+    """Return the last ids of a prompt up to a whole character, and those after it, which are seldom any.
+
+    A stream that began with an incomplete character would return all its text with the first token. A text may also
+    only look incomplete, where bytes are decoded from the middle of a character; it then helps to begin elsewhere.
+    """
+    end = len(prompt_ids)
+    for whole in range(end, max(0, end - PRIMING_TOKENS), -1):
+        for start in range(whole - PRIMING_TOKENS, whole - PRIMING_TOKENS - MAX_CHARACTER_BYTES, -1):
+            before = prompt_ids[max(0, start) : whole]
+            if not _decode(tokenizer, before).endswith(INCOMPLETE):
+                return before, prompt_ids[whole:]
+    return [], prompt_ids[-PRIMING_TOKENS:]
+
+
+def _decode(tokenizer: "tokenizers.Tokenizer", ids: list[int]) -> str:
+    return str(tokenizer.decode(ids, skip_special_tokens=True))
 
 
 class WholeTexts(dict[int, str]):

@@ -141,6 +141,43 @@ def test_characters_written_as_bytes() -> None:
     assert texts(tokenizer.detokenizer([2]), ids) == ["", "é", "", "", "東"]
 
 
+@pytest.mark.parametrize("vocabulary", ["byte level", "bytes of a fallback"])
+@pytest.mark.parametrize(
+    ("prompt", "generated"),
+    [
+        ("the \ufffd", " world!"),  # looks like an incomplete character, as decoders write those
+        ("\ufffd\ufffd\ufffd\ufffd", " world"),
+        ("สวัสดีสวัสดี", " world"),  # so does a prompt of bytes, in the middle of a character
+        ("สวัสดีสวัสดี", "ครับ!"),
+    ],
+)
+def test_the_answer_has_no_text_of_the_prompt(vocabulary: str, prompt: str, generated: str) -> None:
+    tokenizer = wrap(train() if vocabulary == "byte level" else metaspace())
+    ids = token_ids(tokenizer, prompt)
+    assert "".join(texts(tokenizer.detokenizer(ids), token_ids(tokenizer, generated))) == generated
+
+
+@pytest.mark.parametrize("vocabulary", ["byte level", "bytes of a fallback"])
+def test_completes_the_character_that_the_prompt_began(vocabulary: str) -> None:
+    tokenizer = wrap(train() if vocabulary == "byte level" else metaspace())
+    ids = token_ids(tokenizer, "a \ufffd東") + token_ids(tokenizer, "!")
+    for cut in (2, 3):  # in the middle of 東
+        assert "".join(texts(tokenizer.detokenizer(ids[:-cut]), ids[-cut:])) == "東!"
+
+
+def token_ids(tokenizer: HuggingFaceTokenizer, text: str) -> list[int]:
+    """Encode a text as the middle of another."""
+    if tokenizer.pretrained.convert_tokens_to_ids("wide") is None:
+        return encode(tokenizer, text)
+    pieces = {" world": [3], " world!": [3, 4]}
+    return pieces.get(text) or [7 + byte for byte in text.encode()]
+
+
+def test_bytes_that_are_no_text_keep_the_word_after_them() -> None:
+    broken = [7 + byte for byte in b"x\xa6x"]  # the first is text by itself, and was sent when the others come
+    assert texts(wrap(metaspace()).detokenizer([2]), [*broken, 3, 3]) == ["x", "", "", "\ufffd\ufffd world", " world"]
+
+
 def test_goes_on_when_the_text_before_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     class Broken:
         def step(self, tokenizer: Tokenizer, token_id: int) -> str:
