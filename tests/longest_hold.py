@@ -36,7 +36,7 @@ class Hold:
 def longest_hold() -> Iterator[Hold]:
     """Measure every callback of this process's event loops; the result is known at the end.
 
-    What the tests before have left is not searched for garbage meanwhile.
+    What the tests before have left is not searched for garbage any more.
     """
     hold, run = Hold(), asyncio.Handle._run
     gc.collect()
@@ -52,9 +52,6 @@ def longest_hold() -> Iterator[Hold]:
             if seconds > hold.seconds:
                 hold.seconds, hold.callback = seconds, repr(handle)
 
-    try:
-        with patch.object(asyncio.Handle, "_run", measured):
-            yield hold
-        hold.seconds /= max(before, slowness())
-    finally:
-        gc.unfreeze()
+    with patch.object(asyncio.Handle, "_run", measured):
+        yield hold
+    hold.seconds /= max(before, slowness())
