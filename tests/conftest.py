@@ -84,9 +84,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = [item for item in items if is_fast(item)]
 
 
+def pytest_collection(session: pytest.Session) -> None:
+    """Look for no garbage until all tests are collected, of which none is."""
+    gc.disable()
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Spare the garbage collector the tests themselves, which it would look through for a second, again and again."""
-    gc.collect()
+    gc.enable()
     gc.freeze()
 
 
