@@ -38,6 +38,7 @@ FAULTS = {
     "die": lambda: os._exit(7),
     "loop": loop,
     "memory": lambda: raise_error(MemoryError("too big")),
+    "allocation": lambda: raise_error(RuntimeError("not enough memory: you tried to allocate 8 bytes")),
     "wrong": lambda: "text",
     "nothing": lambda: None,
 }

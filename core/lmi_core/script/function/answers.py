@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 from lmi_core.errors import LmiError
 from lmi_core.formatter import OutputFormatter
 from lmi_core.generation import GenerationOutput
+from lmi_core.host.out_of_memory import is_out_of_memory
 from lmi_core.script.djl_names.outputs import Output
 from lmi_core.script.formatters.frames import frame
 from lmi_core.script.function.protocol import Chunk, End, Head, Reply
@@ -19,7 +20,6 @@ FAILED = 424
 FAILURES = 300  # and codes above, of a function that answered
 NO_CONTENT = 204
 OUT_OF_MEMORY = 507
-OUT_OF_MEMORY_ERRORS = ("MemoryError", "OutOfMemoryError")  # the second is torch's
 OWN_HEADERS = ("connection", "content-length", "content-type", "date", "server", "transfer-encoding")
 
 
@@ -69,7 +69,7 @@ def answer_of(result: Any) -> Output:
 def failure(call_id: int, error: BaseException, words: str, begun: bool, note: str = "") -> list[Reply]:
     """Return the messages that end a call whose function raised: status 507 where memory ran out before the answer."""
     message = sendable(f"{words} {type(error).__name__}: {error}{note}")
-    if begun or type(error).__name__ not in OUT_OF_MEMORY_ERRORS:
+    if begun or not is_out_of_memory(error):
         return [End(call_id, message)]
     return [head_of(call_id, Output().error(message, OUT_OF_MEMORY, "out of memory")), End(call_id)]
 

@@ -110,6 +110,11 @@ async def test_finalize(echo: RunningServer) -> None:
         ("exit", 424, "handle in model.py raised SystemExit: 3"),
         ("wrong", 424, "the model function must return an Output. Returned: str"),
         ("memory", 507, "handle in model.py raised MemoryError: too big"),
+        (
+            "allocation",  # as PyTorch says it on the CPU
+            507,
+            "handle in model.py raised RuntimeError: not enough memory: you tried to allocate 8 bytes",
+        ),
     ],
 )
 async def test_failure_of_one_request(
