@@ -37,7 +37,7 @@ def free_main_memory(facts: Path = MEMORY_FACTS, control_group: Path = CONTROL_G
     limit, used = _number(control_group / "memory.max"), _number(control_group / "memory.current")
     if limit is None or used is None:
         return None if available is None else available * 1024
-    files = _fact(control_group / "memory.stat", "inactive_file") or 0  # they give way
+    files = _fact(control_group / "memory.stat", "inactive_file") or 0  # such as a model just downloaded: they give way
     within = max(0, limit - used + files)
     return within if available is None else min(within, available * 1024)
 

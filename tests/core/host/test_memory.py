@@ -28,6 +28,13 @@ def test_main_memory(tmp_path: Path, limit: str | None, used: str | None, total:
     assert free_main_memory(tmp_path / "meminfo", tmp_path) == free
 
 
+def test_files_in_memory_give_way(tmp_path: Path) -> None:
+    (tmp_path / "meminfo").write_text(FACTS)
+    for name, content in (("max", "500000"), ("current", "300000"), ("stat", "anon 7\ninactive_file 9000\nfile 8\n")):
+        (tmp_path / f"memory.{name}").write_text(content)
+    assert free_main_memory(tmp_path / "meminfo", tmp_path) == 209000
+
+
 def test_main_memory_that_is_unknown(tmp_path: Path) -> None:
     assert total_main_memory(tmp_path / "meminfo", tmp_path) is None
 

@@ -1,11 +1,11 @@
 """Works out how much memory the cache gets."""
 
 import logging
-from pathlib import Path
 
 import psutil
 import torch
 
+from lmi_core.host.memory import free_main_memory
 from lmi_plugins.torch_engine.cache.block_pool import blocks_for
 from lmi_plugins.torch_engine.worker.messages import EngineOptions
 
@@ -13,7 +13,6 @@ logger = logging.getLogger(__name__)
 
 CPU_SHARE = 0.25  # of the memory that is available
 CUDA_SHARE = 0.9  # of what is free once the model is loaded
-CONTROL_GROUP = Path("/sys/fs/cgroup")  # of version 2
 
 
 def count_blocks(options: EngineOptions, block_bytes: int, max_length: int, device: torch.device) -> int:
@@ -46,23 +45,5 @@ def free_memory(device: torch.device) -> int:
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         return free
-    limit, used = _control_group("max"), _control_group("current")
-    available = int(psutil.virtual_memory().available)
-    return available if limit is None or used is None else min(available, max(0, limit - used + _reclaimable()))
-
-
-def _reclaimable() -> int:
-    """Return the bytes of the control group that hold files, such as a model just downloaded, and that give way."""
-    try:
-        facts = (CONTROL_GROUP / "memory.stat").read_text()
-    except OSError:
-        return 0
-    return next((int(line.split()[1]) for line in facts.splitlines() if line.startswith("inactive_file ")), 0)
-
-
-def _control_group(name: str) -> int | None:
-    """Return a number of the control group that the container is, if there is one and it has a limit."""
-    try:
-        return int((CONTROL_GROUP / f"memory.{name}").read_text())
-    except (OSError, ValueError):  # ValueError: "max", which is no limit
-        return None
+    known = free_main_memory()
+    return int(psutil.virtual_memory().available) if known is None else known
