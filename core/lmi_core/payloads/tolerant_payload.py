@@ -11,7 +11,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from lmi_core.errors import InvalidPayload
-from lmi_core.payloads.payload import explain, read_object
+from lmi_core.payloads.payload import explain
 
 _NAME_IT = "name an adapter in the body's `adapters`, or outside the body (docs/how_to/adapters.md)"
 _NAME_SESSIONS = "a header names a session, and SageMaker's clients set it by `SessionId` (docs/reference/sagemaker.md)"
@@ -38,11 +38,6 @@ class TolerantPayload(BaseModel):
         schema = handler(core_schema)
         handler.resolve_ref_schema(schema)["additionalProperties"] = True
         return schema
-
-
-def read_known(body: bytes, payload_type: type[M], strict: bool) -> tuple[M, tuple[str, ...]]:
-    """Parse a body, and read its JSON object as `take_known` does."""
-    return take_known(read_object(body), payload_type, strict)
 
 
 def take_known(payload: Mapping[str, Any], payload_type: type[M], strict: bool) -> tuple[M, tuple[str, ...]]:

@@ -14,7 +14,6 @@ from lmi_plugins.torch_engine.worker.embedding_messages import EmbeddingOptions,
 LENGTH_FILE = "sentence_bert_config.json"
 PROMPTS_FILE = "config_sentence_transformers.json"
 CONFIG = "config.json"
-NORMALIZE = "Normalize"
 # sentence-transformers' names of modes, in its older and its newer files.
 MODE_KEYS: dict[str, Pooling] = {
     "pooling_mode_cls_token": "cls",
