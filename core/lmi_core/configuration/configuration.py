@@ -10,11 +10,11 @@ from pydantic_core import ErrorDetails
 
 from lmi_core.configuration import java_properties
 from lmi_core.configuration.cache import DOWNLOAD_VARIABLE
+from lmi_core.configuration.model_directory import PROPERTIES_FILE
 from lmi_core.configuration.properties import OPTION_PREFIX, DeclaredKey, Properties, declared, environment_variable
 from lmi_core.errors import ConfigurationError
 from lmi_core.inspection.fault import unreadable
 
-FILE_NAME = "serving.properties"
 DEFAULT = "default"  # the source of a default
 
 P = TypeVar("P", bound=Properties)
@@ -76,7 +76,7 @@ class Configuration:
         `overrides` count before all others.
         """
         variables = (Given(name, value.strip(), f"environment {name}") for name, value in environment.items())
-        return cls(_read_file(directory / FILE_NAME), variables, common, overrides)
+        return cls(_read_file(directory / PROPERTIES_FILE), variables, common, overrides)
 
     def load(self, properties_type: type[P]) -> P:
         """Return the properties; an invalid value adds to `errors` and is replaced by the default.
@@ -295,8 +295,8 @@ def _complaints(error: ValidationError, keys: Iterable[DeclaredKey], given: Mapp
 def _complaint(details: ErrorDetails, key: DeclaredKey | None, given: Given | None) -> str:
     own_words = details["msg"].removeprefix("Value error, ")
     if key is None:
-        return f"{FILE_NAME}: {own_words}"
+        return f"{PROPERTIES_FILE}: {own_words}"
     if given is None:
-        return f"{FILE_NAME}: {key.key} is required"
+        return f"{PROPERTIES_FILE}: {key.key} is required"
     demand = own_words if details["type"] == "value_error" else f"must be {key.type}"
     return f"{given.source}: {key.key} {demand}. Given: {_on_one_line(given.value)}"

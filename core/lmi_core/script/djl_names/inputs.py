@@ -12,7 +12,7 @@ from lmi_core.script.djl_names import nd_list
 from lmi_core.script.djl_names.pair_list import PairList
 
 BATCH_SIZE = "batch_size"
-_OF_BATCH = re.compile(r"batch_(\d+)\.(.*)", re.DOTALL)  # the index of a request, and its own name of something
+BATCH_KEY = re.compile(r"batch_(\d+)\.(.*)", re.DOTALL)  # the index of a request, and its own name of something
 
 
 class Input:
@@ -83,10 +83,10 @@ class Input:
         """Return the requests of a batch that was built by the script's own code."""
         batch = [Input() for _ in range(self.get_batch_size())]
         for name, value in self.properties.items():
-            if match := _OF_BATCH.fullmatch(name):
+            if match := BATCH_KEY.fullmatch(name):
                 batch[int(match[1])].properties[match[2]] = value
         for key, value in zip(self.content.keys, self.content.values, strict=True):
-            if match := _OF_BATCH.fullmatch(key or ""):
+            if match := BATCH_KEY.fullmatch(key or ""):
                 batch[int(match[1])].content.add(match[2], value)
         return batch
 

@@ -1,13 +1,12 @@
 """Calls of a model function with one request or a batch, and their answers."""
 
 import asyncio
-import re
 from collections.abc import AsyncGenerator, Callable, Sequence
 
 from lmi_core.errors import FormatterFailed, LmiError
+from lmi_core.script.djl_names.inputs import BATCH_KEY
 from lmi_core.script.function.protocol import Chunk, Content, End, Head, Reply, Request
 
-BATCH_KEY = re.compile(r"batch_(\d+)\.(.*)", re.DOTALL)  # of a content in a batch, as `Output.add` writes it
 MAX_NAMES = 10  # of contents, in a message
 
 

@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any, ClassVar
 
 from lmi_core.configuration import java_properties
-from lmi_core.configuration.configuration import FILE_NAME
+from lmi_core.configuration.model_directory import PROPERTIES_FILE
 from lmi_core.configuration.properties import OPTION_PREFIX, Properties, RequestProperties, ServerProperties, declared
 from lmi_core.plugins.loading import load_plugins
 from lmi_core.script.djl_names.inputs import Input, batch_of
@@ -109,7 +109,7 @@ def decode_encoded_output_binary(chunk: bytes) -> dict[str, str]:
 
 def load_properties(properties_dir: str | None) -> dict[str, str]:
     """Return a model directory's `serving.properties` without the prefix `option.`."""
-    path = Path(properties_dir) / FILE_NAME if properties_dir else None
+    path = Path(properties_dir) / PROPERTIES_FILE if properties_dir else None
     if path is None or not path.is_file():
         return {}
     entries = java_properties.parse(path.read_text(encoding="utf-8"), path.name)
