@@ -2,15 +2,12 @@
 
 import re
 
+from lmi_core.chats.harmony_markers import CHANNEL, CHANNEL_NAME, ENDS, MARKERS, MESSAGE, START
 from lmi_core.chats.reasoning.parser import AnswerContext, ReasoningFormat, ReasoningParser, SplitText
 from lmi_core.chats.reasoning.phases import PhasedReasoning
 from lmi_core.chats.reasoning.search import find_first
 
-START, MESSAGE = "<|start|>", "<|message|>"
-ENDS = ("<|end|>", "<|return|>", "<|call|>")
-CONTROL_TOKENS = frozenset({START, "<|channel|>", "<|constrain|>", MESSAGE, *ENDS})
-FINAL_HEADER = "<|channel|>final<|message|>"
-CHANNEL = re.compile(r"<\|channel\|>\s*(\w+)")
+FINAL_HEADER = f"{CHANNEL}final{MESSAGE}"
 FUNCTION = re.compile(r"\bto=functions\.")
 HEADER_STARTS = ("<|", " to=")
 BETWEEN_MESSAGES = "\n"  # joins messages of one kind, reasoning or content
@@ -20,12 +17,12 @@ class Harmony(ReasoningFormat):
     """The format with the reasoning in the channel `analysis`; function calls remain part of the content."""
 
     def reads(self, special_token: str) -> bool:
-        return special_token in CONTROL_TOKENS
+        return special_token in MARKERS
 
     def new_parser(self, context: AnswerContext) -> ReasoningParser:
         parser = HarmonyReasoning()
         begun = context.prompt[max(context.prompt.rfind(START), 0) :]
-        if CHANNEL.search(begun):  # the prompt ends inside a message
+        if CHANNEL_NAME.search(begun):  # the prompt ends inside a message
             parser.go_on_from(begun)
         return parser
 
@@ -71,7 +68,7 @@ class HarmonyReasoning(PhasedReasoning):
             return None
         self._held = body
         self._phase = self._body
-        channel = CHANNEL.search(head)
+        channel = CHANNEL_NAME.search(head)
         self._calls = FUNCTION.search(head) is not None
         self._reasons = not self._calls and channel is not None and channel[1] == "analysis"
         told = self._told_reasoning if self._reasons else self._told_content

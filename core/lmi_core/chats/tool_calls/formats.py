@@ -8,8 +8,8 @@ from random import choices
 from string import ascii_letters, digits
 from typing import Any
 
+from lmi_core.chats.harmony_markers import MARKERS as HARMONY_MARKERS
 from lmi_core.chats.tool_calls.braced_parameters import BracedCalls
-from lmi_core.chats.tool_calls.harmony import MARKERS as HARMONY_MARKERS
 from lmi_core.chats.tool_calls.harmony import HarmonyCalls
 from lmi_core.chats.tool_calls.incremental import Tools
 from lmi_core.chats.tool_calls.json_calls import JsonCall, KeyedCall

@@ -2,15 +2,12 @@
 
 import re
 
+from lmi_core.chats.harmony_markers import CHANNEL, CHANNEL_NAME, ENDS, MARKERS, MESSAGE, START
 from lmi_core.chats.tool_calls.incremental import IncrementalParser
 from lmi_core.chats.tool_calls.json_calls import read_object
 from lmi_core.chats.tool_calls.text_reader import Waiting
 
-START, CHANNEL, MESSAGE, CONSTRAIN = "<|start|>", "<|channel|>", "<|message|>", "<|constrain|>"
-ENDS = ("<|end|>", "<|call|>", "<|return|>")
-MARKERS = (START, CHANNEL, MESSAGE, CONSTRAIN, *ENDS)
 RECIPIENT = re.compile(r"\bto=(?:functions\.)?([^\s<]+)")
-CHANNEL_NAME = re.compile(r"<\|channel\|>\s*(\w+)")
 TO = " to="
 THOUGHTS = "analysis"
 
