@@ -1,16 +1,14 @@
 """Tables of the declared variables and keys, updated in a page: `python -m lmi_handlers.container.document FILE`."""
 
-import re
 import sys
 from collections.abc import Iterable
 from pathlib import Path
 
 from lmi_core.configuration.properties import environment_variable
+from lmi_handlers import marked_tables
 from lmi_handlers.container.declarations import Declared
 from lmi_handlers.container.server_keys import SERVER_KEYS
 from lmi_handlers.container.variables import VARIABLES
-
-MARK = re.compile(r"(<!-- (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def tables() -> dict[str, str]:
@@ -19,14 +17,13 @@ def tables() -> dict[str, str]:
 
 
 def with_tables(text: str) -> str:
-    """Return the page with each table put between its marks, `<!-- name -->` and `<!-- end -->`."""
-    return MARK.sub(lambda mark: f"{mark[1]}{tables()[mark[2]]}{mark[3]}", text)
+    """Return the page with each table put between its marks."""
+    return marked_tables.with_tables(text, tables())
 
 
 def _table(names: tuple[str, ...], declared: Iterable[Declared]) -> str:
-    heading = [*names, "Treatment", "Meaning, or reason"]
-    rows = [heading, ["---"] * len(heading), *(_row(each, len(names)) for each in declared)]
-    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+    heading = (*names, "Treatment", "Meaning, or reason")
+    return marked_tables.table(heading, (_row(each, len(names)) for each in declared))
 
 
 def _row(each: Declared, names: int) -> list[str]:

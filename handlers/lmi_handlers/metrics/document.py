@@ -1,27 +1,24 @@
 """Tables of the declared metrics, updated in a page: `python -m lmi_handlers.metrics.document FILE`."""
 
-import re
 import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+from lmi_handlers import marked_tables
 from lmi_handlers.metrics.declared import DJL_METRICS, OWN_METRICS, DeclaredMetric
-
-MARK = re.compile(r"(<!-- (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def with_tables(text: str) -> str:
-    """Return the page with each table put between its marks, `<!-- name -->` and `<!-- end -->`."""
-    tables = {"own": _table(OWN_METRICS), "djl": _table(DJL_METRICS)}
-    return MARK.sub(lambda mark: f"{mark[1]}{tables[mark[2]]}{mark[3]}", text)
+    """Return the page with each table put between its marks."""
+    return marked_tables.with_tables(text, {"own": _table(OWN_METRICS), "djl": _table(DJL_METRICS)})
 
 
 def _table(metrics: Iterable[DeclaredMetric]) -> str:
-    rows = [["metric", "kind", "labels", "meaning"], ["---"] * 4]
+    rows = []
     for each in metrics:
         labels = ", ".join(f"`{label}`" for label in each.labels)
         rows.append([f"`{each.sample}`", each.kind, labels, each.help.removeprefix("DJLServing's: ")])
-    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+    return marked_tables.table(("metric", "kind", "labels", "meaning"), rows)
 
 
 if __name__ == "__main__":
