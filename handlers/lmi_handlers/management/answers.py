@@ -4,6 +4,8 @@ from typing import NotRequired
 
 from typing_extensions import TypedDict
 
+from lmi_handlers.lmi.adapters import ListedAdapter
+
 
 class Status(TypedDict):
     status: str
@@ -54,14 +56,6 @@ class WorkerGroup(TypedDict):
     workers: list[ListedWorker]
 
 
-class DescribedAdapter(TypedDict):
-    """An adapter, where it was loaded from, and whether it stays loaded whatever else needs room."""
-
-    name: str
-    src: str
-    pin: bool
-
-
 class DescribedModel(TypedDict):
     """A version of a model, with what it does now."""
 
@@ -79,7 +73,7 @@ class DescribedModel(TypedDict):
     default: bool
     servedNames: list[str]
     backend: NotRequired[str]
-    adapters: list[DescribedAdapter]
+    adapters: list[ListedAdapter]
     progress: NotRequired[str]
     reason: NotRequired[str]
     warnings: list[str]

@@ -9,13 +9,8 @@ from lmi_core.registry.model_registry import ModelRegistry
 from lmi_core.registry.registered_model import ModelState, RegisteredModel
 from lmi_core.remote.location import without_secrets
 from lmi_core.serving.model import Model
-from lmi_handlers.management.answers import (
-    DescribedAdapter,
-    DescribedModel,
-    DescribedWorkflow,
-    ListedModel,
-    ListedModels,
-)
+from lmi_handlers.lmi.adapters import listed_adapters
+from lmi_handlers.management.answers import DescribedModel, DescribedWorkflow, ListedModel, ListedModels
 from lmi_handlers.management.fields import Page
 from lmi_handlers.management.workers import worker_groups
 
@@ -94,7 +89,7 @@ async def _described(registry: ModelRegistry, registered: RegisteredModel) -> De
         state=state.value,
         default=registry.versions(registered.name).default is registered,
         servedNames=[registered.name] if model is None else list(model.names),
-        adapters=[] if model is None else _adapters(model),
+        adapters=[] if model is None else listed_adapters(model),
         warnings=[] if model is None else model.warnings,
     )
     if model is not None:
@@ -113,8 +108,3 @@ async def _fault(model: Model | None) -> LmiError | None:
     except LmiError as error:
         return error
     return None
-
-
-def _adapters(model: Model) -> list[DescribedAdapter]:
-    pinned = model.pinned_adapters
-    return [{"name": name, "src": str(folder), "pin": name in pinned} for name, folder in model.adapter_folders.items()]
