@@ -23,6 +23,7 @@ from lmi_plugins.backends.engine_properties import (
 )
 from lmi_plugins.backends.guide_properties import GuideProperties
 from lmi_plugins.backends.parallel_degrees import MAX, ParallelDegrees
+from lmi_plugins.vllm_engine.arguments.former import as_text
 
 DataType = Literal["auto", "fp32", "fp16", "bf16", "float32", "float16", "bfloat16", "half", "float", "int8"]
 DATA_TYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "int8": "auto"}
@@ -117,7 +118,7 @@ def vllm_arguments(setup: BackendSetup[Any], passed: Mapping[str, str], degrees:
         "runner": None if properties.asked_task is None else RUNNERS[properties.asked_task],
         **_lora_arguments(setup.directory, properties),
     }
-    given = {name: _as_text(value) for name, value in arguments.items() if value is not None}
+    given = {name: as_text(value) for name, value in arguments.items() if value is not None}
     return given | dict(passed) | _speculative_arguments(setup, passed) | embedding_arguments(properties, passed)
 
 
@@ -192,7 +193,3 @@ def embedding_arguments(properties: EmbeddingProperties, passed: Mapping[str, st
         overrides["matryoshka_dimensions"] = properties.smaller_sizes
     own = {"pooler_config": pooler, "hf_overrides": overrides}
     return {name: json.dumps(value | json.loads(passed.get(name, "{}"))) for name, value in own.items() if value}
-
-
-def _as_text(value: object) -> str:
-    return value if isinstance(value, str) else json.dumps(value)

@@ -134,9 +134,9 @@ def with_replacements(given: Mapping[str, str], known: Collection[str]) -> Passe
         replacement = REPLACEMENTS[name](given[name])
         for argument, value in replacement.items():
             arguments[argument] = _merged(arguments.get(argument), value)
-        told = ", ".join(f"{argument}={_as_text(value)}" for argument, value in replacement.items()) or "nothing"
+        told = ", ".join(f"{argument}={as_text(value)}" for argument, value in replacement.items()) or "nothing"
         warnings.append(f"option.{name}={given[name]} is a former name of vLLM's: it is read as {told}")
-    return Passed({name: _as_text(value) for name, value in arguments.items()}, warnings)
+    return Passed({name: as_text(value) for name, value in arguments.items()}, warnings)
 
 
 def _merged(given: Any, value: Any) -> Any:
@@ -147,5 +147,6 @@ def _merged(given: Any, value: Any) -> Any:
     return {**value, **given} if isinstance(given, dict) and isinstance(value, dict) else given
 
 
-def _as_text(value: Any) -> str:
+def as_text(value: object) -> str:
+    """Return an engine argument as text, anything but text as JSON."""
     return value if isinstance(value, str) else json.dumps(value)
