@@ -5,6 +5,7 @@ from ipaddress import IPv6Address, ip_address
 from typing import NamedTuple
 
 ANY = "*"  # the pattern of every host
+DEFAULT_PORTS = {"http": 80, "https": 443}
 ANY_BELOW = "*."  # before a name: every host below it
 
 _HOST = re.compile(r"(\[[^\[\]\s]+\]|[^:\[\]/?#@\\\s,]+)(?::(\d{1,5}))?")

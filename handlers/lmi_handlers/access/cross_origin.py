@@ -5,10 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from lmi_core.serving.hosts import ANY, Host
+from lmi_core.serving.hosts import ANY, DEFAULT_PORTS, Host
 
 ANY_PORT = f":{ANY}"
-DEFAULT_PORTS = {"http": 80, "https": 443}
 FORM = "an origin is SCHEME://HOST[:PORT], such as https://app.example.com, https://*.example.com or http://localhost:*"
 # The methods of routes for clients, and the forms of HTTP's tokens.
 METHODS = ("GET", "HEAD", "POST", "DELETE")

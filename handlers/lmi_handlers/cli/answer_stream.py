@@ -8,12 +8,13 @@ from typing import Any
 import aiohttp
 import orjson
 
+from lmi_core.payloads.tolerance import IGNORED_HEADER
+
 DATA = b"data: "
 DONE = b"[DONE]"
 FAILED = 400
 UNAUTHORIZED = 401
 KEY_HINT = "LMI_API_KEY in the environment gives one, and --api-key-env names another variable"
-IGNORED_HEADER = "X-Lmi-Ignored-Parameters"
 
 JsonObject = dict[str, Any]
 

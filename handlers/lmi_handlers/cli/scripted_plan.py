@@ -7,6 +7,7 @@ from lmi_core.plugins.loading import Plugins
 from lmi_core.serving.model_plan import ModelPlan
 
 SCRIPTED = "scripted"
+DEFAULT_PROMPT = "What is Deep Learning?"
 DELAY = 0.01  # seconds between tokens, which makes each a chunk of its own
 
 

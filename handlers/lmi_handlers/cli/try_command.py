@@ -16,9 +16,8 @@ from lmi_core.errors import ConfigurationError
 from lmi_core.plugins.loading import Plugins
 from lmi_core.serving.model_plan import ModelPlan
 from lmi_handlers.cli.connection import one_plan, own_server
-from lmi_handlers.cli.scripted_plan import prompt_body, scripted_plan
+from lmi_handlers.cli.scripted_plan import DEFAULT_PROMPT, prompt_body, scripted_plan
 
-DEFAULT_PROMPT = "What is Deep Learning?"
 DEFAULT_ROUTE = "/invocations"
 FAILED = 400
 WATCH_SECONDS = 0.2

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from lmi_core.configuration.configuration import DEFAULT, Given
 from lmi_core.errors import ConfigurationError
+from lmi_core.serving.hosts import DEFAULT_PORTS
 from lmi_handlers.access.address import UNIX, ListenAddress
 from lmi_handlers.container.declarations import COMMAND_LINE
 from lmi_handlers.container.server_keys import GRPC_PORT, INFERENCE_ADDRESS, MANAGEMENT_ADDRESS, PORT
@@ -16,7 +17,6 @@ from lmi_handlers.container.variables import BIND_TO_PORT
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 8080
 EVERY_HOST = "0.0.0.0"
-PORTS = {"http": "80", "https": "443"}  # the port of a URL without one
 MOST_PORT = 65535
 FREE_PORT = "0"
 MAX_SOCKET_PATH = 107  # bytes, of a Unix socket on Linux
@@ -98,11 +98,11 @@ def _parse(given: Given) -> tuple[Given, Given]:
             f"{given.source}: {given.name} asks for a Unix socket, which is not supported: give http://HOST:PORT. "
             f"Given: {given.value}"
         )
-    if match is None or scheme not in PORTS or not match["host"] or match["path"] not in (None, "/"):
+    if match is None or scheme not in DEFAULT_PORTS or not match["host"] or match["path"] not in (None, "/"):
         raise ConfigurationError(
             f"{given.source}: {given.name} must be http://HOST:PORT or https://HOST:PORT. Given: {given.value}"
         )
-    port = checked_port(given._replace(name="port", value=match["port"] or PORTS[scheme]))
+    port = checked_port(given._replace(name="port", value=match["port"] or str(DEFAULT_PORTS[scheme])))
     assert port is not None
     return given._replace(name="host", value=match["host"].strip("[]")), port
 

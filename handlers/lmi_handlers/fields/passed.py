@@ -14,8 +14,8 @@ from lmi_core.handler import Call
 from lmi_core.payloads.payload import shown
 from lmi_handlers.fields.answers import AnswerFields
 from lmi_handlers.fields.guides import Guide
+from lmi_handlers.http.request_ids import REQUEST_ID_HEADER
 
-REQUEST_ID_HEADER = "x-request-id"
 VLLM_FIELDS = "vllm_fields"  # the parameter of backends on vLLM that holds them
 TRANSFERS = ("kv_transfer_params", "ec_transfer_params")
 

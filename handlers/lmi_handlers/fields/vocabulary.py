@@ -6,6 +6,7 @@ from typing import Any
 from lmi_core.errors import InvalidPayload
 
 SAMPLING = frozenset({"temperature", "top_k", "top_p", "min_p", "typical_p"})
+TGI_NAMES = {"stop": "stop_sequences"}
 # TGI's sampling parameters, each with the value that has no effect.
 TGI_NEUTRAL = {"temperature": (1,), "top_k": (0, -1), "top_p": (1,), "typical_p": (1,)}
 

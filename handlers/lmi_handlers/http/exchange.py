@@ -28,7 +28,7 @@ from lmi_core.handler import Answer, Call, Handler, Route
 from lmi_core.inference import ResponseWriter
 from lmi_core.metrics.recent_errors import without_values
 from lmi_core.metrics.request_record import RequestRecord
-from lmi_core.payloads.tolerance import ignored_header, names_of
+from lmi_core.payloads.tolerance import IGNORED_HEADER, ignored_header, names_of
 from lmi_core.script.function.answers import StreamErrors
 from lmi_core.script.function.protocol import Chunk, Head
 from lmi_core.serving.backend_failures import writing_failure, written
@@ -38,17 +38,13 @@ from lmi_handlers.http.attributes import named_attributes
 from lmi_handlers.http.bodies.compressed import ENCODINGS
 from lmi_handlers.http.bodies.pieces import response_body
 from lmi_handlers.http.bodies.reading import read_body
-from lmi_handlers.http.request_ids import new_request_id
+from lmi_handlers.http.request_ids import REQUEST_ID_HEADER, request_id
 from lmi_handlers.http.stream import EVENT_STREAM, KEEP_ALIVE, Stream
 from lmi_handlers.telemetry.refusals import refusals_of
 
 logger = logging.getLogger(__name__)
 _refusals = refusals_of(logger)
 
-REQUEST_ID_HEADER = "x-request-id"
-INFERENCE_ID_HEADER = "X-Amzn-SageMaker-Inference-Id"  # the client's name of a request, or of SageMaker's own making
-IGNORED_HEADER = "X-Lmi-Ignored-Parameters"
-LONGEST_REQUEST_ID = 128
 LONG_ANSWER = 1000  # tokens and top tokens, which take some milliseconds to write
 FAILED = 400  # this status and those above are errors
 WHILE_GENERATING = (GenerationFailed, GenerationTimeout, RequestAborted)  # errors of a generation that has begun
@@ -294,13 +290,6 @@ def _advice(error: LmiError) -> dict[str, str]:
     if isinstance(error, Unauthorized):
         return {"WWW-Authenticate": "Bearer"}
     return {"Accept-Encoding": ENCODINGS} if isinstance(error, UnsupportedEncoding) else {}
-
-
-def request_id(request: web.Request) -> str:
-    """Return the client's request id if it is printable ASCII, cut to its maximal length; otherwise a new one."""
-    given = request.headers.get(REQUEST_ID_HEADER) or request.headers.get(INFERENCE_ID_HEADER) or ""
-    given = given[:LONGEST_REQUEST_ID]
-    return given if given and given.isascii() and given.isprintable() else new_request_id()
 
 
 def _is_long(output: GenerationOutput) -> bool:

@@ -1,11 +1,28 @@
-"""Ids of requests that bring none, which nobody can guess."""
+"""Ids of requests: those that clients give, and others that nobody can guess."""
 
 import os
 
+from aiohttp import web
+
+REQUEST_ID_HEADER = "x-request-id"
+INFERENCE_ID_HEADER = "X-Amzn-SageMaker-Inference-Id"  # the client's name of a request, or of SageMaker's own making
+MAX_LENGTH = 128  # characters of a client's id
 LENGTH = 16  # bytes
 AT_ONCE = 256  # ids that are made of the random bytes that the system gives in one call
 
 _unused = bytearray()
+
+
+def request_id(request: web.Request) -> str:
+    """Return the client's request id if it can be one, otherwise a new one."""
+    given = request.headers.get(REQUEST_ID_HEADER) or request.headers.get(INFERENCE_ID_HEADER) or ""
+    return given_id(given) or new_request_id()
+
+
+def given_id(given: str) -> str | None:
+    """Return an id that a client gave, cut to its maximum length; None where it is not printable ASCII."""
+    cut = given[:MAX_LENGTH]
+    return cut if cut and cut.isascii() and cut.isprintable() else None
 
 
 def new_request_id() -> str:

@@ -11,8 +11,7 @@ from lmi_core.handler import Call
 from lmi_core.payloads.payload import read_object
 from lmi_core.tensors import LENGTH_SIZE
 from lmi_handlers.http.adapter_names import ADAPTER_HEADER
-from lmi_handlers.http.exchange import LONGEST_REQUEST_ID, REQUEST_ID_HEADER
-from lmi_handlers.http.request_ids import new_request_id
+from lmi_handlers.http.request_ids import REQUEST_ID_HEADER, given_id, new_request_id
 from lmi_handlers.kserve_grpc.contents import input_data
 from lmi_handlers.triton.adapters import LORA_NAME, take_lora_names
 from lmi_handlers.triton.infer_payload import HEADER_LENGTH
@@ -33,8 +32,8 @@ def headers_of(metadata: Metadata) -> CIMultiDict[str]:
 def request_id(message: Any, headers: Mapping[str, str]) -> str:
     """Return the id that the request can be aborted by: the client's if it is printable ASCII, otherwise a new one."""
     for given in (message.id, headers.get(REQUEST_ID_HEADER, "")):
-        if given and given.isascii() and given.isprintable():
-            return str(given[:LONGEST_REQUEST_ID])
+        if found := given_id(given):
+            return found
     return new_request_id()
 
 

@@ -22,7 +22,7 @@ from lmi_core.request import GenerationRequest
 from lmi_handlers.chat.generation import ChatForm, chat_generation, read_chat
 from lmi_handlers.chat.request import ChatRequest
 from lmi_handlers.fields.own_parameters import take_own, with_own
-from lmi_handlers.fields.vocabulary import sample_as_tgi, translate
+from lmi_handlers.fields.vocabulary import TGI_NAMES, sample_as_tgi, translate
 from lmi_handlers.http.statuses import STATUSES
 from lmi_handlers.lmi.answers import ANSWERS, ERRORS
 from lmi_handlers.lmi.embeddings import EmbeddingPayload, embedding_call
@@ -34,7 +34,6 @@ TARGET_MODEL_HEADER = "X-Amzn-SageMaker-Target-Model"
 
 VALIDATION_STATUS = 424  # "If there is an issue with payload validation"
 LMI_STATUSES = STATUSES | {"adapter_not_found": VALIDATION_STATUS}
-TGI_NAMES = {"stop": "stop_sequences"}  # names in TGI's requests, for `option.tgi_compat`
 BEFORE_DISPATCH = (
     "unauthorized",
     "forbidden",

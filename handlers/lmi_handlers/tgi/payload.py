@@ -8,12 +8,11 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from lmi_core.parameters import RANDOM_SEED
 from lmi_core.payloads.tolerant_payload import TolerantPayload, drop_unknown_fields, take_known
-from lmi_handlers.fields.vocabulary import sample_as_tgi, translate
+from lmi_handlers.fields.vocabulary import TGI_NAMES, sample_as_tgi, translate
 from lmi_handlers.tgi.grammar import TgiGrammar, use_grammar
 
 MAX_NEW_TOKENS = 100
 SEED_BITS = 53  # of seeds that are drawn here: JavaScript's clients read no larger integers exactly
-NAMES = {"stop": "stop_sequences"}
 
 
 class TgiParameters(BaseModel):
@@ -57,7 +56,7 @@ class TgiParameters(BaseModel):
         """Return LMI's parameters, and the client's name of each."""
         given = self.model_dump(exclude_none=True, exclude={"adapter_id", "grammar", "watermark"})
         given.setdefault("max_new_tokens", MAX_NEW_TOKENS)
-        parameters, names = translate(given, NAMES)
+        parameters, names = translate(given, TGI_NAMES)
         if self.grammar is not None:
             use_grammar(self.grammar, parameters, names)
         sample_as_tgi(parameters)
