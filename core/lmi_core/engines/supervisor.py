@@ -12,7 +12,7 @@ from lmi_core.errors import BackendUnhealthy, ConfigurationError
 logger = logging.getLogger(__name__)
 
 LOADING_TIMEOUT = 1800  # seconds; the default of option.model_loading_timeout
-LEAST_RESTART_TIME = 120.0  # seconds that a restart may take in any case
+MIN_RESTART_TIME = 120.0  # seconds that a restart may take in any case
 RESTART_FACTOR = 5  # times as long as the first start: the machine may be busier, but its files are read already
 
 T = TypeVar("T")
@@ -75,7 +75,7 @@ class Supervisor(Generic[T]):
         self._running = await self._create()
         self._began = clock()
         self._start_time = self._began - begun
-        self._restart_timeout = min(self._restart_timeout, max(RESTART_FACTOR * self._start_time, LEAST_RESTART_TIME))
+        self._restart_timeout = min(self._restart_timeout, max(RESTART_FACTOR * self._start_time, MIN_RESTART_TIME))
         self._settled.set()
         self._supervision = asyncio.create_task(self._supervise(self._running))
         await asyncio.sleep(0)  # from here on the task ends the engine, also when it is cancelled at once

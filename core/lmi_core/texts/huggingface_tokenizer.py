@@ -103,10 +103,10 @@ class HuggingFaceTokenizer(Tokenizer):
             or not _is_plain(self._backend, self.pretrained)
         ):
             return 0  # characters may be left out
-        return -(-len(text) // self._longest_piece)
+        return -(-len(text) // self._max_piece_length)
 
     @cached_property
-    def _longest_piece(self) -> int:
+    def _max_piece_length(self) -> int:
         """The length of the longest token, in characters, of which byte-level vocabularies have one for each byte."""
         return max(map(len, self.pretrained.get_vocab()), default=1)
 

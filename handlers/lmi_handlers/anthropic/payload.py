@@ -15,7 +15,7 @@ EXAMPLE: dict[str, JsonValue] = {
     "system": "You are a helpful assistant.",
     "messages": [{"role": "user", "content": "What is deep learning?"}],
 }
-LEAST_BUDGET = 1024
+MIN_BUDGET = 1024
 
 Blocks = Annotated[list[ContentBlock], BeforeValidator(as_blocks, json_schema_input_type=str | list[ContentBlock])]
 
@@ -36,7 +36,7 @@ class Thinking(BaseModel):
     model_config = ConfigDict(extra="ignore", strict=True)
 
     type: Literal["enabled", "adaptive", "disabled"]
-    budget_tokens: int | None = Field(None, ge=LEAST_BUDGET, description="Where it is enabled: the most tokens of it.")
+    budget_tokens: int | None = Field(None, ge=MIN_BUDGET, description="Where it is enabled: the most tokens of it.")
     display: Literal["summarized", "omitted", "updates"] | None = Field(
         None, description="omitted: the answer tells that there was thinking, but not what."
     )

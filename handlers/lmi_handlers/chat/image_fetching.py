@@ -13,7 +13,7 @@ from lmi_core.errors import InvalidPayload
 from lmi_core.host.addresses import is_public
 
 ANY_HOST = "*"
-MOST_REDIRECTS = 3
+MAX_REDIRECTS = 3
 HEADERS = {"Accept": "image/*", "Accept-Encoding": "identity"}  # a compressed body could expand to any size
 NO_TIMEOUT = aiohttp.ClientTimeout(total=None)  # fetch_image has one for all redirects together
 AddressInfo = tuple[Any, Any, int, str, Any]  # an item of what `socket.getaddrinfo` returns
@@ -49,7 +49,7 @@ def _public_socket(info: AddressInfo) -> socket.socket:
 
 
 async def _fetch(url: URL, place: str, options: RequestProperties) -> bytes:
-    for _ in range(MOST_REDIRECTS + 1):
+    for _ in range(MAX_REDIRECTS + 1):
         _check_host(url, place, options.media_domains)
         async with (
             _session(url, options.private_media_domains) as session,
@@ -59,7 +59,7 @@ async def _fetch(url: URL, place: str, options: RequestProperties) -> bytes:
             if response.status // 100 != 3 or target is None:
                 return await _body(response, place, options.max_image_size)
         url = url.join(URL(target))
-    raise _unfetched(place, f"there are more than {MOST_REDIRECTS} redirects")
+    raise _unfetched(place, f"there are more than {MAX_REDIRECTS} redirects")
 
 
 def _check_host(url: URL, place: str, allowed: frozenset[str]) -> None:

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-MOST_NEW_OBJECTS = 50_000  # new objects before a collection: reference counts free nearly all of a token's
+MAX_NEW_OBJECTS = 50_000  # new objects before a collection: reference counts free nearly all of a token's
 EXAMPLE_BODY = '{"inputs": "What is Deep Learning?", "parameters": {"max_new_tokens": 64}}'
 PAGES = "pages"  # the handler of the pages for people
 METRICS = "metrics"  # and of the routes for Prometheus
@@ -150,7 +150,7 @@ async def _serve(
         gc.enable()
         gc.collect()
         gc.freeze()  # spares the collector the hundreds of thousands of objects that engines load
-        gc.set_threshold(MOST_NEW_OBJECTS)
+        gc.set_threshold(MAX_NEW_OBJECTS)
         logger.info("%s", ready_message(server))
 
     try:

@@ -17,7 +17,7 @@ from lmi_handlers.container.variables import BIND_TO_PORT
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 8080
 EVERY_HOST = "0.0.0.0"
-MOST_PORT = 65535
+MAX_PORT = 65535
 FREE_PORT = "0"
 MAX_SOCKET_PATH = 107  # bytes, of a Unix socket on Linux
 
@@ -109,8 +109,8 @@ def _parse(given: Given) -> tuple[Given, Given]:
 
 def checked_port(given: Given | None) -> Given | None:
     """Return the port. Raise ConfigurationError where it is not valid."""
-    if given is not None and not (given.value.isdecimal() and int(given.value) <= MOST_PORT):
+    if given is not None and not (given.value.isdecimal() and int(given.value) <= MAX_PORT):
         raise ConfigurationError(
-            f"{given.source}: the port must be an integer from 0 to {MOST_PORT}. Given: {given.value}"
+            f"{given.source}: the port must be an integer from 0 to {MAX_PORT}. Given: {given.value}"
         )
     return given

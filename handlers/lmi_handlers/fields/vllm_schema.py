@@ -9,7 +9,7 @@ from lmi_core.tokenizer import Tokenizer
 
 JsonObject = dict[str, Any]
 
-LEAST_LOG_PROB = -9999.0
+MIN_LOG_PROB = -9999.0
 
 FINISH_REASONS: dict[FinishReason | None, str] = {
     "length": "length",
@@ -53,7 +53,7 @@ def _decoded(token: Token, tokenizer: Tokenizer) -> str:
 
 def finite(log_prob: float | None) -> float | None:
     """Return the log probability, at least -9999 as in vLLM, since JSON cannot hold minus infinity."""
-    return log_prob if log_prob is None else max(log_prob, LEAST_LOG_PROB)
+    return log_prob if log_prob is None else max(log_prob, MIN_LOG_PROB)
 
 
 def _place(token: Token) -> dict[str, Any]:

@@ -33,7 +33,7 @@ from lmi_handlers.openai.tokenizing import ROUTES as TOKENIZER_ROUTES
 from lmi_handlers.openai.tolerance import take_fields
 
 DEFAULT_MAX_TOKENS = 16
-MOST_CHOICES = 1024  # of all prompts of a request together
+MAX_CHOICES = 1024  # of all prompts of a request together
 
 Written = tuple[tuple[GenerationRequest, ...], OutputFormatter]  # requests, and what writes their answers
 
@@ -95,8 +95,8 @@ class CompletionRequest(PassedFields):
         self._check_suffix()
         if self.max_tokens == 0 and not self.echo:
             raise ValueError("`max_tokens` must be at least 1 without `echo`. Given: 0")
-        if len(self.prompt) * max(self.n or 1, self.best_of or 1) > MOST_CHOICES:
-            raise ValueError(f"`prompt` and `n` must result in at most {MOST_CHOICES} choices")
+        if len(self.prompt) * max(self.n or 1, self.best_of or 1) > MAX_CHOICES:
+            raise ValueError(f"`prompt` and `n` must result in at most {MAX_CHOICES} choices")
         return self
 
     def _check_suffix(self) -> None:

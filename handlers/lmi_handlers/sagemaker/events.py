@@ -11,7 +11,7 @@ from lmi_core.framing import Framing
 CONTENT_TYPE = "application/vnd.amazon.eventstream"
 LENGTHS_AND_CHECKSUMS = 16  # bytes that a message has beside headers and payload
 STRING = 7  # the type number of a header's value
-LARGEST_PAYLOAD = 16 * 1024 * 1024  # botocore refuses messages above 24 MiB
+MAX_PAYLOAD = 16 * 1024 * 1024  # botocore refuses messages above 24 MiB
 
 PAYLOAD_PART = {
     ":message-type": "event",
@@ -27,7 +27,7 @@ class EventStream(Framing):
         return headers | {"Content-Type": CONTENT_TYPE, "X-Amzn-SageMaker-Content-Type": headers["Content-Type"]}
 
     def frame(self, data: bytes) -> bytes:
-        parts = [data[start : start + LARGEST_PAYLOAD] for start in range(0, len(data), LARGEST_PAYLOAD)]
+        parts = [data[start : start + MAX_PAYLOAD] for start in range(0, len(data), MAX_PAYLOAD)]
         return b"".join([message(PAYLOAD_PART, part) for part in parts])
 
     def failure(self, error: LmiError) -> bytes:

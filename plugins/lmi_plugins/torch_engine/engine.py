@@ -26,7 +26,7 @@ from lmi_plugins.torch_engine.worker.messages import EngineOptions, EngineReques
 
 logger = logging.getLogger(__name__)
 
-MOST_FAILED_STEPS = 5  # in a row, after which the engine itself is at fault
+MAX_FAILED_STEPS = 5  # in a row, after which the engine itself is at fault
 
 
 class Engine:
@@ -112,7 +112,7 @@ class Engine:
             raise
         except Exception as error:
             self._failed_steps += 1
-            if is_out_of_memory(error) or self._failed_steps == MOST_FAILED_STEPS:
+            if is_out_of_memory(error) or self._failed_steps == MAX_FAILED_STEPS:
                 raise  # a new process has its memory whole
             logger.exception("A step of %d requests failed", len(chunks))
             request_ids = [chunk.sequence.request_id for chunk in chunks]

@@ -34,7 +34,7 @@ from vllm.v1.sample.logits_processor import AdapterLogitsProcessor
 from vllm.v1.sample.sampler import Sampler
 
 __all__ = [
-    "MOST_PIXELS",
+    "MAX_PIXELS",
     "AdapterLogitsProcessor",
     "AsyncEngineArgs",
     "AsyncLLM",
@@ -73,7 +73,7 @@ if is_server():
     # vLLM loads its plugins, and so calls `prepare`, only once the core has met the server, for which it waits minutes.
     EngineCoreProc.run_engine_core = staticmethod(run_core)
 
-MOST_PIXELS: int = envs.VLLM_MAX_IMAGE_PIXELS  # vLLM's bound on one image, here on a prompt's together
+MAX_PIXELS: int = envs.VLLM_MAX_IMAGE_PIXELS  # vLLM's bound on one image, here on a prompt's together
 
 
 def token_prompt(ids: list[int], cache_salt: str | None = None) -> TokensInput:

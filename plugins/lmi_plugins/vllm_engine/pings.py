@@ -9,7 +9,7 @@ import psutil
 
 from lmi_plugins.vllm_engine.library import AsyncLLM, core_process_ids
 
-LEAST_SHARE = 0.05  # of a processor, which an idle process does not use
+MIN_SHARE = 0.05  # of a processor, which an idle process does not use
 
 
 class Pings:
@@ -59,7 +59,7 @@ class WorkersTime:
                 self._used[process.pid] = times.user + times.system
                 runnable = runnable or process.status() == psutil.STATUS_RUNNING
         grown = sum(used - before.get(process_id, used) for process_id, used in self._used.items())
-        return runnable or grown > LEAST_SHARE * elapsed
+        return runnable or grown > MIN_SHARE * elapsed
 
     def _workers(self) -> list[psutil.Process]:
         found: list[psutil.Process] = []

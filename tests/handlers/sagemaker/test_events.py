@@ -29,7 +29,7 @@ def test_each_write_is_a_payload_part() -> None:
 
 
 def test_a_write_that_is_too_long_for_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sagemaker_events, "LARGEST_PAYLOAD", 3)
+    monkeypatch.setattr(sagemaker_events, "MAX_PAYLOAD", 3)
     assert [part.payload for part in read(EventStream().frame(b"1234567"))] == [b"123", b"456", b"7"]
 
 

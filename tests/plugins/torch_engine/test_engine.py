@@ -11,7 +11,7 @@ from lmi_core.errors import ContextLengthExceeded, GenerationFailed, InvalidPara
 from lmi_core.generation import GenerationStep
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
 from lmi_core.tokenizer import Detokenizer
-from lmi_plugins.torch_engine.engine import MOST_FAILED_STEPS, Engine
+from lmi_plugins.torch_engine.engine import MAX_FAILED_STEPS, Engine
 from lmi_plugins.torch_engine.results import StepFailed
 from lmi_plugins.torch_engine.sequences.step_batch import StepBatch
 from lmi_plugins.torch_engine.worker.messages import EngineOptions, EngineRequest
@@ -285,7 +285,7 @@ def test_an_engine_whose_every_step_fails_ends(
         raise ValueError("broken")
 
     monkeypatch.setattr(engine.parts.runner, "run", fail)
-    for _ in range(MOST_FAILED_STEPS - 1):
+    for _ in range(MAX_FAILED_STEPS - 1):
         assert isinstance(run(engine, request("a", PROMPT))["a"][0], StepFailed)
     with pytest.raises(ValueError, match="broken"):
         run(engine, request("a", PROMPT))

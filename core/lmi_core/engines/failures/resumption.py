@@ -13,7 +13,7 @@ from lmi_core.engines.failures.turns import Place, Turns
 from lmi_core.errors import BackendUnhealthy, GenerationFailed
 
 SUSPECT = 2  # engines that a request has lost
-MOST_LOST = 6  # after which a request ends, whoever was with it
+MAX_LOST = 6  # after which a request ends, whoever was with it
 PROBATION = 16  # tokens that a suspect goes on for alone; as many times more with each further engine that it loses
 
 T = TypeVar("T")
@@ -80,7 +80,7 @@ class Resumption:
         """Raise the loss of a request that is not tried again."""
         if not self._enabled:
             raise loss
-        if (lost >= SUSPECT and loss.alone) or lost >= MOST_LOST:
+        if (lost >= SUSPECT and loss.alone) or lost >= MAX_LOST:
             reason = f"it is not tried again, as the engine failed {lost} times under it"
             raise GenerationFailed(f"{loss.message}; {reason}") from None
 

@@ -19,7 +19,7 @@ from lmi_core.remote.space import check_space
 if TYPE_CHECKING:
     from types_boto3_s3.client import S3Client
 
-MOST_ATTEMPTS = 3  # when objects change during the download
+MAX_ATTEMPTS = 3  # when objects change during the download
 
 
 def copy_from_s3(model: RemoteModel, downloads: Path, report: Report) -> Path:
@@ -42,7 +42,7 @@ def copy_from_s3(model: RemoteModel, downloads: Path, report: Report) -> Path:
 
 
 def _update(client: "S3Client", model: RemoteModel, copies: Copies, report: Report) -> Path:
-    for _ in range(MOST_ATTEMPTS):
+    for _ in range(MAX_ATTEMPTS):
         listing, skipped = list_objects(client, model)
         current = copies.current()
         if current is not None and current[1].version == listing.version:

@@ -108,12 +108,12 @@ def _too_little_memory(options: EngineOptions, config: PreTrainedConfig, weights
         device = choose_device(options.device)
     except ConfigurationError:
         return
-    cache = min(options.kv_cache_memory or 0, _most_cache_bytes(options, config))
+    cache = min(options.kv_cache_memory or 0, _max_cache_bytes(options, config))
     if fault := too_little_memory(weights, cache, device):
         yield f"{options.model}: {fault}"
 
 
-def _most_cache_bytes(options: EngineOptions, config: PreTrainedConfig) -> int:
+def _max_cache_bytes(options: EngineOptions, config: PreTrainedConfig) -> int:
     """Return the bytes of keys and values of as many sequences as may run, each at full length."""
     text = config.get_text_config()
     heads = getattr(text, "num_attention_heads", None) or 1

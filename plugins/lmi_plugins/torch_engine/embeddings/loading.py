@@ -30,7 +30,7 @@ def load_embedding_engine(options: EngineOptions) -> EmbeddingEngine:
     """Load a model that makes vectors only. Raise ConfigurationError where that fails."""
     model = _load(options)
     recipe = read_recipe(Path(options.model), default_pooling(model.config), options.embedding)
-    length = _longest_input(model, options, recipe)
+    length = _max_input_length(model, options, recipe)
     max_tokens = options.max_prefill_tokens
     if model.device.type != "cpu":
         max_tokens = max(max_tokens, ACCELERATOR_TOKENS)
@@ -90,7 +90,7 @@ def _load(options: EngineOptions) -> PreTrainedModel:
     return load_weights(factory, config, options, wrong_weights_of_base, **arguments)
 
 
-def _longest_input(model: PreTrainedModel, options: EngineOptions, recipe: Recipe) -> int:
+def _max_input_length(model: PreTrainedModel, options: EngineOptions, recipe: Recipe) -> int:
     """Return how many tokens an input may have."""
     length = context_length(model, options.max_model_len)
     for name, module in model.named_modules():

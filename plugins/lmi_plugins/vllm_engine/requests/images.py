@@ -9,7 +9,7 @@ from PIL.Image import MODES  # which vLLM requires
 from lmi_core.chats.images import Image, ImagePrompt
 from lmi_core.errors import InvalidParameter
 from lmi_plugins.backends.vllm_fields import VllmFields
-from lmi_plugins.vllm_engine.library import MOST_PIXELS, AsyncLLM, ImageReader, get_model_cls
+from lmi_plugins.vllm_engine.library import MAX_PIXELS, AsyncLLM, ImageReader, get_model_cls
 from lmi_plugins.vllm_engine.requests.image_decoding import DECODING, decode_images
 
 IMAGE = "image"  # vLLM's name of this modality
@@ -34,7 +34,7 @@ async def place_images(
     engine: AsyncLLM, prompt_ids: list[int], images: Sequence[Image], passed: VllmFields
 ) -> ImagePrompt:
     """Return the prompt with the images in their places. Raise InvalidParameter for one that cannot be read."""
-    decoded = await DECODING.run(partial(decode_images, images, _reader(engine, passed), MOST_PIXELS))
+    decoded = await DECODING.run(partial(decode_images, images, _reader(engine, passed), MAX_PIXELS))
     prompt: dict[str, Any] = {"prompt_token_ids": prompt_ids, "multi_modal_data": {IMAGE: decoded}}
     if passed.mm_processor_kwargs:
         prompt["mm_processor_kwargs"] = passed.mm_processor_kwargs

@@ -30,7 +30,7 @@ async def test_it_is_killed_and_counts_as_a_failed_restart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(restarts, "FIRST_DELAY", 0.01)
-    monkeypatch.setattr(supervisor, "LEAST_RESTART_TIME", SHORT)
+    monkeypatch.setattr(supervisor, "MIN_RESTART_TIME", SHORT)
     monkeypatch.setattr(supervisor, "RESTART_FACTOR", 0)
     monkeypatch.setenv("LMI_TEST", str(tmp_path / "was here"))
     monkeypatch.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)

@@ -161,7 +161,7 @@ async def test_model_that_takes_only_text(vllm: VllmServer, monkeypatch: pytest.
 
 
 async def test_too_many_pixels(vision: VllmServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lmi_plugins.vllm_engine.requests.images.MOST_PIXELS", 32 * 32)
+    monkeypatch.setattr("lmi_plugins.vllm_engine.requests.images.MAX_PIXELS", 32 * 32)
     assert (await ask(vision, png("red"))).status == 200
     error = (await ask(vision, png("red"), png("red"))).json()["error"]
     message = (
