@@ -131,10 +131,9 @@ def _plan(name: str, directory: Path, configuration: Configuration, plugins: Plu
         configuration.warnings += one_copy_warnings(server)
         chosen, reason = choose_backend(options.rolling_batch, plugins.backends)
         backend, substitutions = standing_in(chosen, options.rolling_batch)
+        place_on_devices(server, backend, configuration)
     else:
         reason = how_called(script, configuration, options)
-    if backend is not None:
-        place_on_devices(server, backend, configuration)
     setup = _setup(directory, configuration, server, backend or ModelFunction, plugins.backends)
     setup = replace(setup, loading_timeout=options.model_loading_timeout)
     check_task(backend, setup.properties)
