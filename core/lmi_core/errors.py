@@ -124,7 +124,7 @@ class AdapterNotFound(LmiError):
 
     @classmethod
     def of(cls, name: str, known: Collection[str]) -> Self:
-        """Return the error for a name that is none of the known adapters'."""
+        """Return the error for an unknown name, which lists the known ones."""
         names = ", ".join(sorted(known)) or "this model has none"
         return cls(f"there is no adapter `{name}`.{did_you_mean(name, known)} Known: {names}")
 

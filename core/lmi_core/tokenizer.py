@@ -54,7 +54,7 @@ class Tokenizer(ABC):
         return None
 
     def token_name(self, token_id: int) -> str:
-        """The name that the vocabulary has for a token, which may write blanks and bytes in its own way."""
+        """Return the name that the vocabulary has for a token, which may write blanks and bytes in its own way."""
         return self.token_bytes(token_id).decode(errors="replace")
 
     def configuration(self) -> dict[str, Any]:

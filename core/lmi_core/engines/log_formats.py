@@ -32,7 +32,7 @@ def lost_lines(count: int, reason: str) -> str:
 
 
 class JsonFormatter(logging.Formatter):
-    """Writes each record as one line of JSON."""
+    """A formatter that writes each record as one line of JSON."""
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, Any] = {

@@ -69,7 +69,7 @@ def failure(runtime: ServingRuntime[Any], error: Exception, request_id: str, lat
 
 
 def writing_failure(runtime: ServingRuntime[Any], error: BaseException, step: GenerationStep) -> LmiError:
-    """Return what the client gets where a formatter raised: it is the backend's fault if its step is none."""
+    """Return what the client gets where a formatter raised: the backend's fault if its step is not a GenerationStep."""
     if fault := step_fault(step):
         return GenerationFailed(f"{owner(runtime)}: {fault}")
     return FormatterFailed(f"the output formatter raised {type(error).__name__}: {error}")
@@ -133,7 +133,7 @@ class ResponseChecks:
         self._owner = owner(runtime)
 
     def take(self, response: object) -> None:
-        """Raise GenerationFailed where a response is none."""
+        """Raise GenerationFailed where a response is not a mapping of tensors."""
         if not isinstance(response, Mapping) or not all(isinstance(tensor, Tensor) for tensor in response.values()):
             raise GenerationFailed(
                 f"{self._owner}: `infer` must yield tensors by name, each a Tensor. Given: {given(response)}"
@@ -153,7 +153,7 @@ class VectorChecks:
         self._missing = set(range(count))
 
     def take(self, found: object) -> None:
-        """Note that a vector is there. Raise GenerationFailed where it is none of those that are missing."""
+        """Note that a vector is there. Raise GenerationFailed where it is not one of those still missing."""
         if not isinstance(found, tuple) or len(found) != 2 or not isinstance(found[1], bytes):
             raise GenerationFailed(
                 f"{self._owner}: `embed` must yield pairs of a request's index and its vector, as bytes. "

@@ -31,7 +31,7 @@ CSV = "text/csv"
 
 
 class HuggingFaceService:
-    """Generates with the backend that the model's properties choose, in this process.
+    """A service that generates with the backend that the model's properties choose, in this process.
 
     `initialize` loads the model and `inference` answers a function's inputs: with rolling batch a piece of each answer
     for each call, otherwise whole answers, or a stream. Files replace `parse_input` to read bodies of their own.
@@ -84,7 +84,7 @@ class HuggingFaceService:
         return _flat(parse_input_with_formatter(inputs, **self.get_input_format_args()))
 
     def get_input_format_args(self) -> dict[str, Any]:
-        """The keyword arguments of an input formatter."""
+        """Return the keyword arguments of an input formatter."""
         return {
             "configs": self.hf_configs,
             "tokenizer": self.tokenizer,

@@ -164,7 +164,7 @@ def _template_call(call: ToolCall) -> dict[str, Any]:
 
 
 def _arguments(call: FunctionCall) -> dict[str, Any]:
-    """Return the arguments as the object that templates expect, and an empty one where they are none, as vLLM does.
+    """Return the arguments as the object that templates expect, an empty one where they are not one, as vLLM does.
 
     An error would end the conversation: each of its later requests holds the same message.
     """

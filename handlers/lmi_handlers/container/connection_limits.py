@@ -30,7 +30,7 @@ def choose_limits(settings: Settings) -> ConnectionLimits:
 
 
 def count(given: Given) -> int:
-    """Return the value as a number of at least 1. Raise ConfigurationError where it is none."""
+    """Return the value as a number of at least 1. Raise ConfigurationError where it is not one."""
     if not (
         given.value.isascii() and given.value.isdecimal() and len(given.value) <= MAX_DIGITS and int(given.value) > 0
     ):

@@ -39,7 +39,7 @@ async def named_content(call: Call) -> Content:
 
 
 def _form(body: bytes) -> str | None:
-    """Return the form in a body; None where it is none, since `curl -d` declares any body a form.
+    """Return the form in a body; None where it is not one, since `curl -d` declares any body a form.
 
     A form is percent-encoded: it is valid UTF-8 and does not begin as JSON does.
     """

@@ -40,7 +40,7 @@ def _read(value: object, field: FieldInfo | None) -> object:
 
 
 def _takes_text(annotation: object) -> bool:
-    """Return whether a type takes strings of any content, also within a list; single words of a Literal are none."""
+    """Return whether a type takes strings of any content, also within a list; words of a Literal do not count."""
     if annotation in (str, Any):
         return True
     return get_origin(annotation) is not Literal and any(map(_takes_text, get_args(annotation)))

@@ -82,8 +82,9 @@ class VllmEngine:
         *,
         resume: bool = False,
     ) -> None:
-        """For the times, in seconds, see StreamIntervals, Heartbeat and Supervisor.
+        """Create an engine that is yet to be started.
 
+        For the times, in seconds, see StreamIntervals, Heartbeat and Supervisor.
         `resume`: requests outlive the engine.
         """
         self._arguments = arguments

@@ -76,7 +76,7 @@ def tell_failures() -> None:
 
 
 class _Told(logging.Filter):
-    """Writes the cause in a record with a traceback to the file, and the record itself only at the level debug."""
+    """A filter that writes the cause in a record to the file, and leaves the record to the level debug."""
 
     def __init__(self, file: Path) -> None:
         super().__init__()

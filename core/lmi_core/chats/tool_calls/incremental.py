@@ -95,7 +95,7 @@ class MarkedParser(IncrementalParser):
 
     @abstractmethod
     def read_marked(self, marker: str) -> Waiting[bool]:
-        """Read the call after the marker at position 0; return False if it is none, to be read as content."""
+        """Read the call after the marker at position 0; return False if it is not one, to be read as content."""
 
     def leave_out(self, marker: str) -> None:
         """Skip a marker that begins no call; it is content unless it is one to be dropped."""

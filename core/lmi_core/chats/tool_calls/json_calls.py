@@ -72,7 +72,7 @@ class JsonCall:
         return text
 
     def _is_object(self) -> bool:
-        """Whether the arguments read so far are the start of an object."""
+        """Return whether the arguments read so far are the start of an object."""
         return self._written or self._held.startswith("{")
 
     def _strange(self) -> bool:
@@ -93,7 +93,7 @@ class KeyedCall(JsonCall):
 
 
 def read_call(parser: IncrementalParser, call: JsonCall) -> Waiting[bool]:
-    """Read one call; if it is none, return False at the same position."""
+    """Read one call; if it is not one, return False at the same position."""
     reader = parser.reader
     mark = reader.mark()
     while (yield from reader.more()):
@@ -123,7 +123,7 @@ def read_call(parser: IncrementalParser, call: JsonCall) -> Waiting[bool]:
 def read_calls(
     parser: IncrementalParser, offered: Collection[str] | None = None, kind: type[JsonCall] = JsonCall
 ) -> Waiting[bool]:
-    """Read one or several calls, or a list of them; if it is none, return False at any position."""
+    """Read one or several calls, or a list of them; otherwise return False at any position."""
     reader = parser.reader
     first = parser.count
     yield from reader.blanks()

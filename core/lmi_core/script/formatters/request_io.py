@@ -76,7 +76,7 @@ class Sequence:
         return self._next_top_tokens < len(self.top_tokens)
 
     def get_next_token(self) -> NextToken:
-        """`(token, is_first, is_last)` as in LMI v0.28; `(token, index, is_first, is_last)` to who unpacks four."""
+        """Return `(token, is_first, is_last)`, or `(token, index, is_first, is_last)` where the caller unpacks four."""
         four = unpacks_four(calling_frame(1))
         if not self.has_next_token():
             return (None, -1, False, False) if four else (None, False, False)

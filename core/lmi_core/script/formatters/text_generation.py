@@ -29,7 +29,7 @@ def new_request_output(output: GenerationOutput, context: CallContext, stream: b
 
 
 def add_tokens(request_output: TextGenerationOutput, output: GenerationOutput) -> Iterator[None]:
-    """Add the latest step's tokens; yields each time that the formatter is to be called.
+    """Add the latest step's tokens; yield each time that the formatter is to be called.
 
     Of several sequences the best is not known until the end, so the formatter is called for its tokens then.
     """

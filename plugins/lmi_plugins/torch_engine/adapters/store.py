@@ -97,7 +97,7 @@ class AdapterStore:
         self._pinned.add(name)
 
     def pinned(self) -> set[Adapter]:
-        """The adapters that have a slot on the device as long as they are pinned."""
+        """Return the adapters that have a slot on the device as long as they are pinned."""
         return {self._by_name[name] for name in self._pinned}
 
     def _load_pinned(self, adapter: Adapter) -> None:

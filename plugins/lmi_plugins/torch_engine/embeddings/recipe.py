@@ -74,8 +74,8 @@ def _read(folder: Path) -> Recipe:
                 layers.append(None)
             case _:
                 raise ConfigurationError(
-                    f"{folder / MODULES}: its module {kind} ({path or 'no path'}) is none of those that vectors are "
-                    "made with here: Transformer in the model's own folder, Pooling, Dense and Normalize"
+                    f"{folder / MODULES}: its module {kind} ({path or 'no path'}) is not supported: vectors are "
+                    "made with Transformer in the model's own folder, Pooling, Dense and Normalize"
                 )
     normalize = bool(layers) and layers[-1] is None
     length = _object(folder / LENGTH_FILE)

@@ -28,7 +28,7 @@ class Exclusion(LogitsProcessor):
 
 
 class NoRepeatNgram(Exclusion):
-    """Excludes tokens that would complete an n-gram for the second time; the prompt's count too, as in transformers."""
+    """Exclusion of tokens that would complete an n-gram for the second time; the prompt's count, as in transformers."""
 
     def applies(self, parameters: SamplingParameters) -> bool:
         return parameters.no_repeat_ngram_size > 0
@@ -41,7 +41,7 @@ class NoRepeatNgram(Exclusion):
 
 
 class BadSequences(Exclusion):
-    """Excludes tokens that would complete a bad sequence of token ids, which may begin in the prompt.
+    """Exclusion of tokens that would complete a bad sequence of token ids, which may begin in the prompt.
 
     The end-of-sequence token alone is never bad, as in transformers.
     """
@@ -60,7 +60,7 @@ class BadSequences(Exclusion):
 
 
 class BadTexts(LogitsProcessor):
-    """Excludes tokens that would complete a bad text, of which there are many where the text is short."""
+    """Exclusion of tokens that would complete a bad text, of which there are many where the text is short."""
 
     def applies(self, parameters: SamplingParameters) -> bool:
         return bool(parameters.bad_texts)

@@ -32,7 +32,7 @@ class RepetitionPenalty(LogitsProcessor):
 
 
 class FrequencyPenalty(LogitsProcessor):
-    """Lower scores of generated tokens: once for presence, and each time for frequency, as in OpenAI's API.
+    """Lowered scores of generated tokens: once for presence, and each time for frequency, as in OpenAI's API.
 
     Where `penalize_prompt` is set, as TensorRT-LLM has it, the tokens of the prompt count too.
     """

@@ -11,7 +11,7 @@ DraftToken = tuple[int, torch.Tensor]  # and the distribution that it was drawn 
 
 
 class Sampler:
-    """Chooses tokens by the scores that the logits processors leave: the most likely one, or a drawn one."""
+    """The choice of tokens by the scores that the logits processors leave: the most likely one, or a drawn one."""
 
     def __init__(self) -> None:
         self._generator = torch.Generator()  # for sequences without a seed

@@ -60,7 +60,7 @@ def _possible(probabilities: torch.Tensor, limit: torch.Tensor) -> int:
 
 
 class MinP(LogitsProcessor):
-    """Keeps tokens that are at least `min_p` times as likely as the most likely one."""
+    """The tokens that are at least `min_p` times as likely as the most likely one."""
 
     def applies(self, parameters: SamplingParameters) -> bool:
         return not parameters.greedy and parameters.min_p > 0

@@ -11,7 +11,7 @@ INTERVAL = 0.25  # seconds between two tellings, but for the one when the engine
 
 
 class FiguresReport:
-    """Tells the engine's figures where they have changed, seldom enough to cost nothing per step."""
+    """A report of the engine's figures where they have changed, seldom enough to cost nothing per step."""
 
     def __init__(self, engine: Engine, send: Callable[[bytes], None]) -> None:
         self._engine = engine

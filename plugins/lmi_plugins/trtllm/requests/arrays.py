@@ -15,7 +15,7 @@ INTEGERS = "biu"
 
 
 def as_tensor(value: object, dtype: TensorType) -> Tensor:
-    """Return a tensor; arrays keep their type, and lists get `dtype`. Raise ValueError for what is none."""
+    """Return a tensor; arrays keep their type, and lists get `dtype`. Raise ValueError for anything else."""
     if isinstance(value, Tensor):
         return value
     torch = sys.modules.get("torch")

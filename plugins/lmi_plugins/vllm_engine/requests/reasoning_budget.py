@@ -48,7 +48,7 @@ class RequestLimit:
         self._countdown = countdown
 
     def __call__(self, output_ids: list[int], logits: torch.Tensor) -> torch.Tensor:
-        """logits: [vocabulary]."""
+        """Return the logits of the tokens that may come next. logits: [vocabulary]."""
         forced = self._countdown.forced(output_ids)
         if forced is None:
             return logits

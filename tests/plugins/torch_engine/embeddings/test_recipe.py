@@ -62,7 +62,7 @@ def test_newer_names_of_modules(tmp_path: Path) -> None:
     [
         (
             [{"path": "", "type": "m.Pooling"}, {"path": "2_CNN", "type": "m.CNN"}],
-            r"its module CNN \(2_CNN\) is none of",
+            r"its module CNN \(2_CNN\) is not supported",
         ),
         (
             [{"path": "0_T", "type": "m.Transformer"}, {"path": "", "type": "m.Pooling"}],
