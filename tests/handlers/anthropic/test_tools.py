@@ -67,6 +67,16 @@ async def test_use_after_a_text(server: RunningServer) -> None:
     assert found["stop_reason"] == "tool_use"
 
 
+async def test_text_within_a_use_follows_it(serve: Serve, model_dir: ModelDirectory) -> None:
+    properties = SCRIPTED + "option.tool_call_parser=qwen3_coder\n" + SHOWN
+    server = await serve(model_dir({"serving.properties": properties}))
+    said = "<function=weather>In France.<parameter=city>Paris</parameter></function>"
+    assert (await both(server, said, tools=TOOLS))["content"] == [
+        {"type": "tool_use", "name": "weather", "input": {"city": "Paris"}},
+        {"type": "text", "text": "In France."},
+    ]
+
+
 async def test_several_uses(server: RunningServer) -> None:
     said = CALL + CALL.replace("Paris", "Rome") + '<tool_call>{"name": "time", "arguments": {}}</tool_call>'
     uses = [(block["name"], block["input"]) for block in (await both(server, said, tools=TOOLS))["content"]]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from lmi_core.chats.tool_calls.incremental import MarkedParser, Tools
 from lmi_core.chats.tool_calls.json_calls import read_calls
-from lmi_core.chats.tool_calls.text_reader import Waiting
+from lmi_core.chats.tool_calls.text_reader import Waiting, without_begun_marker
 from lmi_core.chats.tool_calls.typed_values import json_text, json_value, parameter_schema, typed_value, types_of
 
 # Bounded and anchored: an unterminated name would otherwise take quadratic time.
@@ -42,6 +42,7 @@ class TaggedCalls(MarkedParser):
         self._form = form
         self._name = ""  # of the current call
         self._separator = ""  # text before its next parameter
+        self._stray = ""  # text in it that is none of its parameters: content, once the call is over
 
     def read_marked(self, marker: str) -> Waiting[bool]:
         yield from self.reader.blanks()
@@ -63,14 +64,17 @@ class TaggedCalls(MarkedParser):
         self.begin_call(name)
         while (yield from self._read_parameter()):
             pass
+        stray, self._stray = self._stray, ""
+        if stray.strip():
+            self.content(stray)
         return True
 
     def _read_parameter(self) -> Waiting[bool]:
         """Read the call's next parameter; return False at the call's end."""
         form, reader = self._form, self.reader
-        text, marker = yield from reader.until(form.parameter, form.call_end, *self._ends, *self._markers)
-        if text.strip():
-            self.content(text)
+        markers = (form.parameter, form.call_end, *self._ends, *self._markers)
+        text, marker = yield from reader.until(*markers)
+        self._stray += text if marker else without_begun_marker(text, markers)
         if marker == form.parameter:
             return (yield from self._read_value())
         if marker != form.call_end:

@@ -138,6 +138,14 @@ class TextReader:
         return len(self._text)
 
 
+def without_begun_marker(text: str, markers: tuple[str, ...]) -> str:
+    """Return the text without the part of a marker that it ends with, if any."""
+    for start in range(max(0, len(text) - max(map(len, markers)) + 1), len(text)):
+        if any(_grows_into(text[start:], marker) for marker in markers):
+            return text[:start]
+    return text
+
+
 def _grows_into(text: str, marker: str) -> bool:
     """Return whether the text is a proper prefix of the marker."""
     return len(text) < len(marker) and marker.startswith(text)

@@ -288,19 +288,26 @@ WRITTEN: list[tuple[str, str, str, Calls]] = [
 
 
 def read(parser: ToolCallParser, parts: Iterable[str]) -> tuple[str, Calls]:
-    """Return the content and the calls, assembled from the pieces as a client does."""
+    """Return the content and the calls, assembled from the pieces as a client does.
+
+    Content between the parts of a call would have no place in answers that are a list of texts and calls.
+    """
     pieces = [piece for part in parts for piece in parser.push(part)] + parser.finish()
     content: list[str] = []
     calls: list[list[str]] = []
+    within_call = False
     for piece in pieces:
         match piece:
             case Content(text):
                 content.append(text)
+                within_call = False
             case CallBegun(index, name):
                 assert index == len(calls)
                 calls.append([name, ""])
+                within_call = True
             case CallArguments(index, text):
                 assert index == len(calls) - 1
+                assert within_call
                 calls[index][1] += text
     return "".join(content), [(name, arguments) for name, arguments in calls]
 
