@@ -1,4 +1,7 @@
-"""A model loaded as transformers would load it, from the names, types and shapes of its weights alone."""
+"""A model loaded as transformers would load it, from the names, types and shapes of its weights alone.
+
+torch documents FakeTensorMode under this private name: https://docs.pytorch.org/docs/stable/torch.compiler_fake_tensor.html
+"""
 
 import os
 from collections.abc import Iterator, Mapping
