@@ -123,8 +123,9 @@ class PieceFormatter(CustomFormatter):
             return b"".join([self._frame(result) for result in results])
         for result in results:
             self._keep(result, output.prompt_index)
-        pieces = [piece for place in sorted(self._kept) for piece in self._kept[place]]
-        return b"".join(pieces) if output.finished else b""
+        if not output.finished:
+            return b""
+        return b"".join([piece for place in sorted(self._kept) for piece in self._kept[place]])
 
     @abstractmethod
     def results(self, output: GenerationOutput) -> list[Any]:
