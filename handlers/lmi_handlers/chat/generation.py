@@ -1,6 +1,5 @@
 """Translation of a chat completion request, in OpenAI's dialect or LMI's, into a generation request."""
 
-import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -13,7 +12,6 @@ from lmi_core.chats.reasoning.reader import Reasoning
 from lmi_core.errors import InvalidPayload
 from lmi_core.formatter import OutputFormatter
 from lmi_core.handler import Call, Generation
-from lmi_core.payloads.payload import shown
 from lmi_core.request import GenerationRequest
 from lmi_handlers.chat.call_ids import with_call_ids
 from lmi_handlers.chat.functions import in_older_words, with_tool_messages
@@ -24,11 +22,10 @@ from lmi_handlers.chat.request import ChatRequest
 from lmi_handlers.chat.tools import ToolUse, use_tools
 from lmi_handlers.fields.guides import Guide
 from lmi_handlers.fields.passed import TRANSFERS
+from lmi_handlers.fields.users import log_user
 from lmi_handlers.openai.tolerance import take_fields
 
 UP_TO_THE_CONTEXT = 2**31  # tokens; the limit is lowered to what the model's context leaves
-
-logger = logging.getLogger(__name__)
 
 
 def read_chat(given: Mapping[str, Any], model: ServedModel) -> tuple[ChatRequest, tuple[str, ...]]:
@@ -45,8 +42,7 @@ class ChatForm(NamedTuple):
 
 def chat_generation(payload: ChatRequest, call: Call, model: ServedModel, form: ChatForm) -> Generation:
     """Render the chat template and return the generation. Raise InvalidPayload where the chat is not valid."""
-    if payload.user is not None:
-        logger.info("request %s was sent by user %s", call.request_id, shown(payload.user))
+    log_user(call, payload.user)
     template = _template(payload, model)
     tools = _tools(payload, model, template, model.options.enable_auto_tool_choice)
     guide = payload.guide(tools.guide, "function_call" if payload.functions else "tool_choice")

@@ -1,6 +1,5 @@
 """The handler of OpenAI's completions, of the list of models, and of vLLM's routes to a tokenizer."""
 
-import logging
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, ClassVar
 
@@ -13,12 +12,12 @@ from lmi_core.formatter import OutputFormatter
 from lmi_core.handler import Call, Generation, Handler, Route
 from lmi_core.hookspecs import hookimpl
 from lmi_core.parameters import ALL_TOKENS
-from lmi_core.payloads.payload import shown
 from lmi_core.request import GenerationRequest
 from lmi_core.texts.fill_in_the_middle import middle_prompt
 from lmi_handlers.chat.reasoning_limit import completion_context, reasoning_limit
 from lmi_handlers.fields.own_parameters import take_own, with_own
 from lmi_handlers.fields.passed import TRANSFERS, PassedFields
+from lmi_handlers.fields.users import log_user
 from lmi_handlers.lmi.answers import ANSWERS as LMI_ANSWERS
 from lmi_handlers.openai.answers import COMPLETION
 from lmi_handlers.openai.completion_formatters import (
@@ -36,8 +35,6 @@ DEFAULT_MAX_TOKENS = 16
 MAX_CHOICES = 1024  # of all prompts of a request together
 
 Written = tuple[tuple[GenerationRequest, ...], OutputFormatter]  # requests, and what writes their answers
-
-logger = logging.getLogger(__name__)
 
 
 def _as_prompts(given: object) -> object:
@@ -137,8 +134,7 @@ class OpenAiCompletionsHandler(OpenAiHandler):
         payload, ignored = take_fields(given, CompletionRequest, model.options.strict_parameters)
         check_model(payload.model, call, model)
         call = payload.named(call)
-        if payload.user is not None:
-            logger.info("request %s was sent by user %s", call.request_id, shown(payload.user))
+        log_user(call, payload.user)
         requests, formatter = _in_form_asked(payload, call, model)
         return with_own(Generation(requests, formatter, ignored=ignored, request_id=call.request_id), own)
 

@@ -1,6 +1,5 @@
 """The handler of OpenAI's embeddings."""
 
-import logging
 from collections.abc import Callable
 from typing import ClassVar, TypeVar
 
@@ -11,9 +10,9 @@ from lmi_core.embeddings.request import EmbeddingRequest
 from lmi_core.errors import InvalidPayload
 from lmi_core.handler import Call, Handler, Route
 from lmi_core.hookspecs import hookimpl
-from lmi_core.payloads.payload import shown
 from lmi_handlers.chat.generation import chat_prompt
 from lmi_handlers.chat.images import image_parts
+from lmi_handlers.fields.users import log_user
 from lmi_handlers.openai.answers import EMBEDDINGS
 from lmi_handlers.openai.embedding_fields import EmbeddingsChat, EmbeddingsRequest
 from lmi_handlers.openai.embedding_writer import OpenAiEmbeddingWriter
@@ -21,8 +20,6 @@ from lmi_handlers.openai.handler import OpenAiHandler, check_model
 from lmi_handlers.openai.tolerance import take_fields
 
 P = TypeVar("P", EmbeddingsRequest, EmbeddingsChat)
-
-logger = logging.getLogger(__name__)
 
 
 class OpenAiEmbeddingsHandler(OpenAiHandler):
@@ -73,8 +70,7 @@ def _answered(
     model: ServedModel,
 ) -> EmbeddingCall:
     call = payload.named(call)
-    if payload.user is not None:
-        logger.info("request %s was sent by user %s", call.request_id, shown(payload.user))
+    log_user(call, payload.user)
     writer = OpenAiEmbeddingWriter(
         f"embd-{call.request_id}", model.name_asked(payload.model), payload.encoding_format == "base64"
     )

@@ -231,7 +231,7 @@ async def test_guided(server: RunningServer, fields: dict[str, Any]) -> None:
 
 
 async def test_user_is_in_the_log(server: RunningServer, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("INFO", "lmi_handlers.chat.generation")
+    caplog.set_level("INFO", "lmi_handlers.fields.users")
     await chat(server, headers={"x-request-id": "mine"}, user="bob\n")
     assert "request mine was sent by user 'bob\\n'" in caplog.messages
 
