@@ -124,12 +124,13 @@ def _secret(text: str) -> Secret:
 
 def _limits(options: Mapping[str, str], defaults: KeyLimits) -> KeyLimits:
     return KeyLimits(
-        _count(REQUESTS, options[REQUESTS]) if REQUESTS in options else defaults.requests_per_minute,
-        _count(RUNNING, options[RUNNING]) if RUNNING in options else defaults.max_concurrent_requests,
+        count(REQUESTS, options[REQUESTS]) if REQUESTS in options else defaults.requests_per_minute,
+        count(RUNNING, options[RUNNING]) if RUNNING in options else defaults.max_concurrent_requests,
     )
 
 
-def _count(name: str, text: str) -> int:
+def count(name: str, text: str) -> int:
+    """Return a text as a number of at least 1. Raise ConfigurationError, by this name, where it is not one."""
     if not (text.isascii() and text.isdecimal() and len(text) <= MAX_DIGITS and int(text) > 0):
         raise ConfigurationError(f"{name} must be an integer from 1 to 999999999. Given: {text}")
     return int(text)

@@ -5,6 +5,7 @@ from typing import Any
 
 from lmi_core.configuration.configuration import Given
 from lmi_core.errors import ConfigurationError
+from lmi_handlers.access import api_keys
 from lmi_handlers.container.server_keys import (
     BODY_TIMEOUT,
     HEADER_TIMEOUT,
@@ -18,7 +19,6 @@ from lmi_handlers.container.settings import Settings
 from lmi_handlers.http.connections.limits import ConnectionLimits
 
 COUNTS = (MAX_CONNECTIONS, MIN_TRANSFER_RATE, MAX_PENDING_BODY_BYTES)
-MAX_DIGITS = 9
 TIMES = (HEADER_TIMEOUT, BODY_TIMEOUT, WRITE_TIMEOUT, KEEP_ALIVE_TIMEOUT)
 
 
@@ -31,13 +31,7 @@ def choose_limits(settings: Settings) -> ConnectionLimits:
 
 def count(given: Given) -> int:
     """Return the value as a number of at least 1. Raise ConfigurationError where it is not one."""
-    if not (
-        given.value.isascii() and given.value.isdecimal() and len(given.value) <= MAX_DIGITS and int(given.value) > 0
-    ):
-        raise ConfigurationError(
-            f"{given.source}: {given.name} must be an integer from 1 to 999999999. Given: {given.value}"
-        )
-    return int(given.value)
+    return api_keys.count(f"{given.source}: {given.name}", given.value)
 
 
 def _seconds(given: Given) -> float:

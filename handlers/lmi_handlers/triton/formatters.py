@@ -12,6 +12,8 @@ from lmi_core.parameters import GenerationParameters
 from lmi_core.request import ValidRequest
 from lmi_handlers.fields import vllm_schema
 
+EVENTS = "text/event-stream; charset=utf-8"
+
 
 class Part:
     """The tokens and text of one sequence in an answer: all of them, or those of one step."""
@@ -82,7 +84,7 @@ class TritonWholeEventFormatter(TritonFormatter):
 
     name: ClassVar[str] = "triton_event"
     errors_are_events: ClassVar[bool] = True
-    content_type = "text/event-stream; charset=utf-8"
+    content_type = EVENTS
 
     def frame(self, answer: Mapping[str, Any]) -> bytes:
         return b"data: " + orjson.dumps(answer) + b"\n\n"

@@ -8,6 +8,7 @@ import orjson
 from lmi_core.errors import LmiError
 from lmi_core.inference import ResponseWriter
 from lmi_core.tensors import Tensor
+from lmi_handlers.triton.formatters import EVENTS
 from lmi_handlers.triton.infer_payload import HEADER_LENGTH, InferRequest
 from lmi_handlers.triton.tensors import flat_array
 
@@ -64,7 +65,7 @@ class GenerateStreamWriter(GenerateWriter):
 
     streams: ClassVar[bool] = True
     errors_are_events: ClassVar[bool] = True
-    content_type = "text/event-stream; charset=utf-8"
+    content_type = EVENTS
 
     def frame(self, answer: bytes) -> bytes:
         return b"data: " + answer + b"\n\n"
