@@ -101,6 +101,17 @@ async def test_a_prompt_that_looks_cut_off_is_no_part_of_the_answer(hello: Hello
         assert answer["generated_text"] == "."
 
 
+async def test_texts_are_split_without_loss(hello: Hello) -> None:
+    text = "Hello world. A <|end|> within. \ufffd. \U0001f642 \ufffd"
+    for separators in ([".", " "], ["?"]):
+        body = {"text": text, "num_tokens_in_chunk": 1, "separators": separators}
+        async with hello.client.post("/v1/split_text", json=body) as response:
+            assert "".join((await response.json())["split_text"]) == text
+    body = {"text": text, "truncation_side": "right", "max_length": 0}
+    async with hello.client.post("/v1/metadata_text", json=body) as response:
+        assert (await response.json())["truncated_text"] == text
+
+
 async def test_64_concurrent_requests_get_the_answers_that_they_get_alone(hello: Hello) -> None:
     randomness = random.Random(7)
     asked: list[dict[str, Any]] = []

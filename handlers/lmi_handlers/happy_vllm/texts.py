@@ -50,14 +50,25 @@ def split(payload: SplitPayload, tokenizer: Tokenizer) -> list[str]:
 def _chunks(payload: SplitPayload, tokenizer: Tokenizer) -> Iterator[str]:
     detokenizer = tokenizer.detokenizer([])
     chunk, count = "", 0
+    unwritten: list[int] = []  # ids without a text yet: the part of a character, or what looks like one
     for token_id in tokenizer.encode(payload.text, add_special_tokens=False):
-        chunk += detokenizer.step(token_id)
+        text = detokenizer.step(token_id) or _special_text(token_id, tokenizer)
+        if text:
+            unwritten.clear()
+        else:
+            unwritten.append(token_id)
+        chunk += text
         count += 1
         if count >= payload.num_tokens_in_chunk and chunk.endswith(tuple(payload.separators)):
             yield chunk
             chunk, count = "", 0
-    if chunk:
-        yield chunk
+    if chunk or unwritten:
+        yield chunk + tokenizer.decode(unwritten)
+
+
+def _special_text(token_id: int, tokenizer: Tokenizer) -> str:
+    """Return the text of a special token, such as `<s>`, which the text to split contains; "" of any other."""
+    return "" if tokenizer.decode([token_id]) else tokenizer.decode([token_id], skip_special_tokens=False)
 
 
 def metadata(payload: MetadataPayload, model: ServedModel) -> dict[str, Any]:
@@ -67,4 +78,4 @@ def metadata(payload: MetadataPayload, model: ServedModel) -> dict[str, Any]:
     longest = model.backend.max_length if payload.max_length is None else payload.max_length
     side = payload.truncation_side or tokenizer.truncation_side
     cut_off = ids[longest:] if side == "right" else ids[: max(len(ids) - longest, 0)]
-    return {"tokens_nb": len(ids), "truncated_text": tokenizer.decode(cut_off)}
+    return {"tokens_nb": len(ids), "truncated_text": tokenizer.decode(cut_off, skip_special_tokens=False)}
