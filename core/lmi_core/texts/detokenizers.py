@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 INCOMPLETE = "\ufffd"  # what decoders write for an incomplete character
 MAX_CHARACTER_BYTES = 4  # in UTF-8
+MAX_PENDING = 32  # ids without a text
 PRIMING_TOKENS = 16  # prompt tokens to decode, enough to tell whether a word begins with a blank
 
 
@@ -37,9 +38,28 @@ class FastDetokenizer(Detokenizer):
             # This token changes how the text before it is written, but that was sent already: continue from here.
             self._stream = self._new_stream([])
             text = self._step_all(self._pending)
-        if not text:
-            return ""
-        self._pending.clear()
+        if text:
+            self._pending.clear()
+        elif len(self._pending) >= MAX_PENDING:
+            text = self._write_pending()
+        return self._answered(text) if text else ""
+
+    def _write_pending(self) -> str:
+        """Return the text of ids that are too many for one character, but for the last, which may begin one.
+
+        The library decodes all of them at each step, which for thousands of U+FFFD takes minutes.
+        """
+        ids = self._pending
+        splits = [(ids[:-kept], ids[-kept:]) for kept in range(1, MAX_CHARACTER_BYTES + 1)]
+        texts = [[_decode(self._tokenizer, part) for part in split] for split in splits]
+        between = min(range(len(splits)), key=lambda index: len("".join(texts[index])))  # no character is split there
+        self._pending = splits[between][1]
+        self._stream = self._new_stream([])
+        self._step_all(self._pending)
+        return texts[between][0]
+
+    def _answered(self, text: str) -> str:
+        """Return the text without what the prompt had written of it already."""
         if self._written:
             same = takewhile(lambda pair: pair[0] == pair[1], zip(text, self._written, strict=False))
             text = text[len(list(same)) :]

@@ -1,6 +1,7 @@
 import subprocess
 import sys
 from collections.abc import Callable
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from transformers import ByT5Tokenizer, PreTrainedTokenizerFast
 
 from lmi_core.chats.chat import Chat
 from lmi_core.errors import ConfigurationError, InvalidParameter, InvalidPayload
-from lmi_core.texts.detokenizers import FastDetokenizer
+from lmi_core.texts.detokenizers import MAX_PENDING, FastDetokenizer
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
 from lmi_core.tokenizer import Detokenizer
 
@@ -171,6 +172,21 @@ def token_ids(tokenizer: HuggingFaceTokenizer, text: str) -> list[int]:
         return encode(tokenizer, text)
     pieces = {" world": [3], " world!": [3, 4]}
     return pieces.get(text) or [7 + byte for byte in text.encode()]
+
+
+@pytest.mark.parametrize("vocabulary", ["byte level", "bytes of a fallback"])
+@pytest.mark.parametrize("text", ["\ufffd" * 99, "\ufffd" * 99 + " world", "東" + "\ufffd" * 50 + "東!"])
+def test_long_runs_that_look_incomplete_are_written_before_they_end(vocabulary: str, text: str) -> None:
+    tokenizer = wrap(train() if vocabulary == "byte level" else metaspace())
+    ids = [token_id for part in text.partition(" world") if part for token_id in token_ids(tokenizer, part)]
+    detokenizer = tokenizer.detokenizer([])
+    written = texts(detokenizer, ids)
+    assert text.startswith("".join(written))
+    assert len(text) - len("".join(written)) <= MAX_PENDING
+    if not text.endswith("\ufffd"):
+        assert "".join(written) == text
+    lengths = [len(list(run)) for without, run in groupby(written, key=lambda part: part == "") if without]
+    assert max(lengths) < MAX_PENDING
 
 
 def test_bytes_that_are_no_text_keep_the_word_after_them() -> None:
