@@ -2,7 +2,9 @@
 
 from typing import Annotated
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
+from pydantic import BeforeValidator, ConfigDict, Field, field_validator
+
+from lmi_core.payloads.exact_numbers import ExactNumbers
 
 RANDOM_SEED = -1  # the form in which many clients send it
 ALL_TOKENS = -1  # a number of top tokens that stands for the whole vocabulary
@@ -25,10 +27,10 @@ StopSequences = Annotated[
 ]
 
 
-class GenerationParameters(BaseModel):
+class GenerationParameters(ExactNumbers):
     """The parameters that every backend takes; one that takes more, or has other defaults, subclasses this.
 
-    Types are strict, as in JSON: the string "30" is not a number.
+    Types are those of JSON; the same number or boolean written as another type, as 30.0 or "30" for 30, is taken too.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)

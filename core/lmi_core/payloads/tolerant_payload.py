@@ -11,6 +11,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from lmi_core.errors import InvalidPayload
+from lmi_core.payloads.exact_numbers import ExactNumbers
 from lmi_core.payloads.payload import explain
 
 _NAME_IT = "name an adapter in the body's `adapters`, or outside the body (docs/how_to/adapters.md)"
@@ -25,7 +26,7 @@ MAX_NAMES_COMPARED = 50  # unknown names compared with a missing field's; a body
 M = TypeVar("M", bound=BaseModel)
 
 
-class TolerantPayload(BaseModel):
+class TolerantPayload(ExactNumbers):
     """A body, or an object in one, for `take_known`; its JSON schema allows additional fields.
 
     `take_known` drops unknown fields of the body alone; `drop_unknown_fields` drops those of an object in it.

@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from lmi_core.calls.served_model import ServedModel
+from lmi_core.payloads.exact_numbers import ExactNumbers
 from lmi_handlers.fields.guides import Guide, GuideFields
 from lmi_handlers.fields.vocabulary import refuse_hidden_sequences, translate
 
@@ -138,7 +139,7 @@ _NO_PARAMETERS = {*GuideFields.model_fields, "use_beam_search"}
 PARAMETERS = tuple(name for name in SamplingFields.model_fields if name not in _NO_PARAMETERS)
 
 
-class StreamOptions(BaseModel):
+class StreamOptions(ExactNumbers):
     model_config = ConfigDict(extra="ignore", strict=True)
 
     include_usage: bool | None = Field(False, description="End the stream with the token counts.")

@@ -34,6 +34,14 @@ TARGET_MODEL_HEADER = "X-Amzn-SageMaker-Target-Model"
 
 VALIDATION_STATUS = 424  # "If there is an issue with payload validation"
 LMI_STATUSES = STATUSES | {"adapter_not_found": VALIDATION_STATUS}
+# Names of vLLM and transformers, to which LMI passes what it does not know; they count where LMI's name is not given.
+ENGINE_NAMES = {
+    "max_tokens": "max_new_tokens",
+    "min_tokens": "min_length",
+    "min_new_tokens": "min_length",
+    "ignore_eos": "ignore_eos_token",
+    "bad_words": "bad_sequences",
+}
 BEFORE_DISPATCH = (
     "unauthorized",
     "forbidden",
@@ -198,13 +206,24 @@ def _dynamic(body: Mapping[str, Any], model: ServedModel) -> Generation:
 def _request(prompt: str, payload: Payload, model: ServedModel) -> GenerationRequest:
     given = dict(payload.parameters or {})
     grammar = given.pop("grammar", None)
-    is_flag = isinstance(given.get("stop"), bool)  # a parameter of TensorRT-LLM
-    parameters, names = translate(given, {} if is_flag else TGI_NAMES)
+    parameters, names = translate(given, _names(given))
     if grammar is not None:
         use_grammar(check_payload({"grammar": grammar}, _Grammar).grammar, parameters, names)
     if model.options.tgi_compat:
         sample_as_tgi(parameters)
     return GenerationRequest(prompt, parameters, names=names)
+
+
+def _names(given: Mapping[str, Any]) -> dict[str, str]:
+    """Return the other names of LMI's parameters that count in this request."""
+    is_flag = isinstance(given.get("stop"), bool)  # a parameter of TensorRT-LLM
+    names = {} if is_flag else dict(TGI_NAMES)
+    taken = {name for name, value in given.items() if value is not None}
+    for spelling, name in ENGINE_NAMES.items():
+        if spelling in taken and name not in taken:
+            names[spelling] = name
+            taken.add(name)
+    return names
 
 
 def _formatter(payload: Payload, model: ServedModel) -> OutputFormatter:

@@ -4,9 +4,10 @@ import secrets
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
 from lmi_core.parameters import RANDOM_SEED
+from lmi_core.payloads.exact_numbers import ExactNumbers
 from lmi_core.payloads.tolerant_payload import TolerantPayload, drop_unknown_fields, take_known
 from lmi_handlers.fields.vocabulary import TGI_NAMES, sample_as_tgi, translate
 from lmi_handlers.tgi.grammar import TgiGrammar, use_grammar
@@ -15,7 +16,7 @@ MAX_NEW_TOKENS = 100
 SEED_BITS = 53  # of seeds that are drawn here: JavaScript's clients read no larger integers exactly
 
 
-class TgiParameters(BaseModel):
+class TgiParameters(ExactNumbers):
     """TGI's generation parameters; other properties are passed on as LMI's parameters."""
 
     model_config = ConfigDict(extra="allow", strict=True)

@@ -136,21 +136,39 @@ def test_value_past_its_bound(name: str, value: object, bound: str) -> None:
 @pytest.mark.parametrize(
     ("name", "value", "demand"),
     [
-        ("max_new_tokens", "30", "must be a valid integer"),
+        ("max_new_tokens", "thirty", "must be a valid integer"),
         ("max_new_tokens", True, "must be a valid integer"),
-        ("max_new_tokens", 30.0, "must be a valid integer"),
-        ("seed", "1", "must be a valid integer"),
+        ("max_new_tokens", 30.5, "must be a valid integer"),
+        ("max_new_tokens", 1e300, "must be a valid integer"),
+        ("seed", "9" * 19, "must be a valid integer"),
         ("top_k", False, "must be a valid integer"),
-        ("temperature", "0.5", "must be a valid number"),
+        ("temperature", "0,5", "must be a valid number"),
+        ("temperature", "nan", "must be a valid number"),
         ("temperature", True, "must be a valid number"),
         ("top_p", [0.5], "must be a valid number"),
         ("do_sample", 1, "must be a valid boolean"),
-        ("details", "true", "must be a valid boolean"),
+        ("details", "yes", "must be a valid boolean"),
         ("stop_sequences", 3, "must be a valid list"),
     ],
 )
 def test_types_are_those_of_json(name: str, value: object, demand: str) -> None:
     assert error_of({name: value}).message == f"`{name}` {demand}. Given: {value!r}"
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "value"),
+    [
+        ("max_new_tokens", 30.0, 30),
+        ("max_new_tokens", "3e1", 30),
+        ("seed", "9007199254740993", 2**53 + 1),  # which no double is
+        ("top_k", "-1", -1),
+        ("temperature", "0.5", 0.5),
+        ("details", "True", True),
+        ("best_of", "2", 2),
+    ],
+)
+def test_same_value_of_another_type(name: str, given: object, value: object) -> None:
+    assert getattr(check({name: given}).parameters, name) == value
 
 
 @pytest.mark.parametrize(

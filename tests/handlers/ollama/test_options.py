@@ -71,7 +71,7 @@ async def test_as_many_tokens_as_fit(server: RunningServer, given: int | None) -
     ("options", "message"),
     [
         ({"num_predict": -3}, "`options.num_predict` must be greater than or equal to -2. Given: -3"),
-        ({"num_predict": "3"}, "`options.num_predict` must be a valid integer. Given: '3'"),
+        ({"num_predict": "three"}, "`options.num_predict` must be a valid integer. Given: 'three'"),
         ({"temperature": -1}, "`options.temperature` must be greater than or equal to 0. Given: -1.0"),
         ({"top_p": 0}, "`options.top_p` must be greater than 0. Given: 0.0"),
         ({"repeat_penalty": 0}, "`options.repeat_penalty` must be greater than 0. Given: 0.0"),

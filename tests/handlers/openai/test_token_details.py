@@ -129,7 +129,7 @@ async def test_no_prompt_log_probabilities_in_streams(server: RunningServer, pat
 
 
 @pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize("value", [-2, 21, "2", True])
+@pytest.mark.parametrize("value", [-2, 21, "two", True])
 async def test_prompt_log_probabilities_that_cannot_be(server: RunningServer, path: str, value: object) -> None:
     assert (await refusal(server, path, prompt_logprobs=value)).startswith("`prompt_logprobs` must be ")
 

@@ -132,7 +132,7 @@ async def test_values_beyond_ascii(server: RunningServer) -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (tensor("max_tokens", "FP32", 3), "`max_tokens` must be a valid integer. Given: 3.0"),
+        (tensor("max_tokens", "FP32", 3.5), "`max_tokens` must be a valid integer. Given: 3.5"),
         (tensor("max_tokens", "INT32", 0), "`max_tokens` must be greater than or equal to 1. Given: 0"),
         (tensor("max_tokens", "INT32", 3, 4), "`max_tokens` must be a valid integer. Given: [3, 4]"),
         (tensor("return_logits", "BOOL", True), "`return_logits` is not a field of the scripted backend's parameters."),

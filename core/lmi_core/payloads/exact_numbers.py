@@ -1,0 +1,70 @@
+"""Numbers and booleans that clients write as another type of JSON."""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pydantic import BaseModel, GetCoreSchemaHandler
+from pydantic_core import CoreSchema, core_schema
+
+MAX_EXACT = 2**53  # a double holds every integer up to it
+_INTEGER = re.compile(r"-?\d{1,18}", re.ASCII)  # those fit in 64 bits
+_NUMBER = re.compile(r"-?\d{1,20}(\.\d{1,20})?([eE][+-]?\d{1,2})?", re.ASCII)
+_BOOLEANS = {"true": True, "false": False}
+
+
+def _as_float(value: object) -> object:
+    return float(value) if isinstance(value, str) and _NUMBER.fullmatch(value) else value
+
+
+def _as_integer(value: object) -> object:
+    if isinstance(value, str) and _INTEGER.fullmatch(value):
+        return int(value)
+    number = _as_float(value)
+    if isinstance(number, float) and number.is_integer() and abs(number) <= MAX_EXACT:
+        return int(number)
+    return value
+
+
+def _as_boolean(value: object) -> object:
+    return _BOOLEANS.get(value.lower(), value) if isinstance(value, str) else value
+
+
+_READERS: Mapping[str, Callable[[object], object]] = {
+    "int": _as_integer,
+    "float": _as_float,
+    "bool": _as_boolean,
+}
+
+
+def _fields(schema: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the schemas of the model's fields, which its validators may wrap."""
+    while schema["type"] != "model-fields":
+        if "schema" not in schema:  # a reference to a model that is defined elsewhere
+            return []
+        schema = schema["schema"]
+    return list(schema["fields"].values())
+
+
+def _read_exactly(owner: dict[str, Any]) -> None:
+    """Have a number or boolean that the schema wraps, perhaps with a default, read by its reader first."""
+    while "schema" in owner["schema"]:
+        owner = owner["schema"]
+    inner = owner["schema"]
+    if reader := _READERS.get(inner["type"]):
+        owner["schema"] = core_schema.no_info_before_validator_function(reader, inner)
+
+
+class ExactNumbers(BaseModel):
+    """A model whose plain int, float and bool fields also take the same value written as another type of JSON.
+
+    Clients send 64.0 and "64" for 64, and "true" for true, which servers that read bodies with pydantic take. Nothing
+    is rounded, and a boolean is no number.
+    """
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        schema = handler(source)
+        for field in _fields(schema):
+            _read_exactly(field)
+        return schema
