@@ -1,7 +1,11 @@
-"""Suggestions for misspelt names."""
+"""Suggestions for misspelt names and values."""
 
 import difflib
+import re
 from collections.abc import Iterable
+
+_QUOTED = re.compile(r"""(["'`]).*\1""", re.DOTALL)
+_WITH_COMMENT = re.compile(r"\s[#!]|\s//")
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
@@ -9,3 +13,12 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     names = list(known)
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.6) if name not in names else []
     return f" Did you mean `{near[0]}`?" if near else ""
+
+
+def added_to(value: str) -> str:
+    """Return a sentence about what does not belong to a value of a properties file but was written with it, or ""."""
+    if _QUOTED.fullmatch(value):
+        return " Values have no quotes: those given are part of it."
+    if _WITH_COMMENT.search(value):
+        return " A comment needs a line of its own: the one given is part of the value."
+    return ""

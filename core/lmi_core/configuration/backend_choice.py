@@ -5,6 +5,7 @@ from typing import Any
 from lmi_core.backend import Backend
 from lmi_core.configuration.keys_without_effect import KEYS_WITHOUT_EFFECT
 from lmi_core.configuration.properties import OPTION_PREFIX, declared
+from lmi_core.configuration.properties.request import SELECTIONS
 from lmi_core.errors import PluginError
 from lmi_core.host.substitution import Substitution
 from lmi_core.plugins.registry import Registry
@@ -16,8 +17,10 @@ FORMER_ENGINES = ("deepspeed", "fastertransformer")
 
 def choose_backend(rolling_batch: str, backends: Registry[Backend[Any]]) -> tuple[type[Backend[Any]], str]:
     """Return the backend and the reason in words; `auto` and `disable` select the best that is available."""
-    if rolling_batch not in ("auto", "disable", *FORMER_ENGINES):
-        return backends.get(rolling_batch), f"option.rolling_batch={rolling_batch}"
+    if rolling_batch.lower() not in (*SELECTIONS, *FORMER_ENGINES):
+        in_lower_case = rolling_batch.lower()  # as LMI reads it
+        name = in_lower_case if rolling_batch not in backends and in_lower_case in backends else rolling_batch
+        return backends.get(name), f"option.rolling_batch={rolling_batch}"
     passed_over: list[str] = []
     ranked = _by_priority(backends)
     alone = ", the only backend that it can select" if len(ranked) == 1 else ""

@@ -1,5 +1,6 @@
 """Loading of `serving.properties` and environment variables into declared, typed properties."""
 
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
@@ -12,10 +13,14 @@ from lmi_core.configuration import java_properties
 from lmi_core.configuration.cache import DOWNLOAD_VARIABLE
 from lmi_core.configuration.model_directory import PROPERTIES_FILE
 from lmi_core.configuration.properties import OPTION_PREFIX, DeclaredKey, Properties, declared, environment_variable
+from lmi_core.did_you_mean import added_to
 from lmi_core.errors import ConfigurationError
 from lmi_core.inspection.fault import unreadable
 
 DEFAULT = "default"  # the source of a default
+_WORD = re.compile(r"[\w.-]+", re.ASCII)  # of a value that may be a name in other letters
+_SECRET = re.compile(r"(?:token|password|secret|api_?key)$", re.IGNORECASE)
+NEAR = 0.65  # how alike a key must be to be suggested
 
 P = TypeVar("P", bound=Properties)
 
@@ -200,6 +205,9 @@ class Configuration:
         try:
             return properties_type.model_validate(values)
         except ValidationError as error:
+            if folded := _in_lower_case(error, properties_type, values):
+                respelt = {field: given[field]._replace(value=value) for field, value in folded.items()}
+                return self._validated(properties_type, keys, {**given, **respelt})
             complaints = _complaints(error, keys, given)
         self.errors += complaints.values()
         if complaints.keys().isdisjoint(values):  # a required key, or a rule about several keys
@@ -220,7 +228,7 @@ class Configuration:
 
     def _unread(self, key: str, given: Given, known: Mapping[str, str]) -> str:
         if key in known:
-            return f"{given.source}: {key} has no effect: {known[key]}. Given: {_on_one_line(given.value)}"
+            return f"{given.source}: {key} has no effect: {known[key]}. Given: {shown_value(key, given.value)}"
         likely = self._likely_key(given.name)
         if given.source.startswith("environment"):
             hint = f"; did you mean {environment_variable(likely)}?" if likely else ""
@@ -234,7 +242,7 @@ class Configuration:
     def _likely_key(self, name: str) -> str | None:
         spellings = self._variables | {key: key for key in self._further} | self._keys
         keys = {_bare(known): key for known, key in spellings.items()}
-        return next((keys[match] for match in get_close_matches(_bare(name), keys, n=1)), None)
+        return next((keys[match] for match in get_close_matches(_bare(name), keys, n=1, cutoff=NEAR)), None)
 
 
 def _read_file(path: Path) -> list[Given]:
@@ -261,8 +269,26 @@ def _key_of(variable: str) -> str:
     return (OPTION_PREFIX if prefix.upper() == "OPTION" else "") + name.lower()
 
 
-def _on_one_line(value: str) -> str:
-    return " ".join(value.split())
+def shown_value(key: str, value: str) -> str:
+    """Return a key's value for people: on one line, and hidden where the key's name says that it is a secret."""
+    return "***" if _SECRET.search(key) else " ".join(value.split())
+
+
+def _in_lower_case(
+    error: ValidationError, properties_type: type[Properties], values: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the invalid values that are valid in lower case, in which LMI reads names: `FP16`, `Max`."""
+    wrong = {str(details["loc"][0]) for details in error.errors() if details["loc"]} & values.keys()
+    names = {field for field in wrong if _WORD.fullmatch(values[field]) and not values[field].islower()}
+    lower = {field: values[field].lower() for field in names if values[field] != values[field].lower()}
+    if not lower:
+        return {}
+    try:
+        properties_type.model_validate({**values, **lower})
+    except ValidationError as rest:
+        still_wrong = {str(details["loc"][0]) for details in rest.errors() if details["loc"]}
+        return {field: value for field, value in lower.items() if field not in still_wrong}
+    return lower
 
 
 def _bare(name: str) -> str:
@@ -299,4 +325,5 @@ def _complaint(details: ErrorDetails, key: DeclaredKey | None, given: Given | No
     if given is None:
         return f"{PROPERTIES_FILE}: {key.key} is required"
     demand = own_words if details["type"] == "value_error" else f"must be {key.type}"
-    return f"{given.source}: {key.key} {demand}. Given: {_on_one_line(given.value)}"
+    hint = added_to(given.value).removesuffix(".")
+    return f"{given.source}: {key.key} {demand}. Given: {shown_value(key.key, given.value)}{hint and '.' + hint}"

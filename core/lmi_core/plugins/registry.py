@@ -4,7 +4,7 @@ import sys
 from collections.abc import Iterator
 from typing import ClassVar, Generic, Protocol, TypeVar, get_origin
 
-from lmi_core.did_you_mean import did_you_mean
+from lmi_core.did_you_mean import added_to, did_you_mean
 from lmi_core.errors import PluginError
 
 
@@ -60,7 +60,7 @@ class Registry(Generic[T]):
         plugin = self._plugins.get(name)
         if plugin is None:
             known = ", ".join(sorted(self._plugins))
-            suggestion = did_you_mean(name, self._plugins)
+            suggestion = added_to(name) or did_you_mean(name, self._plugins)
             raise PluginError(
                 f"there is no {self.kind} `{name}`.{suggestion} Known: {known}. Others come from "
                 "packages of plugins that are installed, and from the files of --plugins-dir"

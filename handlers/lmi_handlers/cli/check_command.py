@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 from rich.console import Console
 
+from lmi_core.configuration.configuration import shown_value
 from lmi_core.errors import ConfigurationError
 from lmi_core.inspection.checkpoint import read_checkpoint
 from lmi_core.inspection.fault import unreadable
@@ -108,7 +109,7 @@ def _model_report(model: Model) -> JsonObject:
         "code_that_runs": code_that_runs(plan),
         "downloads": {f"option.{option}": text for option, text in _downloads(plan).items()},
         "options": {
-            effective.key: {"value": effective.value, "source": effective.source}
+            effective.key: {"value": shown_value(effective.key, effective.value), "source": effective.source}
             for effective in plan.configuration.effective()
         },
         "warnings": list(model.warnings),
@@ -165,5 +166,5 @@ def _print_model(console: Console, model: Model) -> None:
         console.print(f"  warning: {warning}")
     rows = table("option", "value", "from")
     for effective in plan.configuration.effective():
-        rows.add_row(effective.key, effective.value, effective.source)
+        rows.add_row(effective.key, shown_value(effective.key, effective.value), effective.source)
     console.print(rows)

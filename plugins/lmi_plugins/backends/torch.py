@@ -50,7 +50,7 @@ T = TypeVar("T")
 class TorchProperties(EngineProperties, GuideProperties):
     """The options of the torch engine."""
 
-    dtype: DataType | Literal["int8"] = Field(
+    dtype: Annotated[DataType | Literal["int8"], Names(aliases=("data_type",))] = Field(
         "auto", description="Data type of the weights and the computation; auto means the model's own."
     )
     device: str = Field(

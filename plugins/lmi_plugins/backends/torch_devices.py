@@ -12,7 +12,7 @@ from lmi_core.host.processor import computes_natively
 from lmi_core.host.substitution import Substitution
 
 ON_CPU = "the model runs on the CPU, which is many times slower"
-SHORT = {"fp16": "fp16", "float16": "fp16", "bf16": "bf16", "bfloat16": "bf16"}
+SHORT = {"fp16": "fp16", "float16": "fp16", "half": "fp16", "bf16": "bf16", "bfloat16": "bf16"}
 ACCELERATED_BUILD = re.compile(r"^(cuda|hip)\b.*=\s*'", re.MULTILINE)  # in torch's own version.py
 
 

@@ -41,6 +41,10 @@ class EngineBuildProperties(TorchProperties):
         Given, NoEffect("prompts are always computed in chunks while other requests generate")
     ] = None
     enable_trt_overlap: Annotated[Given, OWN_KERNELS] = None
+    use_cuda_graph: Annotated[Given, OWN_KERNELS] = None
+    attn_backend: Annotated[Given, OWN_KERNELS] = None
+    enable_build_cache: Annotated[Given, NOTHING_BUILT] = None
+    fast_build: Annotated[Given, NOTHING_BUILT] = None
     use_custom_all_reduce: Annotated[Given, OWN_KERNELS] = None
     use_fused_mlp: Annotated[Given, OWN_KERNELS] = None
     multi_block_mode: Annotated[Given, OWN_KERNELS] = None
@@ -89,11 +93,14 @@ class TrtllmProperties(EngineBuildProperties):
         None,
         description="Maximum number of requests that generate at the same time. Default: max_rolling_batch_size.",
     )
-    enable_prefix_caching: Annotated[bool, Names(aliases=("enable_kv_cache_reuse",))] = Field(
+    enable_prefix_caching: Annotated[bool, Names(aliases=("enable_kv_cache_reuse", "enable_block_reuse"))] = Field(
         True, description="Cache the keys and values of prompts, and reuse them for prompts with the same prefix."
     )
-    kv_cache_free_gpu_mem_fraction: float | None = Field(
+    kv_cache_free_gpu_mem_fraction: Annotated[float | None, Names(aliases=("free_gpu_memory_fraction",))] = Field(
         None, gt=0, lt=1, description="Share of the memory that is free after the model is loaded, for the KV cache."
+    )
+    max_model_len: Annotated[PositiveInt | None, Names(aliases=("max_seq_len",))] = Field(
+        None, description="Maximum length of prompt and answer together, in tokens. Default: the model's own limit."
     )
 
     @property

@@ -24,6 +24,7 @@ from lmi_plugins.backends.engine_properties import (
 from lmi_plugins.backends.guide_properties import GuideProperties
 from lmi_plugins.backends.parallel_degrees import MAX, ParallelDegrees
 from lmi_plugins.vllm_engine.arguments.former import as_text
+from lmi_plugins.vllm_engine.arguments.json_objects import json_object
 
 DataType = Literal["auto", "fp32", "fp16", "bf16", "float32", "float16", "bfloat16", "half", "float", "int8"]
 DATA_TYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "int8": "auto"}
@@ -52,7 +53,7 @@ class VllmProperties(EngineProperties, GuideProperties):
     max_rolling_batch_prefill_tokens: Annotated[
         PositiveInt | None, Names(aliases=("max_num_batched_tokens",), environment=("MAX_BATCH_PREFILL_TOKENS",))
     ] = Field(None, description="Maximum number of tokens in one step, of prompts and others. Default: vLLM's choice.")
-    dtype: DataType = Field(
+    dtype: Annotated[DataType, Names(aliases=("data_type",))] = Field(
         "auto", description="Data type of the weights and the computation; auto means the model's own."
     )
     quantize: Annotated[str | None, Names(aliases=("quantization",), environment=("HF_MODEL_QUANTIZE",))] = Field(
@@ -170,7 +171,7 @@ def _speculative_arguments(setup: BackendSetup[Any], passed: Mapping[str, str]) 
     config["num_speculative_tokens"] = properties.speculative_length
     if properties.draft_model_tp_size is not None:
         config["draft_tensor_parallel_size"] = properties.draft_model_tp_size
-    config |= json.loads(passed.get("speculative_config", "{}"))  # under vLLM's former names
+    config |= json_object(passed, "speculative_config")  # under vLLM's former names
     return {"speculative_config": json.dumps(config), **recording}
 
 
@@ -192,4 +193,4 @@ def embedding_arguments(properties: EmbeddingProperties, passed: Mapping[str, st
     if properties.smaller_sizes is not None:
         overrides["matryoshka_dimensions"] = properties.smaller_sizes
     own = {"pooler_config": pooler, "hf_overrides": overrides}
-    return {name: json.dumps(value | json.loads(passed.get(name, "{}"))) for name, value in own.items() if value}
+    return {name: json.dumps(value | json_object(passed, name)) for name, value in own.items() if value}

@@ -85,3 +85,20 @@ def test_unknown_name() -> None:
         "there is no backend `slwo`. Did you mean `slow`? Known: slow, slow-alias. Others come from packages of "
         "plugins that are installed, and from the files of --plugins-dir"
     )
+
+
+def test_names_in_other_letters() -> None:
+    named_alike = backend("Quick", None)
+    backends = registry(SLOW, QUICK, NEVER, named_alike)
+    assert choose_backend("SLOW", backends)[0] is SLOW
+    assert choose_backend("Never-Alias", backends)[0] is NEVER
+    assert choose_backend("Quick", backends)[0] is named_alike
+    assert choose_backend("DeepSpeed", backends)[0] is QUICK
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"), [('"slow"', "Values have no quotes"), ("slow # for now", "A comment needs a line of its own")]
+)
+def test_what_was_written_with_a_name(name: str, hint: str) -> None:
+    with pytest.raises(PluginError, match=rf"^there is no backend `.*`\. {hint}"):
+        choose_backend(name, registry(SLOW))

@@ -99,3 +99,25 @@ def test_folder_without_a_model(directory: Path) -> None:
 @pytest.mark.parametrize("model_id", ["./nowhere", "../nowhere", "/no/where", "~/model"])
 def test_folder_that_does_not_exist(directory: Path, model_id: str) -> None:
     assert error_of(directory, model_id) == f"option.model_id={model_id}: there is no such folder"
+
+
+@pytest.mark.parametrize(
+    ("model_id", "hint"),
+    [
+        ("{{model_id}}", "Is it a placeholder that was not replaced?"),
+        ("${MODEL_ID}", "Is it a placeholder that was not replaced?"),
+        ("<your model>", "Is it a placeholder that was not replaced?"),
+        ('"org/name"', "Values have no quotes: those given are part of it"),
+        ("org/name # the small one", "A comment needs a line of its own: the one given is part of the value"),
+    ],
+)
+def test_what_is_no_model(directory: Path, model_id: str, hint: str) -> None:
+    assert error_of(directory, model_id) == (
+        f"option.model_id={model_id} is neither a folder nor the id of a model. {hint}"
+    )
+
+
+def test_folder_with_such_a_name(directory: Path) -> None:
+    (directory / "a # b").mkdir()
+    (directory / "a # b" / "config.json").touch()
+    assert source(directory, "a # b") == str(directory / "a # b")

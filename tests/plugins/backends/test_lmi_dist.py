@@ -182,8 +182,10 @@ def test_what_only_vllm_can_do_is_a_warning(model_dir: ModelDirectory, line: str
 
 @pytest.mark.usefixtures("without_vllm")
 def test_a_value_that_the_torch_engine_cannot_take_says_why_it_runs(model_dir: ModelDirectory) -> None:
-    plan = plan_of(model_dir({"serving.properties": "option.rolling_batch=lmi-dist\noption.dtype=half\n"}))
-    with pytest.raises(ConfigurationError, match=r"option\.dtype .* Given: half") as raised:
+    plan = plan_of(
+        model_dir({"serving.properties": "option.rolling_batch=lmi-dist\noption.enable_prefix_caching=maybe\n"})
+    )
+    with pytest.raises(ConfigurationError, match=r"option\.enable_prefix_caching .* Given: maybe") as raised:
         plan.runtime(plan.setup)
     assert "the torch engine runs in place of vLLM: install vllm" in raised.value.message
 

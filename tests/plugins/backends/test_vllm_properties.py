@@ -11,6 +11,7 @@ from lmi_core.backend import BackendSetup
 from lmi_core.errors import ConfigurationError
 from lmi_plugins.backends.parallel_degrees import ParallelDegrees
 from lmi_plugins.backends.vllm_properties import VllmProperties, embedding_arguments, vllm_arguments
+from lmi_plugins.vllm_engine.arguments.load_formats import refused_pickles
 
 
 @pytest.mark.parametrize(
@@ -48,3 +49,11 @@ def test_pooling_that_vllm_does_not_have() -> None:
 def test_wrong_sizes(value: str) -> None:
     with pytest.raises(ValidationError, match="must be numbers above 0 with commas between, or any"):
         VllmProperties(matryoshka_dimensions=value)
+
+
+@pytest.mark.parametrize("value", ['{"a": True}', "[]", "x"])
+def test_arguments_that_are_no_json_objects(value: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"^option\.pooler_config must be a JSON object.* Given: "):
+        embedding_arguments(VllmProperties(normalize=True), {"pooler_config": value})
+    with pytest.raises(ConfigurationError, match=r"^option\.speculative_config must be a JSON object.* Given: "):
+        refused_pickles({"model": "org/name", "speculative_config": value}, allowed=False)

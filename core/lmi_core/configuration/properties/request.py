@@ -5,6 +5,7 @@ import re
 from typing import Annotated
 
 from pydantic import (
+    AfterValidator,
     BeforeValidator,
     Field,
     NonNegativeFloat,
@@ -27,6 +28,7 @@ BUILTIN_ENTRY_POINTS = (
     "djl_python.lmi_vllm.vllm_async_service",
     "djl_python.lmi_trtllm.trtllm_async_service",
 )
+SELECTIONS = ("auto", "disable")  # values of option.rolling_batch that name no backend
 NEURON_ENTRY_POINTS = ("djl_python.transformers_neuronx", "djl_python.neuronx")
 DEFAULT_TIMEOUT = 120  # seconds
 OWN_REASONING = "the server's own parsers extract the reasoning, whichever engine runs the model"
@@ -51,15 +53,19 @@ def _names(value: str) -> list[str]:
     return list(names)
 
 
+def _selection(value: str) -> str:
+    return value.lower() if value.lower() in SELECTIONS else value
+
+
 def _streaming(value: object) -> object:
     """Return the value of `option.enable_streaming`; LMI's `huggingface` is plain streaming here."""
-    return True if value == "huggingface" else value
+    return True if str(value).lower() == "huggingface" else value
 
 
 class RequestProperties(Properties):
     """How requests to a model are read and answered."""
 
-    rolling_batch: str = Field(
+    rolling_batch: Annotated[str, AfterValidator(_selection)] = Field(
         default="auto",
         description="The name of the backend. auto selects the best one that works here; disable does too, with "
         "dynamic batching.",

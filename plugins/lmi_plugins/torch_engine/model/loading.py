@@ -32,8 +32,10 @@ DATA_TYPES = {
     "auto": "auto",
     "fp32": torch.float32,
     "float32": torch.float32,
+    "float": torch.float32,
     "fp16": torch.float16,
     "float16": torch.float16,
+    "half": torch.float16,
     "bf16": torch.bfloat16,
     "bfloat16": torch.bfloat16,
 }

@@ -10,7 +10,7 @@ from lmi_plugins.torch_engine.worker.embedding_messages import EmbeddingOptions
 
 GREEDY_BELOW = 1e-5  # the temperature at which dividing by it overflows
 
-DataType = Literal["auto", "fp32", "fp16", "bf16", "float32", "float16", "bfloat16"]
+DataType = Literal["auto", "fp32", "fp16", "bf16", "float32", "float16", "bfloat16", "half", "float"]
 TensorType = Literal["float32", "float16", "bfloat16"]
 
 

@@ -1,11 +1,11 @@
 """The files of weights that vLLM reads, which `load_format` says, and the pickled ones among them."""
 
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from lmi_core.inspection.layers import pickled_layers
 from lmi_core.inspection.pickles import OPTION, pickled_weights, refused_files
+from lmi_plugins.vllm_engine.arguments.json_objects import json_object
 
 DETECTED = ("auto", "hf")  # safetensors, or where there are none whatever else
 SAFETENSORS = "safetensors"
@@ -47,7 +47,7 @@ def _load_format(arguments: Mapping[str, str]) -> str:
 
 def _folders(arguments: Mapping[str, str]) -> Iterator[Path]:
     """Yield the folders on this host of the model and of its draft model."""
-    draft = json.loads(arguments.get("speculative_config", "{}"))
-    for source in (arguments.get("model"), draft.get("model") if isinstance(draft, dict) else None):
+    draft = json_object(arguments, "speculative_config")
+    for source in (arguments.get("model"), draft.get("model")):
         if isinstance(source, str) and (folder := Path(source)).is_dir():
             yield folder

@@ -1,6 +1,6 @@
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
@@ -8,12 +8,13 @@ from transformers import T5Config
 
 from lmi_core.errors import ConfigurationError
 from lmi_plugins.torch_engine.model.loading import (
+    DATA_TYPES,
     choose_device,
     context_length,
     eos_token_ids,
     load_model,
 )
-from lmi_plugins.torch_engine.worker.messages import EngineOptions
+from lmi_plugins.torch_engine.worker.messages import DataType, EngineOptions
 from tests.plugins.torch_engine.conftest import ModelDirectory, ReferenceModel
 from tests.plugins.torch_engine.tiny_models import CONTEXT
 
@@ -64,3 +65,9 @@ def test_eos_token_ids(generation: Any, config: Any, expected: set[int]) -> None
         config=SimpleNamespace(get_text_config=lambda: text_config),
     )
     assert eos_token_ids(model) == expected
+
+
+def test_every_data_type_has_its_own() -> None:
+    assert DATA_TYPES.keys() == set(get_args(DataType))
+    assert {str(DATA_TYPES[name]) for name in ("fp16", "float16", "half")} == {"torch.float16"}
+    assert {str(DATA_TYPES[name]) for name in ("fp32", "float32", "float")} == {"torch.float32"}
