@@ -28,6 +28,11 @@ class FastDetokenizer(Detokenizer):
             self._written = _decode(tokenizer, self._pending)
             self._step_all(self._pending)
 
+    @property
+    def is_between_characters(self) -> bool:
+        """Whether all ids so far have their text."""
+        return not self._pending
+
     def step(self, token_id: int) -> str:
         self._pending.append(token_id)
         try:
@@ -125,7 +130,8 @@ class ByteLevelDetokenizer(Detokenizer):
             if text := self._texts[token_id]:
                 return text
             self._decoder = FastDetokenizer(self._tokenizer, [])
-        if text := self._decoder.step(token_id):
+        text = self._decoder.step(token_id)
+        if self._decoder.is_between_characters:
             self._decoder = None
         return text
 

@@ -175,7 +175,15 @@ def token_ids(tokenizer: HuggingFaceTokenizer, text: str) -> list[int]:
 
 
 @pytest.mark.parametrize("vocabulary", ["byte level", "bytes of a fallback"])
-@pytest.mark.parametrize("text", ["\ufffd" * 99, "\ufffd" * 99 + " world", "東" + "\ufffd" * 50 + "東!"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\ufffd" * 99,
+        "\ufffd" * 99 + " world",
+        "東" + "\ufffd" * 50 + "東!",
+        "".join("\ufffd" * count + "😀" for count in range(50)) + "!",  # which is cut at every place
+    ],
+)
 def test_long_runs_that_look_incomplete_are_written_before_they_end(vocabulary: str, text: str) -> None:
     tokenizer = wrap(train() if vocabulary == "byte level" else metaspace())
     ids = [token_id for part in text.partition(" world") if part for token_id in token_ids(tokenizer, part)]
