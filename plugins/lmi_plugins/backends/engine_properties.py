@@ -69,9 +69,9 @@ class EngineProperties(EmbeddingProperties):
     """The options common to the torch engine and vLLM."""
 
     tensor_parallel_degree: Annotated[
-        PositiveInt | Literal["max"] | None,
+        PositiveInt | Literal["max", "-1"] | None,
         Names(aliases=("tensor_parallel_size",), environment=("TENSOR_PARALLEL_DEGREE", "SM_NUM_GPUS")),
-    ] = Field(None, description="Number of devices for tensor parallelism; max means all. Default: all.")
+    ] = Field(None, description="Number of devices for tensor parallelism; max or -1 means all. Default: all.")
     pipeline_parallel_degree: Annotated[
         PositiveInt, Names(aliases=("pipeline_parallel_size",), environment=("PIPELINE_PARALLEL_DEGREE",))
     ] = Field(1, description="Number of stages for pipeline parallelism.")

@@ -75,6 +75,7 @@ SERVED: list[tuple[str, str, tuple[str, ...]]] = [
     ),
     ("vllm", "option.gpu_memory_utilization=0.9\noption.max_rolling_batch_size=512", ()),
     ("vllm", "option.tensor_parallel_degree=2\noption.pipeline_parallel_degree=2", ()),
+    ("vllm", "option.tensor_parallel_degree=-1", ()),
     # engine=MPI, option.rolling_batch=lmi-dist
     (
         "lmi-dist",
