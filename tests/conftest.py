@@ -85,7 +85,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection(session: pytest.Session) -> None:
-    """Look for no garbage until all tests are collected, of which none is."""
+    """Look for no garbage while tests are collected, which makes none."""
     gc.disable()
 
 
