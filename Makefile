@@ -9,6 +9,9 @@ MINUTES := 10
 BACKEND := torch
 SOURCES := core handlers plugins tests examples
 
+# The tests start thousands of processes, which otherwise compile all sources again where the shell says so.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: install serve clients clients-page clients-newest programs test test-fast soak check fix docs bench-engine bench-server train-hello clean
 
 install: .venv/installed

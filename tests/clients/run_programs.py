@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import signal
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -24,7 +25,7 @@ SETTINGS = {
     "DO_NOT_TRACK": "1",
     "GUIDELLM__MAX_WORKER_PROCESSES": "1",
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",
-    "PYTHONDONTWRITEBYTECODE": "1",
+    "PYTHONFAULTHANDLER": "1",  # to print, where it takes too long, what it waits for
     "TOKENIZERS_PARALLELISM": "false",
 }
 
@@ -65,19 +66,26 @@ async def _run(program: Program, folder: Path, variables: Mapping[str, str], tur
 
 
 async def _printed(program: Program, results: Path, environment: Mapping[str, str]) -> str:
-    """Run the program until it ends or takes too long, and return what it printed."""
+    """Run the program until it ends or takes too long, and return what it printed, at last where it is."""
     names = [case.name for case in program.cases]
     command = [str(interpreter(program.environment)), "-m", MODULE, program.name, str(results), *names]
     process = await asyncio.create_subprocess_exec(
-        *command, cwd=ROOT, env=environment, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+        *command,
+        cwd=ROOT,
+        env=environment,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+        start_new_session=True,
     )
+    printed = asyncio.ensure_future(process.communicate())
     try:
-        printed, _ = await asyncio.wait_for(process.communicate(), SECONDS)
-    except TimeoutError:
-        process.kill()
-        await process.wait()
-        return f"it was not done after {SECONDS} seconds"
-    return printed.decode()
+        in_time, _ = await asyncio.wait({printed}, timeout=SECONDS)
+        late = "" if in_time else f"it was not done after {SECONDS} seconds:\n"
+    finally:
+        if process.returncode is None:
+            os.killpg(process.pid, signal.SIGABRT)
+    found, _ = await printed
+    return late + found.decode()
 
 
 def _environment(home: Path, variables: Mapping[str, str]) -> dict[str, str]:
