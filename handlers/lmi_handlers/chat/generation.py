@@ -9,14 +9,17 @@ from lmi_core.chats.chat import Chat
 from lmi_core.chats.chat_formatter import ChatAnswer
 from lmi_core.chats.chat_template import REFUSED_BY_TEMPLATE, find_chat_template
 from lmi_core.chats.reasoning.reader import Reasoning
+from lmi_core.chats.roles import first_left_out
+from lmi_core.did_you_mean import did_you_mean
 from lmi_core.errors import InvalidPayload
 from lmi_core.formatter import OutputFormatter
 from lmi_core.handler import Call, Generation
+from lmi_core.payloads.payload import shown
 from lmi_core.request import GenerationRequest
 from lmi_handlers.chat.call_ids import with_call_ids
 from lmi_handlers.chat.functions import in_older_words, with_tool_messages
 from lmi_handlers.chat.images import image_sources
-from lmi_handlers.chat.messages import template_messages
+from lmi_handlers.chat.messages import ROLES, template_messages
 from lmi_handlers.chat.reasoning import ReasoningUse, use_reasoning
 from lmi_handlers.chat.request import ChatRequest
 from lmi_handlers.chat.tools import ToolUse, use_tools
@@ -94,12 +97,20 @@ def _prompt(payload: ChatRequest, model: ServedModel, template: str, tools: Tool
     begins = not continues and payload.add_generation_prompt is not False
     chat = Chat(messages, tools.definitions, payload.template_arguments, begins, continues)
     try:
-        return model.backend.tokenizer.render_chat(chat, template)
+        prompt = model.backend.tokenizer.render_chat(chat, template)
+        left_out = first_left_out(chat, template, model.backend.tokenizer, ROLES)
     except InvalidPayload as error:
         if payload.chat_template is None:
             raise
         reason = error.message.removeprefix(REFUSED_BY_TEMPLATE)
         raise InvalidPayload(f"`chat_template` cannot be used for these messages: {reason}") from None
+    if left_out is not None:
+        role = payload.messages[left_out].role
+        raise InvalidPayload(
+            f"`messages.{left_out}.role` must be one that the chat template writes: it leaves out the messages of this "
+            f"role.{did_you_mean(role, ROLES)} Given: {shown(role)}"
+        )
+    return prompt
 
 
 def _request(

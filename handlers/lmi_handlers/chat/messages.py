@@ -82,11 +82,19 @@ class ToolCall(BaseModel):
 REASONING = (("reasoning", "reasoning_content"), ("reasoning_content", "reasoning"))  # templates read either
 
 
+ROLES = ("system", "developer", "user", "assistant", "tool", "function")  # those of OpenAI's API
+MAX_ROLE = 200  # characters
+
+
 def _as_parts(content: object) -> object:
-    return [{"type": "text", "text": content}] if isinstance(content, str) else content
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}]
+    if isinstance(content, list):
+        return [{"type": "text", "text": part} if isinstance(part, str) else part for part in content]
+    return content
 
 
-Parts = Annotated[list[ContentPart], BeforeValidator(_as_parts, json_schema_input_type=str | list[ContentPart])]
+Parts = Annotated[list[ContentPart], BeforeValidator(_as_parts, json_schema_input_type=str | list[ContentPart | str])]
 
 
 class Message(BaseModel):
@@ -94,8 +102,14 @@ class Message(BaseModel):
 
     model_config = ConfigDict(extra="allow", strict=True)
 
-    role: Literal["system", "developer", "user", "assistant", "tool", "function"]
-    content: Parts | None = Field(None, validate_default=True, description="A string, or a list of parts.")
+    role: str = Field(
+        min_length=1,
+        max_length=MAX_ROLE,
+        description=f"{', '.join(ROLES)}, or another role that the chat template writes.",
+    )
+    content: Parts | None = Field(
+        None, validate_default=True, description="A string, or a list of parts, of which strings are texts."
+    )
     tool_calls: list[ToolCall] | None = None
     function_call: FunctionCall | None = Field(None, description="The older form of `tool_calls`.")
 

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from lmi_core.errors import InvalidPayload
 from lmi_core.payloads.tolerant_payload import TolerantPayload, drop_unknown_fields, take_known
 from lmi_handlers.chat.calls_schema import ANY_OBJECT
-from lmi_handlers.chat.messages import ToolCall
+from lmi_handlers.chat.messages import MAX_ROLE, ToolCall
 from lmi_handlers.chat.tool_fields import Tool
 from lmi_handlers.ollama.options import OllamaOptions, without_effect
 
@@ -115,7 +115,11 @@ class OllamaMessage(BaseModel):
 
     model_config = ConfigDict(extra="allow", strict=True)
 
-    role: Literal["system", "user", "assistant", "tool"]
+    role: str = Field(
+        min_length=1,
+        max_length=MAX_ROLE,
+        description="system, user, assistant, tool, or another role that the chat template writes.",
+    )
     content: str | None = None
     thinking: str | None = Field(None, description="The assistant's, before its content.")
     images: list[str] | None = Field(None, description="Images in base64.")

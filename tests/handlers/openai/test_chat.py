@@ -242,6 +242,12 @@ async def test_parts_of_text(server: RunningServer) -> None:
     assert server.scripted.history[-1].prompt == "user: one\ntwo\nassistant:"
 
 
+@pytest.mark.parametrize("content", [["one", "two"], ["one", {"type": "text", "text": "two"}]])
+async def test_texts_without_parts(server: RunningServer, content: list[Any]) -> None:
+    await chat(server, messages=[{"role": "user", "content": content}])
+    assert server.scripted.history[-1].prompt == "user: one\ntwo\nassistant:"
+
+
 async def test_developer_is_the_system_where_the_template_knows_none(server: RunningServer) -> None:
     await chat(server, messages=[{"role": "developer", "content": "Be kind."}])
     assert server.scripted.history[-1].prompt == "system: Be kind.\nassistant:"

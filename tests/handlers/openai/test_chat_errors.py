@@ -27,11 +27,10 @@ def bad_message(**message: Any) -> dict[str, Any]:
         ({"messages": "hello"}, "messages", "must be a valid list. Given: 'hello'"),
         (bad_message(role="user"), "messages.1.content", "must be a string, or a list of parts. Given: None"),
         (bad_message(role="user", content=5), "messages.1.content", "must be a valid list. Given: 5"),
-        (
-            bad_message(role="robot", content="x"),
-            "messages.1.role",
-            "must be 'system', 'developer', 'user', 'assistant', 'tool' or 'function'. Given: 'robot'",
-        ),
+        (bad_message(role=5, content="x"), "messages.1.role", "must be a valid string. Given: 5"),
+        (bad_message(role="", content="x"), "messages.1.role", "must have at least 1 character. Given: ''"),
+        (bad_message(role="r" * 201, content="x"), "messages.1.role", "must have at most 200 characters. Given: 'r"),
+        (bad_message(role="user", content=["x", 5]), "messages.1.content.1", "must be an object. Given: 5"),
         (
             bad_message(role="user", content=[{"type": "input_audio"}]),
             "messages.1.content.0.type",
