@@ -36,6 +36,7 @@ from lmi_plugins.backends.vllm_parameters import VllmEngineParameters
 from lmi_plugins.backends.vllm_properties import (
     NOT_PASSED_THROUGH,
     VllmProperties,
+    quantization,
     vllm_arguments,
     vllm_downloads,
     vllm_warnings,
@@ -50,6 +51,7 @@ from lmi_plugins.vllm_engine.arguments.former import (
 from lmi_plugins.vllm_engine.arguments.lmcache import use_lmcache
 from lmi_plugins.vllm_engine.arguments.load_formats import reads_usual_files, refused_pickles, without_pickles
 from lmi_plugins.vllm_engine.arguments.names import CODE_ARGUMENTS, ENGINE_ARGUMENTS
+from lmi_plugins.vllm_engine.arguments.quantization import check_method
 from lmi_plugins.vllm_engine.main_memory import DEFAULT, fitting_share
 
 if TYPE_CHECKING:
@@ -90,6 +92,7 @@ class VllmBackend(Backend[VllmProperties], EmbeddingBackend):
         self.warnings = [*vllm_warnings(properties), *warnings]
         self.substitutions = degrees.substitutions
         self.arguments = vllm_arguments(setup, passed, degrees)
+        check_method(quantization(properties.quantize), properties.quantize)
         self.orders_requests = self.arguments.get("scheduling_policy") == BY_PRIORITY
         self._service: VllmService | None = None
 
