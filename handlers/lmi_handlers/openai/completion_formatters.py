@@ -67,12 +67,15 @@ class CompletionsFormatter(OutputFormatter):
         return output.prefill[prompt_index] or [] if self.asked.echo else []
 
     def log_prob_lists(
-        self, tokens: Sequence[Token], offset: int, prompt: str = "", prefill: Sequence[Token] = ()
+        self, tokens: Sequence[Token], offset: int, prompt: str = "", prefill: Sequence[Token] = (), cut: bool = False
     ) -> JsonObject | None:
-        """Return the lists of `logprobs`; `offset` is the length of the choice's text before `prompt` and `tokens`."""
+        """Return the lists of `logprobs`; `offset` is the length of the choice's text before `prompt` and `tokens`.
+
+        If `cut`, the prompt may have begun with tokens that are not in `prefill`.
+        """
         if self.asked.log_probs is None:
             return None
-        offsets = self._prompt_offsets(prompt, prefill)
+        offsets = self._last_offsets(prompt, prefill) if cut else self._prompt_offsets(prompt, prefill)
         offset += len(prompt)
         for token in tokens:
             offsets.append(offset)
@@ -91,10 +94,24 @@ class CompletionsFormatter(OutputFormatter):
         offset = 0
         for token in prefill:
             offsets.append(offset)
-            text = token_text(self.asked.tokenizer.token_bytes(token.id)) if token.special else token.text
+            text = self._prompt_text(token)
             if not token.special or prompt.startswith(text, offset):
                 offset += len(text)
         return offsets
+
+    def _last_offsets(self, prompt: str, prefill: Sequence[Token]) -> list[int]:
+        """Return where each of the prompt's last tokens begins, counted from its end."""
+        offsets: list[int] = []
+        offset = len(prompt)
+        for token in reversed(prefill):
+            text = self._prompt_text(token)
+            if not token.special or prompt.endswith(text, 0, offset):
+                offset = max(0, offset - len(text))
+            offsets.append(offset)
+        return offsets[::-1]
+
+    def _prompt_text(self, token: Token) -> str:
+        return token_text(self.asked.tokenizer.token_bytes(token.id)) if token.special else token.text
 
     def _likeliest(self, token: Token) -> dict[str, float | None] | None:
         """Return the likeliest tokens and the token itself; None for a prompt's first token, which has no context."""
@@ -107,6 +124,11 @@ class CompletionsFormatter(OutputFormatter):
         if self.asked.token_ids_as_text:
             return token_id_text(token.id)
         return token_text(self.asked.tokenizer.token_bytes(token.id))
+
+
+def _may_be_cut(output: GenerationOutput, prompt_index: int) -> bool:
+    """Return whether the client had the prompt truncated; an echo has all of its text nevertheless, as from vLLM."""
+    return output.requests[prompt_index].parameters.max_prompt_tokens is not None
 
 
 class OpenAiCompletionsFormatter(CompletionsFormatter):
@@ -135,7 +157,7 @@ class OpenAiCompletionsFormatter(CompletionsFormatter):
         choice = {
             "index": index,
             "text": prompt + (sequence.text if self.asked.generated else ""),
-            "logprobs": self.log_prob_lists(tokens, 0, prompt, prefill),
+            "logprobs": self.log_prob_lists(tokens, 0, prompt, prefill, _may_be_cut(output, prompt_index)),
             "finish_reason": self.finish_reason(sequence.finish_reason),
         }
         return choice | self._details(output, prompt_index, tokens)
@@ -159,6 +181,7 @@ class Part(NamedTuple):
     tokens: list[Token]  # generated ones
     prompt: str = ""  # the echoed prompt that `text` begins with
     prefill: Sequence[Token] = ()  # the tokens of `prompt`
+    cut: bool = False  # whether more tokens may have been before these
 
 
 class OpenAiCompletionsStreamFormatter(CompletionsFormatter):
@@ -195,7 +218,9 @@ class OpenAiCompletionsStreamFormatter(CompletionsFormatter):
         parts = [Part(token.text, [token]) for token in tokens] or [Part("", [])]
         if self.asked.echo and index not in self._lengths:
             (text, first, *_), prompt = parts[0], output.request.prompt
-            parts[0] = Part(prompt + text, first, prompt, self.prefill(output, output.prompt_index))
+            place = output.prompt_index
+            prefill, cut = self.prefill(output, place), _may_be_cut(output, place)
+            parts[0] = Part(prompt + text, first, prompt, prefill, cut)
         *parts, last = parts
         prompt_ids = output.request.prompt_ids
         written = [self._event(index, part, None, prompt_ids) for part in parts]
@@ -212,7 +237,7 @@ class OpenAiCompletionsStreamFormatter(CompletionsFormatter):
         told = part.tokens or part.prefill
         if not part.text and not reason and (not told or (self.asked.log_probs is None and not self.asked.token_ids)):
             return b""
-        log_probs = self.log_prob_lists(part.tokens, length, part.prompt, part.prefill) if told else None
+        log_probs = self.log_prob_lists(part.tokens, length, part.prompt, part.prefill, part.cut) if told else None
         choice: JsonObject = {"index": index, "text": part.text, "logprobs": log_probs, "finish_reason": reason}
         if self.asked.token_ids:
             choice["token_ids"] = [token.id for token in part.tokens]

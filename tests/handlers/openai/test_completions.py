@@ -183,6 +183,26 @@ async def test_stream_with_echo_and_log_probabilities(server: RunningServer) -> 
     assert [choice["logprobs"]["text_offset"] for choice in choices] == [[0, 4, 7, 11], [15]]
 
 
+@pytest.mark.parametrize("prompt", ["What is it?", [0, 1, 2]])
+@pytest.mark.parametrize(("most", "left"), [(2, [" is", " it?"]), (9, ["What", " is", " it?"])])
+@pytest.mark.parametrize("stream", [False, True])
+async def test_echo_of_a_truncated_prompt(
+    server: RunningServer, prompt: str | list[int], most: int, left: list[str], stream: bool
+) -> None:
+    """The echo is the whole prompt; the tokens are those that are left of it, each where it is in the text."""
+    await complete(server, prompt="What is it?")  # so that the tokenizer has the ids
+    answer = await complete(
+        server, prompt=prompt, truncate_prompt_tokens=most, echo=True, logprobs=0, max_tokens=2, stream=stream
+    )
+    choices = [each["choices"][0] for each in (events(answer) if stream else [answer.json()])]
+    text = "".join(choice["text"] for choice in choices)
+    tokens = [token for choice in choices for token in choice["logprobs"]["tokens"]]
+    offsets = [offset for choice in choices for offset in choice["logprobs"]["text_offset"]]
+    assert text == "What is it?Deep Learning"
+    assert tokens == [*left, "Deep", " Learning"]
+    assert [text[offset:][: len(token)] for token, offset in zip(tokens, offsets, strict=True)] == tokens
+
+
 async def test_failure_within_a_stream(server: RunningServer) -> None:
     server.scripted.enqueue(Script("one", error="the engine fell over"))
     *_, last = events(await complete(server, stream=True))
