@@ -41,9 +41,11 @@ class ContentPart(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _other_texts(cls, part: object) -> object:
-        """Accept the assistant's parts as other OpenAI APIs write them (`output_text`, `refusal`)."""
+        """Accept parts as OpenAI's API of responses writes them (`output_text`, `input_image`), and `refusal`."""
         if isinstance(part, dict) and (member := TEXT_PARTS.get(str(part.get("type")))):
             return {"type": "text", "text": part.get(member)}
+        if isinstance(part, dict) and part.get("type") == "input_image":
+            return {**part, "type": "image_url"}
         return part
 
     @model_validator(mode="after")
@@ -71,11 +73,17 @@ class FunctionCall(BaseModel):
     )
 
 
+def _as_function(given: object) -> object:
+    return "function" if given is None else given
+
+
 class ToolCall(BaseModel):
     model_config = ConfigDict(extra="ignore", strict=True)  # clients return the `index` of a stream's chunk
 
     id: str | None = None
-    type: Literal["function"] = "function"
+    type: Annotated[
+        Literal["function"], BeforeValidator(_as_function, json_schema_input_type=Literal["function"] | None)
+    ] = "function"
     function: FunctionCall
 
 
@@ -83,6 +91,7 @@ REASONING = (("reasoning", "reasoning_content"), ("reasoning_content", "reasonin
 
 
 ROLES = ("system", "developer", "user", "assistant", "tool", "function")  # those of OpenAI's API
+RESULTS = ("tool", "function")
 MAX_ROLE = 200  # characters
 
 
@@ -116,6 +125,8 @@ class Message(BaseModel):
     @field_validator("content")
     @classmethod
     def _not_missing(cls, content: list[ContentPart] | None, info: ValidationInfo) -> list[ContentPart] | None:
+        if content is None and info.data.get("role") in RESULTS:
+            return []  # of a function that returns nothing
         if content is None and info.data.get("role") != "assistant":
             raise ValueError("must be a string, or a list of parts")
         return content

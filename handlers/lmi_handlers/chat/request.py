@@ -1,8 +1,8 @@
 """The chat completion request that OpenAI's dialect and LMI's share."""
 
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import ConfigDict, Field, JsonValue, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, JsonValue, model_validator
 
 from lmi_handlers.chat.functions import GivenFunctionCall, as_tools
 from lmi_handlers.chat.messages import Message
@@ -11,6 +11,9 @@ from lmi_handlers.fields.passed import PassedFields
 
 # Arguments of apply_chat_template itself; `chat_template_kwargs` holds only variables of the template.
 TEMPLATE_CALL = ("chat_template", "conversation", "messages", "return_dict", "return_tensors", "tokenize", "tools")
+
+UNLIMITED = -1  # as LM Studio and llama.cpp have it
+TokenLimit = Literal[-1] | Annotated[int, Field(ge=1)] | None
 
 EXAMPLE: dict[str, JsonValue] = {
     "messages": [
@@ -23,6 +26,10 @@ EXAMPLE: dict[str, JsonValue] = {
 }
 
 
+def _as_limit(given: object) -> object:
+    return None if given == UNLIMITED else given
+
+
 class ChatRequest(PassedFields):
     """An OpenAI chat completion request, with the parameters that vLLM and LMI add."""
 
@@ -33,8 +40,8 @@ class ChatRequest(PassedFields):
 
     messages: list[Message] = Field(min_length=1, description="The conversation so far.")
     max_completion_tokens: int | None = Field(None, ge=1, description="The newer name of `max_tokens`.")
-    max_tokens: int | None = Field(
-        None, ge=1, description="The maximum number of tokens to generate. Default: as many as fit."
+    max_tokens: Annotated[int | None, BeforeValidator(_as_limit, json_schema_input_type=TokenLimit)] = Field(
+        None, ge=1, description="The maximum number of tokens to generate. Default, and -1: as many as fit."
     )
     logprobs: bool | None = Field(None, description="Return the log probability of each token.")
     top_logprobs: int | None = Field(

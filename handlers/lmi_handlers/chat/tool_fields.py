@@ -40,7 +40,7 @@ class FunctionDefinition(FunctionName):
 class Tool(BaseModel):
     model_config = ConfigDict(extra="ignore", strict=True)
 
-    type: Literal["function"]
+    type: Literal["function"] = "function"
     function: FunctionDefinition
 
     @property

@@ -7,11 +7,12 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 
 from lmi_core.calls.served_model import ServedModel
+from lmi_core.errors import InvalidPayload
 from lmi_handlers.chat.calls_schema import ANY_OBJECT
 from lmi_handlers.fields.passed import PassedFields
 from lmi_handlers.openai.tolerance import Refused, refuse, take_fields
 from lmi_handlers.responses.items import Items
-from lmi_handlers.responses.tools import FunctionTool, GivenChoice
+from lmi_handlers.responses.tools import FunctionTool, GivenChoice, offered_tools
 
 Includable = Literal[
     "file_search_call.results",
@@ -108,7 +109,9 @@ class ResponsesRequest(PassedFields):
     top_logprobs: int | None = Field(
         None, ge=0, le=20, description="The number of most likely tokens to list at each token; asks for them too."
     )
-    tools: list[FunctionTool] | None = Field(None, description="The functions that the model may call.")
+    tools: list[FunctionTool] | None = Field(
+        None, description="The functions that the model may call; tools of other types beside them are ignored."
+    )
     tool_choice: GivenChoice | None = Field(None, description="none, auto, required, or an object.")
     parallel_tool_calls: bool | None = Field(None, description="Whether one answer may call several. Default: true.")
     max_tool_calls: int | None = Field(None, ge=1, description="Of tools of the server's own, which it has none of.")
@@ -147,4 +150,12 @@ def read_request(given: Mapping[str, Any], model: ServedModel) -> tuple[Response
     for name, refused in (REFUSED | NO_PLACE).items():
         refuse(name, given.get(name), refused)
     rest = {name: value for name, value in given.items() if name not in REFUSED}
-    return take_fields(rest, ResponsesRequest, model.options.strict_parameters)
+    strict = model.options.strict_parameters
+    offered = None if strict else offered_tools(given.get("tools"))
+    if offered is None:
+        return take_fields(rest, ResponsesRequest, strict)
+    try:
+        payload, ignored = take_fields({**rest, "tools": offered.functions}, ResponsesRequest, strict)
+    except InvalidPayload as error:
+        raise offered.placed(error) from None
+    return payload, (*offered.left_out, *ignored)

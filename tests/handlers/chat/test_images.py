@@ -89,6 +89,13 @@ async def test_images_in_the_order_of_the_messages(server: RunningServer, path: 
     assert answer.json()["usage"]["prompt_tokens"] == len(request.prompt_ids)
 
 
+async def test_image_as_the_api_of_responses_writes_it(server: RunningServer) -> None:
+    url = "data:image/png;base64," + base64(b"one")
+    assert (await chat(server, [TEXT, {"type": "input_image", "image_url": url, "detail": "auto"}])).status == 200
+    assert server.scripted.history[0].image_prompt is not None
+    assert server.scripted.history[0].image_prompt.content == [b"one"]
+
+
 async def test_template_of_texts(server: RunningServer) -> None:
     await chat(server, [TEXT, given(b"one")], [given(b"two"), TEXT])
     (request,) = server.scripted.history

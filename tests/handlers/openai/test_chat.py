@@ -248,6 +248,32 @@ async def test_texts_without_parts(server: RunningServer, content: list[Any]) ->
     assert server.scripted.history[-1].prompt == "user: one\ntwo\nassistant:"
 
 
+@pytest.mark.parametrize("result", [{"role": "tool", "content": None}, {"role": "function", "name": "clock"}])
+async def test_result_of_a_function_that_returns_nothing(server: RunningServer, result: dict[str, Any]) -> None:
+    call = {"id": "1", "type": None, "function": {"name": "clock", "arguments": "{}"}}
+    past: list[dict[str, Any]] = [
+        {"role": "user", "content": "Hi"},
+        {"role": "assistant", "tool_calls": [call]},
+        result,
+    ]
+    answer = await chat(server, messages=past)
+    assert answer.status == 200, answer.body
+    assert server.scripted.history[-1].prompt == "user: Hi\nassistant: \ntool: \nassistant:"
+
+
+async def test_tool_without_a_type(server: RunningServer) -> None:
+    server.scripted.tokenizer.template = (
+        "{% for tool in tools %}{{ tool.type }} {{ tool.function.name }}{% endfor %}<tool_call>"
+    )
+    assert (await chat(server, tools=[{"function": {"name": "clock"}}])).status == 200
+    assert server.scripted.history[-1].prompt == "function clock<tool_call>"
+
+
+async def test_as_many_tokens_as_fit(server: RunningServer) -> None:
+    await chat(server, max_tokens=-1)
+    assert parameters(server).max_new_tokens == 2048 - 9
+
+
 async def test_developer_is_the_system_where_the_template_knows_none(server: RunningServer) -> None:
     await chat(server, messages=[{"role": "developer", "content": "Be kind."}])
     assert server.scripted.history[-1].prompt == "system: Be kind.\nassistant:"

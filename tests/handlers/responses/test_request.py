@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import SCRIPTED, ModelDirectory, RunningServer, Serve
-from tests.handlers.responses.asking import WEATHER, ask, parameters, respond, serve_with
+from tests.handlers.responses.asking import AS_JSON, WEATHER, ask, parameters, respond, serve_with
 
 SCHEMA = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
 
@@ -253,6 +253,30 @@ async def test_hints_and_unknown_fields(serve: Serve, model_dir: ModelDirectory)
     assert answer.headers["X-Lmi-Ignored-Parameters"] == "context_management, zzz"
     empty = {"background": False, "conversation": None, "prompt": None, "n": 1, "previous_response_id": None}
     assert "X-Lmi-Ignored-Parameters" not in (await ask(server, **empty)).headers
+
+
+AGENTS_TOOLS = [
+    {"type": "web_search", "external_web_access": False},
+    WEATHER,
+    {"type": "custom", "name": "apply_patch"},
+]
+
+
+async def test_tools_of_other_types_beside_functions(server: RunningServer) -> None:
+    server.scripted.tokenizer.template = AS_JSON + "<tool_call>"
+    answer = await ask(server, tools=AGENTS_TOOLS, tool_choice="auto")
+    assert answer.status == 200, answer.body
+    assert answer.headers["X-Lmi-Ignored-Parameters"] == "tools.web_search, tools.custom"
+    assert [tool["name"] for tool in answer.json()["tools"]] == ["weather"]
+    assert server.scripted.history[-1].prompt.count("tool: ") == 1
+    error = (await ask(server, tools=[*AGENTS_TOOLS, {"type": "function"}])).json()["error"]
+    assert (error["param"], error["message"]) == ("tools.3.name", "`tools.3.name` is required")
+
+
+async def test_strict_parameters_refuse_tools_of_other_types(serve: Serve, model_dir: ModelDirectory) -> None:
+    server = await serve_with(serve, model_dir, "option.strict_parameters=true\n")
+    error = (await ask(server, tools=AGENTS_TOOLS)).json()["error"]
+    assert error["message"].startswith("`tools.0` must be of the type function: the server has no tools of its own")
 
 
 async def test_strict_parameters(serve: Serve, model_dir: ModelDirectory) -> None:
