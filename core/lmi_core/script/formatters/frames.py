@@ -1,5 +1,6 @@
 """Replacement of the JSON objects in a formatter's bytes."""
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,7 @@ WHOLE = "application/json"
 LINES = ("application/jsonlines", "application/x-ndjson")
 EVENTS = "text/event-stream"
 
+_LAST_DATA = re.compile(rb"(?:.*\n)*data:")  # and the lines before it; the data themselves may contain the word
 _OPTIONS = orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY
 
 
@@ -60,15 +62,15 @@ def _change_whole(answer: Any, change: Change) -> bytes:
 
 
 def _change_event(event: bytes, change: Change) -> bytes:
-    head, separator, payload = event.rpartition(b"data:")
-    if not separator or not payload.lstrip().startswith(b"{"):
+    field = _LAST_DATA.match(event)
+    if field is None or not (payload := event[field.end() :]).lstrip().startswith(b"{"):
         return event + b"\n\n"
     result = change(orjson.loads(payload))
     if result is None:
         return b""
     blank = b" " if payload.startswith(b" ") else b""
     text = encode(result)
-    return frame(text, EVENTS) if text.startswith(b"data:") else head + b"data:" + blank + text + b"\n\n"
+    return frame(text, EVENTS) if text.startswith(b"data:") else field.group() + blank + text + b"\n\n"
 
 
 def _event(data: bytes) -> bytes:

@@ -17,6 +17,7 @@ def mark(data: dict[str, Any]) -> dict[str, Any]:
         (b'{"a":1}\n{}\n', "application/jsonlines", b'{"a":1,"x":1}\n{"x":1}\n'),
         (b'data: {"a":1}\n\n', "text/event-stream", b'data: {"a":1,"x":1}\n\n'),
         (b'data:{"a":1}\n\ndata: [DONE]\n\n', "text/event-stream", b'data:{"a":1,"x":1}\n\ndata: [DONE]\n\n'),
+        (b'data: {"a":"data: {"}\n\n', "text/event-stream", b'data: {"a":"data: {","x":1}\n\n'),
         (b'event: e\ndata: {"a":1}\n\n: ping\n\n', "text/event-stream", b'event: e\ndata: {"a":1,"x":1}\n\n: ping\n\n'),
     ],
 )
