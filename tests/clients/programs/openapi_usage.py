@@ -22,7 +22,6 @@ from lmi_client.models import (
     InferPayload,
     LmiAnswer,
     Message,
-    MessageRole,
     OpenAiError,
     OpenAiModels,
     RollingBatchPayload,
@@ -43,7 +42,7 @@ def texts(url: str, model: str, question: str) -> list[str]:
     client = Client(base_url=url, timeout=Timeout(100))
     chat = post_v1_chat_completions.sync(
         client=client,
-        body=ChatRequest(messages=[Message(role=MessageRole.USER, content=question)], max_tokens=TOKENS, temperature=0),
+        body=ChatRequest(messages=[Message(role="user", content=question)], max_tokens=TOKENS, temperature=0),
     )
     assert isinstance(chat, ChatCompletion)
     content: str | None = chat.choices[0].message.content
