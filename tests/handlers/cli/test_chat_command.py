@@ -81,7 +81,7 @@ def test_fields_that_the_server_ignores_are_told_once(model_dir: ModelDirectory)
 def test_what_does_not_work_ends_no_conversation(model_dir: ModelDirectory, tmp_path: Path) -> None:
     typed = (
         "/unknown",
-        "/set max_tokens -1",
+        "/set max_tokens -2",
         "Hello",
         "/set max_tokens",
         f"/save {tmp_path}",
