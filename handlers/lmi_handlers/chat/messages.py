@@ -13,6 +13,7 @@ from lmi_core.chats.chat_template import takes_parts
 
 logger = logging.getLogger(__name__)
 
+NO_TEXT: dict[str, str | None] = {"type": "text", "text": None}  # left out, as with vLLM
 TEXT_PARTS = {"input_text": "text", "output_text": "text", "refusal": "refusal"}  # part type to the member of the text
 
 
@@ -99,11 +100,26 @@ def _as_parts(content: object) -> object:
     if isinstance(content, str):
         return [{"type": "text", "text": content}]
     if isinstance(content, list):
-        return [{"type": "text", "text": part} if isinstance(part, str) else part for part in content]
+        parts = ({"type": "text", "text": part} if isinstance(part, str) else part for part in content)
+        return [part for part in parts if part != NO_TEXT]
     return content
 
 
 Parts = Annotated[list[ContentPart], BeforeValidator(_as_parts, json_schema_input_type=str | list[ContentPart | str])]
+
+
+def _is_thought(part: object) -> bool:
+    return isinstance(part, dict) and part.get("type") == "thinking"
+
+
+def _thought(part: dict[str, Any]) -> str:
+    given = part.get("thinking")
+    texts = (
+        [each.get("text") if isinstance(each, dict) else each for each in given] if isinstance(given, list) else [given]
+    )
+    if not all(isinstance(text, str) for text in texts):
+        raise ValueError("must have a text, or a list of texts, as `thinking` of a part of this type")
+    return "".join(str(text) for text in texts)
 
 
 class Message(BaseModel):
@@ -121,6 +137,19 @@ class Message(BaseModel):
     )
     tool_calls: list[ToolCall] | None = None
     function_call: FunctionCall | None = Field(None, description="The older form of `tool_calls`.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _thinking_apart(cls, message: object) -> object:
+        """Take the assistant's parts of the type `thinking`, as Mistral's API writes them, as its reasoning."""
+        if not isinstance(message, dict) or message.get("role") != "assistant":
+            return message
+        given = message.get("content")
+        parts = given if isinstance(given, list) else []
+        thoughts = [_thought(part) for part in parts if _is_thought(part)]
+        if not thoughts:
+            return message
+        return {"reasoning": "".join(thoughts), **message, "content": [part for part in parts if not _is_thought(part)]}
 
     @field_validator("content")
     @classmethod

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
 
@@ -16,6 +16,9 @@ from lmi_handlers.ollama.options import OllamaOptions, without_effect
 P = TypeVar("P", bound="OllamaRequest")
 
 DURATION = re.compile(r"[-+]?(0|((\d+\.?\d*|\.\d+)(ns|us|µs|ms|s|m|h))+)")  # Go's, as in `1h30m`
+Effort = Literal["low", "medium", "high", "max"]
+EFFORTS = get_args(Effort)
+Think = bool | Effort | None
 ZERO = re.compile(r"[^1-9]*")
 
 
@@ -23,6 +26,13 @@ def _duration(given: float | str | None) -> float | str | None:
     if isinstance(given, str) and not DURATION.fullmatch(given):
         raise ValueError("must be seconds as a number, or a duration such as 5m")
     return given
+
+
+def _think(given: object) -> object:
+    """Check here, as an error of a union would name each of its members."""
+    if given is None or isinstance(given, bool) or given in EFFORTS:
+        return given
+    raise ValueError(f"must be true, false, or one of {', '.join(EFFORTS)}")
 
 
 def _format(given: object) -> object:
@@ -60,9 +70,10 @@ class OllamaRequest(TolerantPayload):
     keep_alive: Annotated[float | str | None, AfterValidator(_duration)] = Field(
         None, description="How long the model stays loaded. Changes nothing: it always does."
     )
-    think: bool | Literal["low", "medium", "high", "max"] | None = Field(
-        None, description="Whether to think before the answer, and how much. Default: true for models that can."
-    )
+    think: Annotated[
+        Think,
+        BeforeValidator(_think, json_schema_input_type=Think),
+    ] = Field(None, description="Whether to think before the answer, and how much. Default: true for models that can.")
     logprobs: bool | None = Field(None, description="Return each token's log probability.")
     top_logprobs: int | None = Field(
         None, ge=0, le=20, description="With `logprobs`: the number of most likely tokens to list at each token."

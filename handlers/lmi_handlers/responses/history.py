@@ -11,7 +11,7 @@ from lmi_core.errors import InvalidPayload, PayloadTooLarge, ResponseNotFound
 from lmi_core.payloads.payload import shown
 from lmi_core.serving.conversations import Turn
 from lmi_handlers.chat.schema import JsonObject
-from lmi_handlers.responses.items import FunctionCallItem, FunctionOutputItem, Item, ItemReference, Known
+from lmi_handlers.responses.items import CallItem, FunctionOutputItem, Item, ItemReference, Known
 from lmi_handlers.responses.request import ResponsesRequest
 
 PREVIOUS = "previous_response_id"
@@ -97,10 +97,10 @@ def _check_results(items: Iterable[PlacedItem]) -> None:
     """Raise InvalidPayload for a result of a function that was not called before, as OpenAI does."""
     called: set[str] = set()
     for item, field in items:
-        if isinstance(item, FunctionCallItem):
+        if isinstance(item, CallItem):
             called.add(item.call_id)
         elif isinstance(item, FunctionOutputItem) and item.call_id not in called:
             raise InvalidPayload(
-                f"`{field}.call_id` must be of a function_call before it, in `input` or in the responses that "
+                f"`{field}.call_id` must be of a call before it, in `input` or in the responses that "
                 f"`{PREVIOUS}` goes on from. Given: {shown(item.call_id)}"
             )

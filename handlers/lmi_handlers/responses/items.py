@@ -1,8 +1,9 @@
-"""The items of a response's input: messages, function calls and their results, reasoning, and references to items."""
+"""The items of a response's input: messages, calls and their results, reasoning, and references to items."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 from uuid import uuid4
 
+import orjson
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
 
 from lmi_handlers.chat.messages import ContentPart, ImageUrl
@@ -98,17 +99,54 @@ class FunctionCallItem(InputItem):
         return {"type": "function_call", **super().listed(), **call}
 
 
-class FunctionOutputItem(InputItem):
-    """What a called function returned."""
+class CustomCallItem(InputItem):
+    """A call that another server's model made of a tool whose input is text in any form."""
 
-    type: Literal["function_call_output"]
+    type: Literal["custom_tool_call"]
+    call_id: str = Field(min_length=1)
+    name: str = Field(min_length=1)
+    input: str
+
+    @property
+    def arguments(self) -> str:
+        """The input as the arguments of a function, which chat templates write."""
+        return orjson.dumps({"input": self.input}).decode()
+
+    def listed(self) -> JsonObject:
+        call = {"call_id": self.call_id, "name": self.name, "input": self.input}
+        return {"type": "custom_tool_call", **super().listed(), **call}
+
+
+class HostedCallItem(InputItem):
+    """A call of a tool that another server ran itself; the message after it tells what came of it."""
+
+    model_config = ConfigDict(extra="allow")
+
+    type: Literal[
+        "web_search_call",
+        "file_search_call",
+        "code_interpreter_call",
+        "image_generation_call",
+        "mcp_list_tools",
+        "mcp_call",
+    ]
+    status: Any = None  # each type has further ones
+
+    def listed(self) -> JsonObject:
+        return {"type": self.type, **(self.model_extra or {}), **super().listed()}
+
+
+class FunctionOutputItem(InputItem):
+    """What a called function, or another tool of the client, returned."""
+
+    type: Literal["function_call_output", "custom_tool_call_output"]
     call_id: str = Field(min_length=1)
     output: Parts = Field(description="A text, or a list of parts.")
 
     def listed(self) -> JsonObject:
         (*others, last) = parts = [part.listed("user") for part in self.output] or [{"type": "input_text", "text": ""}]
         output = last["text"] if not others and last["type"] == "input_text" else parts
-        return {"type": "function_call_output", **super().listed(), "call_id": self.call_id, "output": output}
+        return {"type": self.type, **super().listed(), "call_id": self.call_id, "output": output}
 
 
 class ReasoningPart(BaseModel):
@@ -159,13 +197,18 @@ TYPES: dict[str, type[InputItem]] = {
     "message": MessageItem,
     "function_call": FunctionCallItem,
     "function_call_output": FunctionOutputItem,
+    "custom_tool_call": CustomCallItem,
+    "custom_tool_call_output": FunctionOutputItem,
     "reasoning": ReasoningItem,
     "item_reference": ItemReference,
+    **dict.fromkeys(get_args(HostedCallItem.model_fields["type"].annotation), HostedCallItem),
 }
 ID_PREFIXES: dict[type[InputItem], str] = {
     MessageItem: "msg",
     FunctionCallItem: "fc",
     FunctionOutputItem: "fco",
+    CustomCallItem: "ctc",
+    HostedCallItem: "hc",
     ReasoningItem: "rs",
     ItemReference: "ref",
 }
@@ -174,24 +217,31 @@ ID_PREFIXES: dict[type[InputItem], str] = {
 def _tag(given: Any) -> str | None:
     """Return the tag of an item; one without a type is a message, or a reference if it has no more than an id."""
     if isinstance(given, InputItem):
-        return next(f"<{name}>" for name, kind in TYPES.items() if type(given) is kind)
+        return _tag_of(type(given))
     if not isinstance(given, dict):
         return None
     kind = given.get("type")
     if kind is None:
         kind = "item_reference" if "id" in given and "role" not in given else "message"
-    return f"<{kind}>" if isinstance(kind, str) and kind in TYPES else None
+    return _tag_of(TYPES[kind]) if isinstance(kind, str) and kind in TYPES else None
+
+
+def _tag_of(wanted: type[InputItem]) -> str:
+    return next(f"<{name}>" for name, kind in TYPES.items() if kind is wanted)
 
 
 Item = Annotated[
     Annotated[MessageItem, Tag("<message>")]
     | Annotated[FunctionCallItem, Tag("<function_call>")]
     | Annotated[FunctionOutputItem, Tag("<function_call_output>")]
+    | Annotated[CustomCallItem, Tag("<custom_tool_call>")]
     | Annotated[ReasoningItem, Tag("<reasoning>")]
-    | Annotated[ItemReference, Tag("<item_reference>")],
+    | Annotated[ItemReference, Tag("<item_reference>")]
+    | Annotated[HostedCallItem, Tag("<web_search_call>")],
     Discriminator(_tag, "unknown_item", f"must be an item of one of the types {', '.join(TYPES)}"),
 ]
-Known = MessageItem | FunctionCallItem | FunctionOutputItem | ReasoningItem  # items whose content is here
+CallItem = FunctionCallItem | CustomCallItem
+Known = MessageItem | CallItem | FunctionOutputItem | ReasoningItem | HostedCallItem  # items whose content is here
 
 
 def _as_items(given: object) -> object:

@@ -5,7 +5,14 @@ from typing import Any, NamedTuple
 
 from lmi_handlers.chat.messages import ContentPart, FunctionCall, Message, ToolCall
 from lmi_handlers.responses.history import PlacedItem
-from lmi_handlers.responses.items import FunctionCallItem, FunctionOutputItem, InputPart, MessageItem, ReasoningItem
+from lmi_handlers.responses.items import (
+    CallItem,
+    FunctionOutputItem,
+    HostedCallItem,
+    InputPart,
+    MessageItem,
+    ReasoningItem,
+)
 
 
 class PlacedMessage(NamedTuple):
@@ -24,19 +31,19 @@ class AssistantMessage:
         self._texts: list[str] = []
         self._calls: list[ToolCall] = []
 
-    def takes(self, item: MessageItem | ReasoningItem | FunctionCallItem) -> bool:
+    def takes(self, item: MessageItem | ReasoningItem | CallItem) -> bool:
         """Return whether the item belongs to this message: to one with calls, all up to their results."""
-        if isinstance(item, FunctionCallItem) or self._calls:
+        if isinstance(item, CallItem) or self._calls:
             return True
         return not self._texts and (isinstance(item, MessageItem) or not self._reasoning)
 
-    def add(self, item: MessageItem | ReasoningItem | FunctionCallItem) -> None:
+    def add(self, item: MessageItem | ReasoningItem | CallItem) -> None:
         match item:
             case ReasoningItem():
                 self._reasoning.append(item.written)
             case MessageItem():
                 self._texts += [part.written for part in item.content]
-            case FunctionCallItem():
+            case _:
                 call = FunctionCall(name=item.name, arguments=item.arguments)
                 self._calls.append(ToolCall(id=item.call_id, function=call))
 
@@ -56,7 +63,7 @@ def chat_messages(items: Iterable[PlacedItem], instructions: str | None) -> list
         messages.append(PlacedMessage(_message("system", [_text(instructions)]), "instructions"))
     answer: AssistantMessage | None = None
     for item, field in items:
-        if isinstance(item, ReasoningItem) and not item.written:
+        if isinstance(item, HostedCallItem) or (isinstance(item, ReasoningItem) and not item.written):
             continue
         if not isinstance(item, FunctionOutputItem) and (not isinstance(item, MessageItem) or _is_text_answer(item)):
             if answer is None or not answer.takes(item):

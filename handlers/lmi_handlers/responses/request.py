@@ -9,10 +9,11 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 from lmi_core.calls.served_model import ServedModel
 from lmi_core.errors import InvalidPayload
 from lmi_handlers.chat.calls_schema import ANY_OBJECT
+from lmi_handlers.fields.offered_tools import take_offered
 from lmi_handlers.fields.passed import PassedFields
 from lmi_handlers.openai.tolerance import Refused, refuse, take_fields
-from lmi_handlers.responses.items import Items
-from lmi_handlers.responses.tools import FunctionTool, GivenChoice, offered_tools
+from lmi_handlers.responses.items import HostedCallItem, Items
+from lmi_handlers.responses.tools import FunctionTool, GivenChoice
 
 Includable = Literal[
     "file_search_call.results",
@@ -151,11 +152,19 @@ def read_request(given: Mapping[str, Any], model: ServedModel) -> tuple[Response
         refuse(name, given.get(name), refused)
     rest = {name: value for name, value in given.items() if name not in REFUSED}
     strict = model.options.strict_parameters
-    offered = None if strict else offered_tools(given.get("tools"))
-    if offered is None:
-        return take_fields(rest, ResponsesRequest, strict)
-    try:
-        payload, ignored = take_fields({**rest, "tools": offered.functions}, ResponsesRequest, strict)
-    except InvalidPayload as error:
-        raise offered.placed(error) from None
-    return payload, (*offered.left_out, *ignored)
+    if strict:
+        payload, ignored = take_fields(rest, ResponsesRequest, strict)
+    else:
+        payload, ignored = take_offered(rest, "function", lambda each: take_fields(each, ResponsesRequest, strict))
+    return payload, (*_hosted_calls(payload, strict), *ignored)
+
+
+def _hosted_calls(payload: ResponsesRequest, strict: bool) -> tuple[str, ...]:
+    """Return the names of the items that are left out of the chat. Raise InvalidPayload for one if strict."""
+    for index, item in enumerate(payload.input) if strict else ():
+        if isinstance(item, HostedCallItem):
+            raise InvalidPayload(
+                f"`input.{index}` has no effect: {item.type} is of a tool that another server ran. "
+                "option.strict_parameters refuses it"
+            )
+    return tuple(dict.fromkeys(f"input.{item.type}" for item in payload.input if isinstance(item, HostedCallItem)))

@@ -1,12 +1,10 @@
 """The fields of a request for a response that are about tools, and their form in chats."""
 
-import re
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from lmi_core.errors import InvalidPayload
 from lmi_handlers.chat.schema import JsonObject
 from lmi_handlers.chat.tool_fields import CHOICES, FunctionDefinition, Tool, ToolChoice
 
@@ -80,29 +78,3 @@ GivenChoice = Annotated[
 
 def chat_tools(tools: Sequence[FunctionTool] | None) -> list[Tool] | None:
     return None if tools is None else [tool.for_chat() for tool in tools]
-
-
-class OfferedTools(NamedTuple):
-    """The functions among a request's tools, and what is left out."""
-
-    functions: list[Any]
-    places: list[int]  # of the functions in the request
-    left_out: tuple[str, ...]  # names for the header of ignored fields
-
-    def placed(self, error: InvalidPayload) -> InvalidPayload:
-        """Return an error about one of the functions with its place in the request."""
-        return InvalidPayload(re.sub(r"`tools\.(\d+)", lambda at: f"`tools.{self.places[int(at[1])]}", error.message))
-
-
-def offered_tools(given: object) -> OfferedTools | None:
-    """Return the functions of a list that has other tools too, as coding agents send it to any server.
-
-    They offer searches, images and tools in other forms beside functions, and go on without them; a request without any
-    function asks for what the server does not have. Return None for that, and for any other list.
-    """
-    types = [tool.get("type") if isinstance(tool, dict) else None for tool in given] if isinstance(given, list) else []
-    others = tuple(f"tools.{kind}" for kind in types if isinstance(kind, str) and kind != "function")
-    if not isinstance(given, list) or not others or "function" not in types:
-        return None
-    places = [place for place, kind in enumerate(types) if not isinstance(kind, str) or kind == "function"]
-    return OfferedTools([given[place] for place in places], places, others)

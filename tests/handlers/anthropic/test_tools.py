@@ -221,6 +221,19 @@ async def test_result_without_content(server: RunningServer) -> None:
     ]
 
 
+async def test_tools_of_other_types_beside_custom_ones(server: RunningServer) -> None:
+    search = {"type": "web_search_20250305", "name": "web_search", "max_uses": 5}
+    answer = await ask(server, tools=[search, *TOOLS])
+    assert answer.status == 200, answer.body
+    assert answer.headers["X-Lmi-Ignored-Parameters"] == "tools.web_search_20250305"
+    assert [tool["function"]["name"] for tool in rendered(server, "tools")] == [tool["name"] for tool in TOOLS]
+    body = {"messages": [{"role": "user", "content": "Hi"}], "tools": [search, *TOOLS]}
+    counted = await server.post("/v1/messages/count_tokens", body)
+    assert counted.headers["X-Lmi-Ignored-Parameters"] == "tools.web_search_20250305"
+    error = (await ask(server, tools=[search, *TOOLS, {"type": "custom"}])).json()["error"]
+    assert error["message"] == f"`tools.{len(TOOLS) + 1}.name` is required"
+
+
 @pytest.mark.parametrize(
     ("fields", "told"),
     [

@@ -129,6 +129,15 @@ async def test_think(thinker: RunningServer, think: object, told: str) -> None:
     assert thinker.scripted.history[-1].prompt.endswith(f"think: {told}")
 
 
+@pytest.mark.parametrize("think", ["true", 1, "lowest"])
+async def test_think_is_neither_truth_nor_effort(thinker: RunningServer, think: object) -> None:
+    answer = await thinker.post("/api/chat", {"messages": MESSAGES, "think": think})
+    assert (answer.status, answer.json()["error"]) == (
+        400,
+        f"`think` must be true, false, or one of low, medium, high, max. Given: {think!r}",
+    )
+
+
 async def test_thinking(thinker: RunningServer) -> None:
     expected = {"role": "assistant", "content": "Yes, it is.", "thinking": "\nLet me see.\n"}
     found = await message(thinker, THOUGHT)

@@ -53,6 +53,31 @@ async def message(server: RunningServer, script: Script, **fields: Any) -> dict[
     return found
 
 
+TEXT = {"type": "text", "text": "Yes."}
+
+
+@pytest.mark.parametrize(
+    ("past", "expected"),
+    [
+        ([{"type": "thinking", "thinking": "So."}, TEXT], "So.Yes."),
+        ([{"type": "thinking", "thinking": [{"type": "text", "text": "So"}, "."]}, TEXT], "So.Yes."),
+        ([{"type": "text", "text": None}, TEXT], "Yes."),
+    ],
+)
+async def test_past_answers_in_parts(server: RunningServer, past: list[object], expected: str) -> None:
+    messages = [*MESSAGES, {"role": "assistant", "content": past}, *MESSAGES]
+    assert (await chat(server, messages=messages)).status == 200
+    assert f"\nassistant: {expected}\nsystem:" in server.scripted.history[-1].prompt
+
+
+async def test_thinking_that_is_no_text(server: RunningServer) -> None:
+    messages = [{"role": "assistant", "content": [{"type": "thinking", "thinking": 1}]}, *MESSAGES]
+    error = (await chat(server, messages=messages)).json()["error"]
+    assert error["message"].startswith("`messages.0` must have a text, or a list of texts, as `thinking` of a part of")
+    messages = [{"role": "user", "content": [{"type": "thinking", "thinking": "So."}]}]
+    assert (await chat(server, messages=messages)).status == 400
+
+
 async def test_whole_answer(server: RunningServer) -> None:
     server.scripted.enqueue(Script(THOUGHT))
     answer = (await chat(server)).json()

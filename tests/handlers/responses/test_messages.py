@@ -106,6 +106,35 @@ REASONED: Callable[[str], Json] = lambda text: {"reasoning": text, "reasoning_co
             [HI, said("assistant", "Hello"), HI],
         ),
         (
+            [
+                HI,
+                {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"query": "x"}},
+                {
+                    "type": "custom_tool_call",
+                    "id": "c",
+                    "call_id": "call_1",
+                    "name": "apply_patch",
+                    "input": "*** Begin",
+                },
+                {"type": "custom_tool_call_output", "call_id": "call_1", "output": "Done!"},
+            ],
+            [
+                HI,
+                said(
+                    "assistant",
+                    "",
+                    tool_calls=[
+                        {
+                            "id": "call_1",
+                            "type": "function",
+                            "function": {"name": "apply_patch", "arguments": {"input": "*** Begin"}},
+                        }
+                    ],
+                ),
+                said("tool", "Done!", tool_call_id="call_1"),
+            ],
+        ),
+        (
             [{"role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]}, HI],
             [said("assistant", "No."), HI],
         ),

@@ -25,7 +25,7 @@ def part(**members: Any) -> dict[str, Any]:
     return item(role="user", content=[{"type": "input_text", "text": "x"}, members])
 
 
-TYPES = "message, function_call, function_call_output, reasoning, item_reference"
+TYPES = "message, function_call, function_call_output, custom_tool_call, custom_tool_call_output, reasoning"
 
 
 @pytest.mark.parametrize(
@@ -34,14 +34,14 @@ TYPES = "message, function_call, function_call_output, reasoning, item_reference
         ({"input": None}, "input", "must be a valid list. Given: None"),
         ({"input": []}, "input", "must have at least 1 item"),
         ({"input": 5}, "input", "must be a valid list. Given: 5"),
-        (item(type="web_search_call", id="ws_1"), "input.1", f"must be an item of one of the types {TYPES}. Given: "),
+        (item(type="computer_call", id="cu_1"), "input.1", f"must be an item of one of the types {TYPES}, "),
         (item(role="robot", content="x"), "input.1.role", "must be 'user', 'assistant', 'system' or 'developer'"),
         (item(role="user"), "input.1.content", "is required"),
         (item(type="function_call", name="f"), "input.1.call_id", "is required"),
         (
             item(type="function_call_output", call_id="call_1", output="x"),
             "input.1.call_id",
-            "must be of a function_call before it, in `input` or in the responses that `previous_response_id` goes on",
+            "must be of a call before it, in `input` or in the responses that `previous_response_id` goes on",
         ),
         (
             item(type="reasoning", id="rs_1", summary=[], encrypted_content="xyz"),
@@ -277,6 +277,31 @@ async def test_strict_parameters_refuse_tools_of_other_types(serve: Serve, model
     server = await serve_with(serve, model_dir, "option.strict_parameters=true\n")
     error = (await ask(server, tools=AGENTS_TOOLS)).json()["error"]
     assert error["message"].startswith("`tools.0` must be of the type function: the server has no tools of its own")
+
+
+SEARCH = {
+    "type": "web_search_call",
+    "id": "ws_1",
+    "status": "searching",
+    "action": {"query": "weather", "type": "search"},
+}
+
+
+async def test_calls_of_tools_that_another_server_ran(server: RunningServer) -> None:
+    search_after_all = {"type": "mcp_list_tools", "server_label": "x", "tools": []}
+    answer = await ask(server, [{"role": "user", "content": "Hi"}, SEARCH, search_after_all, SEARCH])
+    assert answer.headers["X-Lmi-Ignored-Parameters"] == "input.web_search_call, input.mcp_list_tools"
+    listed = (await server.get(f"/v1/responses/{answer.json()['id']}/input_items?order=asc")).json()["data"]
+    assert listed[1] == SEARCH
+    assert listed[2].items() >= search_after_all.items()
+    again = await ask(server, "And now?", previous_response_id=answer.json()["id"])
+    assert again.status == 200, again.body
+
+
+async def test_strict_parameters_refuse_calls_of_other_tools(serve: Serve, model_dir: ModelDirectory) -> None:
+    server = await serve_with(serve, model_dir, "option.strict_parameters=true\n")
+    error = (await ask(server, [{"role": "user", "content": "Hi"}, SEARCH])).json()["error"]
+    assert error["message"].startswith("`input.1` has no effect: web_search_call is of a tool that another server ran")
 
 
 async def test_strict_parameters(serve: Serve, model_dir: ModelDirectory) -> None:
