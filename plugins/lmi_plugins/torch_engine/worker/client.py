@@ -3,12 +3,14 @@
 import asyncio
 import itertools
 from collections import Counter
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import suppress
+from pathlib import Path
 
 import msgspec
 
 from lmi_core.embeddings.backend import EmbeddingModel, Vector
+from lmi_core.engines.adapter_files import FilesState, state_of
 from lmi_core.engines.coalescing import OutputCoalescing
 from lmi_core.engines.failures.heartbeat import HEARTBEAT_TIMEOUT
 from lmi_core.engines.failures.resumption import EngineLost, Resumption
@@ -95,6 +97,7 @@ class EngineClient:
         self._calls: dict[str, asyncio.Future[None]] = {}  # that change adapters
         self._adapters = list(options.adapters)
         self._loads = Counter[str]()  # of each adapter, whose weights each may have changed
+        self._files: dict[str, FilesState] = {}  # of each adapter when it was loaded
         self._figures = self._figures_before = EngineFigures()  # the latter of workers that are gone
 
     @property
@@ -128,9 +131,11 @@ class EngineClient:
 
     async def load_adapter(self, name: str, source: str | AdapterTensors) -> None:
         """Load an adapter from a directory, or from tensors, which a new worker will not have. Raise InvalidAdapter."""
+        directories = {name: source} if isinstance(source, str) else {}
+        files = await asyncio.to_thread(_states, directories)
         await self._change_adapters(LoadAdapter(str(next(self._ids)), name, source))
         self._loads[name] += 1
-        directories = {name: source} if isinstance(source, str) else {}
+        self._files |= files
         self._remember_adapters(directories, name)
 
     async def pin_adapter(self, name: str, pinned: bool) -> None:
@@ -251,6 +256,9 @@ class EngineClient:
 
     async def _greet(self, worker: Worker) -> None:
         await worker.receive()  # Started
+        files = await asyncio.to_thread(_states, self._options.adapters)
+        self._loads.update(name for name, state in files.items() if state != self._files.get(name, state))
+        self._files |= files
         worker.send(encode(Load(self._options)))
         while isinstance(answer := decode_from_worker(await worker.receive()), Progress):
             self.report(answer.what, answer.done, answer.total)
@@ -309,3 +317,7 @@ class EngineClient:
         self._resumption.engine_died()
         for stream in lost:
             stream.fail(EngineLost(f"the request was lost: {why}", alone=len(lost) == 1))
+
+
+def _states(directories: Mapping[str, str]) -> dict[str, FilesState]:
+    return {name: state_of(Path(directory)) for name, directory in directories.items()}

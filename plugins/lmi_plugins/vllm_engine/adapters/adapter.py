@@ -6,21 +6,17 @@ engine for all requests, and other weights than before would give other answers 
 
 import asyncio
 import logging
-import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from lmi_core.engines.adapter_files import FilesState, state_of
 from lmi_core.errors import AdapterNotFound
 from lmi_plugins.vllm_engine.library import AsyncLLM, LoRARequest
 
 logger = logging.getLogger(__name__)
 
-PREFIX = "adapter_"  # of the names of all files that vLLM reads
-
 _threads = ThreadPoolExecutor(2, thread_name_prefix="adapter-files")  # of their own, as a file system may hang
-
-FilesState = tuple[tuple[str, int, int], ...]  # of each file its name, size and time of change
 
 
 @dataclass(eq=False, slots=True)
@@ -58,13 +54,3 @@ class Adapter:
             f"the adapter `{self.name}` cannot be loaded any more: its files are gone, or have changed since it was "
             "loaded. Load it again"
         )
-
-
-def state_of(folder: Path) -> FilesState:
-    """Return the state of an adapter's files, () where there are none."""
-    try:
-        with os.scandir(folder) as entries:
-            files = [(entry.name, entry.stat()) for entry in entries if entry.name.startswith(PREFIX)]
-    except OSError:
-        return ()
-    return tuple(sorted((name, stat.st_size, stat.st_mtime_ns) for name, stat in files))

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import shutil
 import signal
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
@@ -154,7 +155,7 @@ async def test_a_request_does_not_go_on_with_another_adapter(
     client: EngineClient, directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = AutoModelForCausalLM.from_pretrained(directory)
-    folders = [str(save_adapter(tmp_path / str(seed), model, seed)) for seed in range(3)]
+    folders = [str(save_adapter(tmp_path / str(seed), model, seed)) for seed in range(4)]
     replaced, available = asyncio.Event(), client._resumption._available
 
     async def available_later() -> None:
@@ -165,21 +166,23 @@ async def test_a_request_does_not_go_on_with_another_adapter(
         return client.generate(PROMPT, SamplingParameters(max_new_tokens=LONG), adapter)
 
     monkeypatch.setattr(client._resumption, "_available", available_later)
-    for name, folder in zip(("kept", "replaced"), folders, strict=False):
+    for name, folder in zip(("kept", "replaced", "rewritten"), folders, strict=False):
         await client.load_adapter(name, folder)
     expected = [token async for step in ask("kept") for token in step.tokens]
-    kept, lost = ask("kept"), ask("replaced")
-    _, tokens = await anext(lost), (await anext(kept)).tokens
+    kept, lost, changed = ask("kept"), ask("replaced"), ask("rewritten")
+    _, _, tokens = await anext(lost), await anext(changed), (await anext(kept)).tokens
+    shutil.copytree(folders[3], folders[2], dirs_exist_ok=True)
     killed = client.process_id
     assert killed is not None
     os.kill(killed, signal.SIGKILL)
     async with asyncio.timeout(60):
         while client.process_id in (None, killed):
             await asyncio.sleep(0.01)
-    await client.load_adapter("replaced", folders[2])
+    await client.load_adapter("replaced", folders[3])
     replaced.set()
-    with pytest.raises(GenerationFailed, match="the adapter `replaced` was replaced since it began"):
-        _ = [step async for step in lost]
+    for name, steps in (("replaced", lost), ("rewritten", changed)):
+        with pytest.raises(GenerationFailed, match=f"the adapter `{name}` was replaced since it began"):
+            _ = [step async for step in steps]
     tokens += [token async for step in kept for token in step.tokens]
     assert plain(tokens) == plain(expected)
 

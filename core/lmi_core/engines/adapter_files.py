@@ -1,0 +1,18 @@
+"""The state of an adapter's files, by which an engine that reads them again knows whether they are the same."""
+
+import os
+from pathlib import Path
+
+PREFIX = "adapter_"  # of the names of all files that engines read
+
+FilesState = tuple[tuple[str, int, int], ...]  # of each file its name, size and time of change
+
+
+def state_of(folder: Path) -> FilesState:
+    """Return the state of an adapter's files, () where there are none."""
+    try:
+        with os.scandir(folder) as entries:
+            files = [(entry.name, entry.stat()) for entry in entries if entry.name.startswith(PREFIX)]
+    except OSError:
+        return ()
+    return tuple(sorted((name, stat.st_size, stat.st_mtime_ns) for name, stat in files))
