@@ -19,6 +19,8 @@ QUERY = re.compile(r'\?[^\s"]*')
 
 INSTALL = "models in S3 need boto3: run: pip install 'lmi-handlers[s3]'"
 CREDENTIALS = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY or AWS_PROFILE, or attach a role to this host"
+NO_CREDENTIALS = f"S3 denies access without AWS credentials: {CREDENTIALS}"
+DENIALS = ("AccessDenied", "403")
 DENIED = "s3:ListBucket on the bucket and s3:GetObject on the folder are required"
 
 REFUSALS = {
@@ -36,34 +38,42 @@ REFUSALS = {
 
 
 def create_client(connections: int) -> "S3Client":
-    """Create a client, within `explained`; boto3 itself finds credentials, region, profile and endpoint."""
+    """Create a client, within `explained`; boto3 itself finds credentials, region, profile and endpoint.
+
+    Without credentials it signs no requests, which is enough for buckets that anyone may read.
+    """
     import boto3
+    from botocore import UNSIGNED
     from botocore.config import Config
 
+    session = boto3.Session()
     config = Config(
+        signature_version=UNSIGNED if session.get_credentials() is None else None,
         connect_timeout=CONNECT_SECONDS,
         read_timeout=READ_SECONDS,
         retries={"total_max_attempts": ATTEMPTS, "mode": "standard"},
         max_pool_connections=connections,
     )
-    return boto3.Session().client("s3", config=config)
+    return session.client("s3", config=config)
 
 
 @contextmanager
 def explained(url: str) -> Iterator[None]:
     """Turn boto3's errors into a ConfigurationError of one sentence about the URL, or into Unreachable."""
     try:
-        import boto3  # noqa: F401
+        import boto3
         from botocore import exceptions
     except ModuleNotFoundError as error:
         raise ConfigurationError(INSTALL) from error
     try:
         yield
     except exceptions.ClientError as error:
+        if error.response["Error"]["Code"] in DENIALS and boto3.Session().get_credentials() is None:
+            raise ConfigurationError(f"{url}: {NO_CREDENTIALS}") from error
         kind = Unreachable if is_temporary(error) else ConfigurationError
         raise kind(f"{url}: {_refusal(error.response)}") from error
     except (exceptions.NoCredentialsError, exceptions.PartialCredentialsError) as error:
-        raise ConfigurationError(f"{url}: there are no AWS credentials: {CREDENTIALS}") from error
+        raise ConfigurationError(f"{url}: {NO_CREDENTIALS}") from error
     except (exceptions.ConnectionError, exceptions.HTTPClientError) as error:
         reason = QUERY.sub("", _first_line(error))
         raise Unreachable(

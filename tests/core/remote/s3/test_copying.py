@@ -326,10 +326,23 @@ async def test_access_to_an_object_denied(s3: S3Server, cache: Path) -> None:
     assert versions(cache) == ["partial"]
 
 
-def test_without_credentials(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_credentials(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Buckets that anyone may read need none."""
+    url, signed = s3.put("public", FILES), set[bool]()
+    for path in FILES:
+        s3.client.put_object_acl(Bucket="models", Key=f"public/{path}", ACL="public-read")
+
+    def note(environ: Environ, body: Body) -> Body:
+        signed.add("HTTP_AUTHORIZATION" in environ)
+        return body
+
+    s3.fault = note
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
-    assert listing_error("s3://models/x").startswith("s3://models/x: there are no AWS credentials: set AWS_ACCESS_KEY")
+    assert contents(await fetch(RemoteModel(url))) == FILES
+    assert signed == {False}
+    s3.refusal = "403 Forbidden", b"<Error><Code>AccessDenied</Code></Error>"
+    assert listing_error(url).startswith(f"{url}: S3 denies access without AWS credentials: set AWS_ACCESS_KEY_ID and")
 
 
 def test_unknown_profile(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
