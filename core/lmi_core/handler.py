@@ -43,7 +43,7 @@ class Handler(ABC):
         """Return the model named in the path or the headers, or None."""
 
     def model_name_in_body(self, call: Call) -> str | None:
-        """Return the model named in the body; called only where several models are served.
+        """Return the model named in the body; called only where several models or versions are served.
 
         Raise InvalidPayload where the body cannot be read.
         """

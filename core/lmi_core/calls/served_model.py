@@ -1,6 +1,6 @@
 """The interface of served models for dialects."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Protocol
@@ -173,6 +173,12 @@ class ServedModels(Protocol):
 
     def find_with_adapters(self, name: str | None) -> ManagedModel:
         """Return the model of that name, or the one that has an adapter of that name. Raise ModelNotFound."""
+
+    def version_asked(self, name: str | None) -> ManagedModel:
+        """Return the only model, in the version that the name in a body asks for. Raise ModelNotFound otherwise."""
+
+    def versions(self, name: str) -> Sequence[ManagedModel]:
+        """Return the served versions of the model of that name, of which the default is the first."""
 
     def admit(self, model: ManagedModel) -> AbstractContextManager[None]:
         """Take a place in the model's queue, which shutdown waits for. Raise Overloaded or ModelNotReady."""

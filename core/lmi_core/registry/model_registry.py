@@ -109,6 +109,14 @@ class ModelRegistry:
             raise found.refuse()
         return found.model
 
+    def has_several(self, name: str) -> bool:
+        """Return whether several versions of a model are registered."""
+        return len(self._versions.get(name, ())) > 1
+
+    def served_versions(self, name: str) -> list[Model]:
+        """Return the versions of a model that requests find, in the order of their registration."""
+        return [each.model for each in self._versions.get(name, ()) if each.served and each.model is not None]
+
     def unserved(self, name: str) -> LmiError | None:
         """Return why a registered model is not served now, None where no model of that name is registered."""
         return self._versions[name].default.refuse() if name in self._versions else None

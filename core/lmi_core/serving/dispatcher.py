@@ -46,6 +46,12 @@ class Dispatcher:
         """The model for requests that name none, if it is the only one."""
         return next(iter(self.models.values())) if len(self.models) == 1 else None
 
+    @property
+    def chooses_version(self) -> bool:
+        """Whether the only model has several versions, so that a body may name one of them."""
+        model = self.only_model
+        return model is not None and self.registry.has_several(model.name)
+
     def find(self, name: str | None) -> Model:
         """Return the model of that name or, without a name, the only model. Raise ModelNotFound otherwise."""
         if name is None:
@@ -62,6 +68,26 @@ class Dispatcher:
         if not self.models:
             raise ModelNotFound("no model is served yet: POST /models registers one")
         raise ModelNotFound(f"several models are served; name one of: {', '.join(sorted(self.models))}")
+
+    def version_asked(self, name: str | None) -> Model:
+        """Return the only model, in the version that the name in a body asks for as `name:version`.
+
+        Raise ModelNotFound for a version that it does not have; any other name is the dialect's to judge.
+        """
+        only = self._only()
+        if not name or not self.chooses_version or name in self.registry.by_served_name:
+            return only
+        if (found := self._versioned(name)) is not None:
+            return found
+        if name.rpartition(":")[0] in self.registry.by_served_name:
+            raise self._not_served(name)
+        return only
+
+    def versions(self, name: str) -> list[Model]:
+        """Return the served versions of the model of that name, of which the default is the first."""
+        default = self.find(name)
+        others = [each for each in self.registry.served_versions(default.name) if each is not default]
+        return [default, *others]
 
     def _versioned(self, name: str) -> Model | None:
         """Return the version of a model that `name:version` names, or None."""

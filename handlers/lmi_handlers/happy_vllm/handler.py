@@ -42,7 +42,7 @@ async def abort_request(call: Call, dispatcher: ServedModels) -> Answer:
 
     With API keys it must be one of the same key, as an id that a client gives may be guessed.
     """
-    models = list(dispatcher.models.values())
+    models = list(dispatcher.all_models())
     strict = any(model.options.strict_parameters for model in models)
     payload, ignored = take_known(call.json_object(), AbortPayload, strict)
     for model in models:

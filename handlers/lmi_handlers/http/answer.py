@@ -174,9 +174,11 @@ async def _written_response(
 
 async def _asked_model(dispatcher: Dispatcher, exchange: ModelExchange[R]) -> Model:
     handler, name = exchange.handler, exchange.model_name()
-    if name is None and dispatcher.only_model is None:
+    if name is None and (dispatcher.only_model is None or dispatcher.chooses_version):
         name = _text(handler.model_name_in_body(await _read(exchange, dispatcher)))
         name = name if name is None else handler.served_name(name, dispatcher)
+        if dispatcher.only_model is not None:
+            return dispatcher.version_asked(name)
         if handler.adapters_are_models:
             return dispatcher.find_with_adapters(name)
     model, version = dispatcher.find(name), exchange.model_version()

@@ -12,9 +12,8 @@ from lmi_core.serving.dispatcher import Dispatcher
 from lmi_handlers.access.control import AccessControl
 from lmi_handlers.kserve_grpc.answering import InferStream, abort, caller, infer
 from lmi_handlers.kserve_grpc.definitions import service_pb2
-from lmi_handlers.triton.generate import VERSION
-from lmi_handlers.triton.metadata import check_version_of, configuration, model_description, server_description
-from lmi_handlers.triton.repository import index, statistics
+from lmi_handlers.triton.metadata import configuration, find_version, model_description, server_description
+from lmi_handlers.triton.repository import every_version, index, statistics
 
 LOADS_NOTHING = "the models are those that the server was started with: none is loaded or unloaded later"
 NO_SHARED_MEMORY = "shared memory is not served: send the tensors in the requests"
@@ -69,7 +68,7 @@ class InferenceService:
 
     async def ModelMetadata(self, request: Any, context: Any) -> Any:
         model = await self._model(request, context)
-        return _message(model_description(model), service_pb2.ModelMetadataResponse)
+        return _message(model_description(model, self._dispatcher), service_pb2.ModelMetadataResponse)
 
     async def ModelConfig(self, request: Any, context: Any) -> Any:
         model = await self._model(request, context)
@@ -77,7 +76,7 @@ class InferenceService:
 
     async def ModelStatistics(self, request: Any, context: Any) -> Any:
         await self._check(context)
-        models = [await self._model(request, context)] if request.name else self._dispatcher.models.values()
+        models = [await self._model(request, context)] if request.name else every_version(self._dispatcher)
         return _message({"model_stats": [statistics(model) for model in models]}, service_pb2.ModelStatisticsResponse)
 
     async def RepositoryIndex(self, request: Any, context: Any) -> Any:
@@ -112,9 +111,7 @@ class InferenceService:
 
 def _find(dispatcher: Dispatcher, request: Any) -> ManagedModel:
     """Return the model that a request names. Raise ModelNotFound, also for a version that it does not have."""
-    model = dispatcher.find(request.name)
-    check_version_of(model, request.version or VERSION)
-    return model
+    return find_version(request.name, request.version or None, dispatcher)
 
 
 async def _is_ready(dispatcher: Dispatcher, request: Any = None) -> bool:

@@ -9,7 +9,7 @@ from lmi_core.inference import ResponseWriter
 from lmi_core.payloads.tolerance import IGNORED_HEADER, ignored_header
 from lmi_core.tensors import Tensor
 from lmi_handlers.kserve_grpc.definitions import service_pb2
-from lmi_handlers.triton.generate import VERSION
+from lmi_handlers.triton.generate import version_of
 from lmi_handlers.triton.infer_payload import InferRequest
 
 FINAL_RESPONSE = "triton_final_response"  # the parameter that says whether a streamed response is its request's last
@@ -22,7 +22,7 @@ class MessageWriter(ResponseWriter):
     content_type = "application/grpc"
 
     def __init__(self, model: ServedModel, request: InferRequest) -> None:
-        self._head = {"model_name": model.name, "model_version": VERSION, "id": request.id or ""}
+        self._head = {"model_name": model.name, "model_version": version_of(model), "id": request.id or ""}
         self._request = request
 
     def message(self, tensors: Mapping[str, Tensor], ignored: Iterable[str] = (), final: bool | None = None) -> Any:

@@ -27,9 +27,13 @@ def served_name(given: str, models: ServedModels) -> str:
     own = [name for model in served for name in model.names]
     adapters = [name for model in served for name in model.adapter_names]
     found = find_name(given, own) or find_name(given, adapters)
-    if found is None:
-        raise not_found(given)
-    return found
+    if found is not None:
+        return found
+    try:
+        models.find(given)  # a version of a model, which its tag names
+    except ModelNotFound:
+        raise not_found(given) from None
+    return given
 
 
 def find_model(given: str, models: ServedModels) -> tuple[ManagedModel, str]:

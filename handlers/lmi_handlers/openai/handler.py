@@ -76,7 +76,7 @@ def asked_model(call: Call, dispatcher: ServedModels, name: str | None) -> Manag
     header = call.headers.get(TARGET_MODEL_HEADER)
     if header is None and len(dispatcher.models) > 1:
         return dispatcher.find_with_adapters(name or None)
-    model = dispatcher.find(header)
+    model = dispatcher.version_asked(name) if header is None else dispatcher.find(header)
     check_model(name, call, model)
     return model
 

@@ -88,7 +88,7 @@ def _limit(given: str) -> int:
 
 def _running(call: Call, dispatcher: ServedModels) -> tuple[ManagedModel, RunningAnswer] | None:
     response_id = call.path_parameters["response_id"]
-    for model in dispatcher.models.values():
+    for model in dispatcher.all_models():
         if (answer := model.conversations.find_running(response_id, call.key)) is not None:
             return model, answer
     return None
@@ -96,7 +96,7 @@ def _running(call: Call, dispatcher: ServedModels) -> tuple[ManagedModel, Runnin
 
 def _turn(call: Call, dispatcher: ServedModels) -> tuple[ManagedModel, Turn]:
     response_id = call.path_parameters["response_id"]
-    for model in dispatcher.models.values():
+    for model in dispatcher.all_models():
         if (turn := model.conversations.find(response_id, call.key)) is not None:
             return model, turn
     raise ResponseNotFound(f"Response with id {shown(response_id)} not found: it was not stored, or is kept no longer")

@@ -18,7 +18,7 @@ from lmi_handlers.triton.responses import GenerateStreamWriter, GenerateWriter
 from lmi_handlers.triton.tensors import fitted
 
 STREAMING = "streaming"  # TensorRT-LLM's tensor that asks for several responses
-VERSION = "1"  # a model has one version here
+VERSION = "1"  # of a model that was given none
 
 
 def generate(call: Call, model: ServedModel) -> Generation | Inference:
@@ -46,8 +46,13 @@ def is_scalar(value: object) -> bool:
 
 def head(model: ServedModel, request_id: str | None) -> dict[str, str]:
     """Return the members that begin every answer: the request's id, the model's name and version."""
-    served = {"model_name": model.name, "model_version": VERSION}
+    served = {"model_name": model.name, "model_version": version_of(model)}
     return {"id": request_id} | served if request_id else served
+
+
+def version_of(model: ServedModel) -> str:
+    """Return the model's version, as the protocol has one of every model."""
+    return model.version or VERSION
 
 
 def refuse_stream(inputs: Mapping[str, Tensor]) -> None:

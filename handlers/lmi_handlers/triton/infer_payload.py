@@ -13,6 +13,7 @@ from lmi_core.tensors import MAX_DIMENSIONS, Tensor, TensorType
 from lmi_handlers.triton.tensors import from_json
 
 HEADER_LENGTH = "Inference-Header-Content-Length"  # length of the JSON object, if binary data follow
+MAX_DIGITS = 20  # of that length: Python refuses to read thousands
 MICROSECONDS = 1_000_000
 NO_SEQUENCES = ("sequence_id", "sequence_start", "sequence_end")
 
@@ -114,8 +115,10 @@ def _split(call: Call) -> tuple[dict[str, Any], bytes]:
     given = call.headers.get(HEADER_LENGTH)
     if given is None:
         return call.json_object(), b""
-    if not (given.isascii() and given.isdigit() and 0 < int(given) <= len(call.body)):
-        raise InvalidPayload(f"{HEADER_LENGTH} must be from 1 to the body's length, {len(call.body)}. Given: {given}")
+    if not (given.isascii() and given.isdigit() and len(given) <= MAX_DIGITS and 0 < int(given) <= len(call.body)):
+        raise InvalidPayload(
+            f"{HEADER_LENGTH} must be from 1 to the body's length, {len(call.body)}. Given: {shown(given)}"
+        )
     return read_object(call.body[: int(given)]), call.body[int(given) :]
 
 

@@ -9,7 +9,7 @@ from lmi_core.calls.served_model import ManagedModel, ServedModel, ServedModels
 from lmi_core.errors import ModelNotFound
 from lmi_core.handler import Answer, Call
 from lmi_core.tensors import TensorBackend, TensorSpecification, TensorType
-from lmi_handlers.triton.generate import VERSION
+from lmi_handlers.triton.generate import version_of
 from lmi_handlers.triton.payload import NAMES
 from lmi_handlers.triton.text import TEXT_OUTPUTS, text_inputs
 
@@ -19,14 +19,22 @@ CONFIGURATION_TYPES: dict[TensorType, str] = {"BYTES": "TYPE_STRING"}  # other t
 
 def check_version(call: Call, model: ServedModel) -> None:
     """Raise ModelNotFound where the path names a version that the model does not have."""
-    check_version_of(model, call.path_parameters.get("version", VERSION))
+    given = call.path_parameters.get("version")
+    if given not in (version_of(model), None):
+        raise _unknown_version(model, given)
 
 
-def check_version_of(model: ServedModel, given: str) -> None:
-    """Raise ModelNotFound where the model does not have the version."""
-    known = model.version or VERSION
-    if given not in (known, VERSION):
-        raise ModelNotFound(f"model `{model.name}` has only version {known}. Given: {given}")
+def find_version(name: str, given: str | None, dispatcher: ServedModels) -> ManagedModel:
+    """Return a version of a model, without one the default. Raise ModelNotFound where it does not have it."""
+    default, *others = dispatcher.versions(name)
+    for model in (default, *others):
+        if given in (version_of(model), None):
+            return model
+    raise _unknown_version(default, given)
+
+
+def _unknown_version(model: ServedModel, given: str | None) -> ModelNotFound:
+    return ModelNotFound(f"model `{model.name}` has no version {given}")
 
 
 async def server_metadata(call: Call, dispatcher: ServedModels) -> Answer:
@@ -54,15 +62,15 @@ async def model_ready(call: Call, dispatcher: ServedModels) -> Answer:
 
 
 async def model_metadata(call: Call, dispatcher: ServedModels) -> Answer:
-    return json_answer(model_description(asked_model(call, dispatcher)))
+    return json_answer(model_description(asked_model(call, dispatcher), dispatcher))
 
 
-def model_description(model: ManagedModel) -> dict[str, Any]:
+def model_description(model: ManagedModel, dispatcher: ServedModels) -> dict[str, Any]:
     """Return what the protocol tells of a model."""
     inputs, outputs = _tensors(model)
     return {
         "name": model.name,
-        "versions": [VERSION],
+        "versions": [version_of(each) for each in dispatcher.versions(model.name)],
         "platform": model.runtime_name,
         "inputs": [_described(each) for each in inputs],
         "outputs": [_described(each) for each in outputs],
@@ -90,9 +98,7 @@ def configuration(model: ManagedModel) -> dict[str, Any]:
 
 def asked_model(call: Call, dispatcher: ServedModels) -> ManagedModel:
     """Return the model that the path names. Raise ModelNotFound, also for a version that it does not have."""
-    model = dispatcher.find(call.path_parameters["model"])
-    check_version(call, model)
-    return model
+    return find_version(call.path_parameters["model"], call.path_parameters.get("version"), dispatcher)
 
 
 def _tensors(model: ManagedModel) -> tuple[tuple[TensorSpecification, ...], tuple[TensorSpecification, ...]]:

@@ -9,7 +9,7 @@ from lmi_core.errors import LmiError, ModelNotReady
 from lmi_core.handler import Answer, Call
 from lmi_core.metrics.request_statistics import Durations
 from lmi_core.payloads.payload import read_payload
-from lmi_handlers.triton.generate import VERSION
+from lmi_handlers.triton.generate import version_of
 from lmi_handlers.triton.metadata import asked_model, json_answer
 
 
@@ -26,8 +26,13 @@ async def repository_index(call: Call, dispatcher: ServedModels) -> Answer:
 
 async def index(dispatcher: ServedModels, *, ready_only: bool) -> list[dict[str, str]]:
     """Return the models with their states, as Triton names these."""
-    found = [await _indexed(model) for model in dispatcher.models.values()]
+    found = [await _indexed(model) for model in every_version(dispatcher)]
     return [each for each in found if each["state"] == "READY" or not ready_only]
+
+
+def every_version(dispatcher: ServedModels) -> list[ManagedModel]:
+    """Return every version of every model that requests find."""
+    return [version for name in dispatcher.models for version in dispatcher.versions(name)]
 
 
 async def _indexed(model: ManagedModel) -> dict[str, str]:
@@ -38,11 +43,11 @@ async def _indexed(model: ManagedModel) -> dict[str, str]:
         state, reason = "LOADING", error.message
     except LmiError as error:
         state, reason = "UNAVAILABLE", error.message
-    return {"name": model.name, "version": VERSION, "state": state, "reason": reason}
+    return {"name": model.name, "version": version_of(model), "state": state, "reason": reason}
 
 
 async def all_statistics(call: Call, dispatcher: ServedModels) -> Answer:
-    return json_answer({"model_stats": [statistics(model) for model in dispatcher.models.values()]})
+    return json_answer({"model_stats": [statistics(model) for model in every_version(dispatcher)]})
 
 
 async def model_statistics(call: Call, dispatcher: ServedModels) -> Answer:
@@ -60,7 +65,7 @@ def statistics(model: ManagedModel) -> dict[str, Any]:
     cached = dict.fromkeys(("cache_hit", "cache_miss"), Durations())
     return {
         "name": model.name,
-        "version": VERSION,
+        "version": version_of(model),
         "last_inference": found.last_call,
         "inference_count": found.num_prompts,
         "execution_count": found.num_prompts,

@@ -54,7 +54,7 @@ async def test_version(server: RunningServer) -> None:
     answer = await server.post("/v2/models/mymodel/versions/1/generate", EXAMPLE)
     assert answer.json()["model_version"] == "1"
     answer = await server.post("/v2/models/mymodel/versions/2/generate", EXAMPLE)
-    assert (answer.status, answer.json()) == (404, {"error": "model `mymodel` has only version 1. Given: 2"})
+    assert (answer.status, answer.json()) == (404, {"error": "model `mymodel` has no version 2"})
 
 
 async def test_stream(server: RunningServer) -> None:

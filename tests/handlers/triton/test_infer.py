@@ -66,7 +66,7 @@ async def test_version(server: RunningServer) -> None:
     path = "/v2/models/model/versions/{}/infer"
     assert (await server.post(path.format(1), {"inputs": [LENGTH, IDS]})).json()["model_version"] == "1"
     answer = await server.post(path.format(2), {"inputs": [LENGTH, IDS]})
-    assert (answer.status, answer.json()) == (404, {"error": "model `model` has only version 1. Given: 2"})
+    assert (answer.status, answer.json()) == (404, {"error": "model `model` has no version 2"})
 
 
 async def test_nested_data(server: RunningServer) -> None:
@@ -292,6 +292,7 @@ async def test_invalid_request(server: RunningServer, body: dict[str, Any], mess
         ("0", "Inference-Header-Content-Length must be from 1 to the body's length, "),
         ("x", "Inference-Header-Content-Length must be from 1 to the body's length, "),
         ("9999", "Inference-Header-Content-Length must be from 1 to the body's length, "),
+        ("9" * 5000, "Inference-Header-Content-Length must be from 1 to the body's length, "),
         ("10", "the body is not valid JSON: "),
     ],
 )
