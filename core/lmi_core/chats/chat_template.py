@@ -9,7 +9,14 @@ from lmi_core.tokenizer import Tokenizer
 
 LOOP_OVER_CONTENT = re.compile(r"{%-?\s*for\s[^%]*?\sin\s[^%]*\bcontent\b")
 
-REFUSED_BY_TEMPLATE = "`messages` are refused by the chat template: "
+
+class RefusedByTemplate(InvalidPayload):
+    """A chat template does not write a chat: the reason, and the field that the client's dialect has messages in."""
+
+    def __init__(self, reason: str, field: str | None = None) -> None:
+        messages = "the messages" if field is None else f"`{field}`"
+        super().__init__(f"{messages} are refused by the chat template: {reason}")
+        self.reason = reason
 
 
 def read_chat_template(option: str | None, directory: Path) -> str | None:
@@ -32,12 +39,15 @@ def read_chat_template(option: str | None, directory: Path) -> str | None:
         raise ConfigurationError(f"option.chat_template must be {needed}. Given: {option} ({error})") from None
 
 
-def find_chat_template(configured: str | None, tokenizer: Tokenizer, with_tools: bool) -> str:
-    """Return the configured template, or the tokenizer's own. Raise InvalidPayload where the model has none."""
+def find_chat_template(configured: str | None, tokenizer: Tokenizer, with_tools: bool, field: str) -> str:
+    """Return the configured template, or the tokenizer's own.
+
+    Raise InvalidPayload, with the name of the field that has the messages, where the model has none.
+    """
     template = configured or tokenizer.chat_template(with_tools)
     if template is None:
         raise InvalidPayload(
-            "`messages` need a chat template, and this model's tokenizer has none: set option.chat_template to a "
+            f"`{field}` need a chat template, and this model's tokenizer has none: set option.chat_template to a "
             "Jinja template, or to a file with one in the model directory"
         )
     return template

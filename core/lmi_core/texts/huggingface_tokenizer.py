@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 from lmi_core.calls.haste import NeedsTimeError
 from lmi_core.chats.chat import Chat
-from lmi_core.chats.chat_template import REFUSED_BY_TEMPLATE
+from lmi_core.chats.chat_template import RefusedByTemplate
 from lmi_core.chats.rendering.render import render
-from lmi_core.errors import ConfigurationError, InvalidParameter, InvalidPayload
+from lmi_core.errors import ConfigurationError, InvalidParameter
 from lmi_core.inspection.decoder_expressions import costly_decoder
 from lmi_core.inspection.tokenizer_files import why_no_tokenizer
 from lmi_core.inspection.tokenizer_growth import absurd_growth
@@ -169,7 +169,7 @@ class HuggingFaceTokenizer(Tokenizer):
         except NeedsTimeError:
             raise
         except Exception as error:  # the template's own refusal, or any error from unexpected values
-            raise InvalidPayload(f"{REFUSED_BY_TEMPLATE}{error or type(error).__name__}") from None
+            raise RefusedByTemplate(str(error) or type(error).__name__) from None
 
     def write_chat(self, chat: Chat, template: str) -> str:
         """Return the prompt for the next message, or raise whatever the template raises."""

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 
 from lmi_core.calls.haste import NeedsTimeError
 from lmi_core.chats.chat import Chat
-from lmi_core.chats.chat_template import REFUSED_BY_TEMPLATE
+from lmi_core.chats.chat_template import RefusedByTemplate
 from lmi_core.chats.rendering.render import render
-from lmi_core.errors import InvalidPayload
 from lmi_core.tokenizer import Detokenizer, Tokenizer
 
 CHAT_TEMPLATE = """\
@@ -69,7 +68,7 @@ class WordTokenizer(Tokenizer):
         except NeedsTimeError:
             raise
         except Exception as error:
-            raise InvalidPayload(f"{REFUSED_BY_TEMPLATE}{error or type(error).__name__}") from None
+            raise RefusedByTemplate(str(error) or type(error).__name__) from None
 
     def id(self, word: str) -> int:
         """Return the id of a text as one token, a new one if need be."""

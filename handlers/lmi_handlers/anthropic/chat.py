@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from lmi_core.calls.served_model import ServedModel
-from lmi_core.chats.chat_template import REFUSED_BY_TEMPLATE
+from lmi_core.chats.chat_template import RefusedByTemplate
 from lmi_core.errors import InvalidPayload
 from lmi_core.handler import Call, Generation
 from lmi_handlers.anthropic.messages import ImagePart, chat_messages, has_system_within
@@ -42,8 +42,8 @@ def message_generation(payload: CountTokensRequest, call: Call, model: ServedMod
     """
     try:
         return _generation(payload, call, model, form)
-    except InvalidPayload as error:
-        if not (has_system_within(payload) and error.message.startswith(REFUSED_BY_TEMPLATE)):
+    except RefusedByTemplate:
+        if not has_system_within(payload):
             raise
     return _generation(payload, call, model, form, system_first=True)
 

@@ -5,10 +5,11 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator
 
-from lmi_core.errors import InvalidPayload
 from lmi_handlers.chat.call_ids import call_id
 from lmi_handlers.chat.messages import Message, ToolCall
-from lmi_handlers.chat.tool_fields import FunctionDefinition, FunctionName, Tool, ToolChoice
+from lmi_handlers.chat.tool_fields import FunctionDefinition, FunctionName, Tool, ToolChoice, ToolNames
+
+OLDER_NAMES = ToolNames(tools="functions", choice="function_call")
 
 
 def _as_tool_choice(value: object) -> object:
@@ -26,11 +27,6 @@ GivenFunctionCall = Annotated[
 
 def as_tools(functions: Sequence[FunctionDefinition]) -> list[Tool]:
     return [Tool(type="function", function=function) for function in functions]
-
-
-def in_older_words(error: InvalidPayload) -> InvalidPayload:
-    """Return the error with `functions` and `function_call` in place of the newer names of these fields."""
-    return InvalidPayload(error.message.replace("`tool_choice`", "`function_call`").replace("`tools`", "`functions`"))
 
 
 def with_tool_messages(messages: Iterable[Message], template: str) -> list[Message]:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from lmi_core.calls.served_model import ServedModel
 from lmi_core.chats.chat import Chat
 from lmi_core.chats.chat_formatter import ChatAnswer
-from lmi_core.chats.chat_template import REFUSED_BY_TEMPLATE, find_chat_template
+from lmi_core.chats.chat_template import RefusedByTemplate, find_chat_template
 from lmi_core.chats.reasoning.reader import Reasoning
 from lmi_core.chats.roles import first_left_out
 from lmi_core.did_you_mean import did_you_mean
@@ -17,7 +17,7 @@ from lmi_core.handler import Call, Generation
 from lmi_core.payloads.payload import shown
 from lmi_core.request import GenerationRequest
 from lmi_handlers.chat.call_ids import with_call_ids
-from lmi_handlers.chat.functions import in_older_words, with_tool_messages
+from lmi_handlers.chat.functions import with_tool_messages
 from lmi_handlers.chat.images import image_sources
 from lmi_handlers.chat.messages import ROLES, template_messages
 from lmi_handlers.chat.reasoning import ReasoningUse, use_reasoning
@@ -73,21 +73,19 @@ def _template(payload: ChatRequest, model: ServedModel) -> str:
             "directory, or option.trust_request_chat_template=true if every client is trusted"
         )
     configured = payload.chat_template or model.chat_template
-    return find_chat_template(configured, model.backend.tokenizer, bool(payload.offered_tools))
+    return find_chat_template(configured, model.backend.tokenizer, bool(payload.offered_tools), payload.messages_field)
 
 
 def _tools(payload: ChatRequest, model: ServedModel, template: str, automatic: bool) -> ToolUse:
-    try:
-        return use_tools(
-            payload.offered_tools,
-            payload.choice,
-            payload.parallel_tool_calls is not False and not payload.functions,
-            template,
-            model.options.tool_call_parser,
-            automatic,
-        )
-    except InvalidPayload as error:
-        raise (in_older_words(error) if payload.functions or payload.function_call else error) from None
+    return use_tools(
+        payload.offered_tools,
+        payload.choice,
+        payload.parallel_tool_calls is not False and not payload.functions,
+        template,
+        model.options.tool_call_parser,
+        automatic,
+        payload.tool_names,
+    )
 
 
 def _prompt(payload: ChatRequest, model: ServedModel, template: str, tools: ToolUse) -> str:
@@ -99,16 +97,15 @@ def _prompt(payload: ChatRequest, model: ServedModel, template: str, tools: Tool
     try:
         prompt = model.backend.tokenizer.render_chat(chat, template)
         left_out = first_left_out(chat, template, model.backend.tokenizer, ROLES)
-    except InvalidPayload as error:
+    except RefusedByTemplate as error:
         if payload.chat_template is None:
-            raise
-        reason = error.message.removeprefix(REFUSED_BY_TEMPLATE)
-        raise InvalidPayload(f"`chat_template` cannot be used for these messages: {reason}") from None
+            raise RefusedByTemplate(error.reason, payload.messages_field) from None
+        raise InvalidPayload(f"`chat_template` cannot be used for these messages: {error.reason}") from None
     if left_out is not None:
         role = payload.messages[left_out].role
         raise InvalidPayload(
-            f"`messages.{left_out}.role` must be one that the chat template writes: it leaves out the messages of this "
-            f"role.{did_you_mean(role, ROLES)} Given: {shown(role)}"
+            f"`{payload.messages_field}.{left_out}.role` must be one that the chat template writes: it leaves out the "
+            f"messages of this role.{did_you_mean(role, ROLES)} Given: {shown(role)}"
         )
     return prompt
 

@@ -64,7 +64,7 @@ def image_sources(payload: ChatRequest, model: ServedModel) -> tuple[ImageSource
     options, backend = model.options, model.backend
     most = min(backend.max_images, options.max_images)
     if most < len(parts):
-        raise InvalidPayload(_too_many(parts[most][0], most, backend))
+        raise InvalidPayload(_too_many(parts[most][0], most, payload.messages_field, backend))
     return tuple(_source(place + payload.image_member, part, options) for place, part in parts)
 
 
@@ -78,10 +78,10 @@ def image_parts(payload: ChatRequest) -> list[tuple[str, ContentPart]]:
     ]
 
 
-def _too_many(place: str, most: int, backend: Backend[Any]) -> str:
+def _too_many(place: str, most: int, field: str, backend: Backend[Any]) -> str:
     if most == 0:
         return f"`{place}` is an image, but this model accepts only text on the {backend.name} backend"
-    return f"`{place}` is one image too many: `messages` must contain at most {most}"
+    return f"`{place}` is one image too many: `{field}` must contain at most {most}"
 
 
 def _source(place: str, part: ContentPart, options: RequestProperties) -> ImageSource:

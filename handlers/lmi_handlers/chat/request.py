@@ -4,9 +4,9 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, JsonValue, model_validator
 
-from lmi_handlers.chat.functions import GivenFunctionCall, as_tools
+from lmi_handlers.chat.functions import OLDER_NAMES, GivenFunctionCall, as_tools
 from lmi_handlers.chat.messages import Message
-from lmi_handlers.chat.tool_fields import FunctionDefinition, GivenToolChoice, Tool, ToolChoice
+from lmi_handlers.chat.tool_fields import FunctionDefinition, GivenToolChoice, Tool, ToolChoice, ToolNames
 from lmi_handlers.fields.passed import PassedFields
 
 # Arguments of apply_chat_template itself; `chat_template_kwargs` holds only variables of the template.
@@ -37,6 +37,7 @@ class ChatRequest(PassedFields):
 
     only_vllm: ClassVar[tuple[str, ...]] = (*PassedFields.only_vllm, "mm_processor_kwargs", "media_io_kwargs")
     image_member: ClassVar[str] = ".image_url.url"  # the path of an image's URL in its part
+    messages_field: ClassVar[str] = "messages"  # the client's name of it
 
     messages: list[Message] = Field(min_length=1, description="The conversation so far.")
     max_completion_tokens: int | None = Field(None, ge=1, description="The newer name of `max_tokens`.")
@@ -131,6 +132,11 @@ class ChatRequest(PassedFields):
     def choice(self) -> ToolChoice | None:
         """The tool choice, from `tool_choice` or the older `function_call`."""
         return self.tool_choice or self.function_call
+
+    @property
+    def tool_names(self) -> ToolNames:
+        """The client's names of the fields about tools."""
+        return OLDER_NAMES if self.functions or self.function_call else ToolNames()
 
     @property
     def echoed(self) -> str:

@@ -1,7 +1,7 @@
 """The fields of a chat request that are about tools: those that are offered, and the choice among them."""
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
@@ -10,6 +10,14 @@ from lmi_core.errors import InvalidPayload
 from lmi_handlers.chat.tool_schemas import check_tool_schema
 
 CHOICES = ("none", "auto", "required")
+
+
+class ToolNames(NamedTuple):
+    """The client's names of the fields about tools, for messages about them."""
+
+    tools: str = "tools"
+    choice: str = "tool_choice"
+    allowed_tool: str = "tool_choice.allowed_tools.tools.{}.function.name"  # with the index of one
 
 
 class FunctionName(BaseModel):
@@ -85,7 +93,7 @@ class ToolChoice(BaseModel):
         """What is chosen among the tools that may be called."""
         return self.allowed_tools.mode if self.allowed_tools else self.type
 
-    def allowed(self, tools: Sequence[Tool]) -> list[Tool]:
+    def allowed(self, tools: Sequence[Tool], fields: ToolNames) -> list[Tool]:
         """Return the tools that may be called. Raise InvalidPayload where the choice names others."""
         if self.allowed_tools is None:
             return list(tools)
@@ -93,9 +101,9 @@ class ToolChoice(BaseModel):
         names = [tool.function.name for tool in self.allowed_tools.tools]
         for index, name in enumerate(names):
             if name not in offered:
-                place = f"tool_choice.allowed_tools.tools.{index}.function.name"
+                place = fields.allowed_tool.format(index)
                 raise InvalidPayload(
-                    f"`{place}` must name one of `tools`. Given: {name!r}.{did_you_mean(name, offered)}"
+                    f"`{place}` must name one of `{fields.tools}`. Given: {name!r}.{did_you_mean(name, offered)}"
                 )
         return [tool for tool in tools if tool.function.name in names]
 

@@ -11,7 +11,7 @@ from lmi_core.chats.tool_calls.template_formats import template_format
 from lmi_core.did_you_mean import did_you_mean
 from lmi_core.errors import InvalidPayload
 from lmi_handlers.chat.calls_schema import ANY_OBJECT, JsonObject, calls_schema
-from lmi_handlers.chat.tool_fields import CHOICES, Tool, ToolChoice
+from lmi_handlers.chat.tool_fields import CHOICES, Tool, ToolChoice, ToolNames
 
 MakeParser = Callable[[], ToolCallParser]
 
@@ -33,7 +33,8 @@ def use_tools(
     parallel: bool,
     template: str,
     call_format: str | None,
-    automatic: bool = True,
+    automatic: bool,
+    fields: ToolNames,
 ) -> ToolUse:
     """Decide what the tools mean for a chat. Raise InvalidPayload where the model cannot be told of them, or call them.
 
@@ -41,17 +42,17 @@ def use_tools(
     """
     kind = choice.mode if choice else "auto"
     if not tools and (kind not in ("auto", "none") or (choice and choice.allowed_tools)):
-        raise InvalidPayload(f"`tool_choice` requires `tools`. Given: {choice.type if choice else kind}")
+        raise InvalidPayload(f"`{fields.choice}` requires `{fields.tools}`. Given: {choice.type if choice else kind}")
     if not tools or kind == "none":
         return ToolUse()
     if "tools" not in template:
-        raise InvalidPayload("`tools` are not supported by this model: its chat template does not use them")
-    tools = choice.allowed(tools) if choice else tools
+        raise InvalidPayload(f"`{fields.tools}` are not supported by this model: its chat template does not use them")
+    tools = choice.allowed(tools, fields) if choice else tools
     name = call_format or template_format(template)
     written = find_format(name) if name else None
     definitions = [tool.for_template for tool in tools]
     if choice and choice.function:
-        return _identified(_named(tools, choice.function.name, definitions), written)
+        return _identified(_named(tools, choice.function.name, definitions, fields), written)
     if kind == "required":
         use = ToolUse(
             definitions, calls_schema([tool.function for tool in tools], parallel), partial(BareJson, _schemas(tools))
@@ -59,7 +60,7 @@ def use_tools(
         return _identified(use, written)
     if not automatic:
         return ToolUse(definitions)
-    return _identified(_automatic(tools, parallel, definitions, written), written)
+    return _identified(_automatic(tools, parallel, definitions, written, fields), written)
 
 
 def _identified(use: ToolUse, written: ToolCallFormat | None) -> ToolUse:
@@ -70,20 +71,24 @@ def _identified(use: ToolUse, written: ToolCallFormat | None) -> ToolUse:
     return replace(use, parser=lambda: IdentifiedCalls(make(), call_id))
 
 
-def _named(tools: Sequence[Tool], name: str, definitions: list[JsonObject]) -> ToolUse:
+def _named(tools: Sequence[Tool], name: str, definitions: list[JsonObject], fields: ToolNames) -> ToolUse:
     for tool in tools:
         if tool.function.name == name:
             return ToolUse(definitions, tool.function.parameters or ANY_OBJECT, partial(NamedCall, name), named=True)
     hint = did_you_mean(name, [*CHOICES, *(tool.function.name for tool in tools)])
-    raise InvalidPayload(f"`tool_choice` must name one of `tools`. Given: {name!r}.{hint}")
+    raise InvalidPayload(f"`{fields.choice}` must name one of `{fields.tools}`. Given: {name!r}.{hint}")
 
 
 def _automatic(
-    tools: Sequence[Tool], parallel: bool, definitions: list[JsonObject], written: ToolCallFormat | None
+    tools: Sequence[Tool],
+    parallel: bool,
+    definitions: list[JsonObject],
+    written: ToolCallFormat | None,
+    fields: ToolNames,
 ) -> ToolUse:
     if written is None:
         raise InvalidPayload(
-            "`tool_choice` cannot be auto: the chat template does not show how this model writes tool calls; "
+            f"`{fields.choice}` cannot be auto: the chat template does not show how this model writes tool calls; "
             "set option.tool_call_parser"
         )
     parser = partial(written.make, _schemas(tools))

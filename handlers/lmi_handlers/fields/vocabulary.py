@@ -12,7 +12,7 @@ TGI_NEUTRAL = {"temperature": (1,), "top_k": (0, -1), "top_p": (1,), "typical_p"
 
 
 def translate(given: Mapping[str, Any], names: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return the parameters by LMI's names, and the client's name of each that was renamed.
+    """Return the parameters by LMI's names, and the client's name of each.
 
     Raise InvalidPayload where two names mean one parameter.
     """

@@ -5,10 +5,10 @@ from typing import Any, ClassVar
 
 from pydantic import ConfigDict, SkipValidation
 
-from lmi_core.errors import InvalidPayload
 from lmi_core.payloads.payload import check_payload
 from lmi_core.request import GenerationRequest
 from lmi_handlers.chat.request import ChatRequest
+from lmi_handlers.chat.tool_fields import ToolNames
 from lmi_handlers.fields.guides import Guide
 from lmi_handlers.fields.passed import PassedFields
 from lmi_handlers.responses.history import PlacedItem
@@ -18,11 +18,7 @@ from lmi_handlers.responses.request import ResponsesRequest
 from lmi_handlers.responses.tools import chat_tools
 
 NAMES = {"messages": "input", "max_completion_tokens": "max_output_tokens"}  # the chat's name to the client's
-WORDS = {
-    **{f"`{name}`": f"`{own}`" for name, own in NAMES.items()},
-    "`tool_choice.allowed_tools.tools.": "`tool_choice.tools.",
-    ".function.name`": ".name`",
-}
+TOOL_NAMES = ToolNames(allowed_tool="tool_choice.tools.{}.name")
 SAME = ("include_reasoning", "chat_template_kwargs", "mm_processor_kwargs", "media_io_kwargs", "parallel_tool_calls")
 
 
@@ -32,12 +28,17 @@ class ResponseChat(ChatRequest):
     model_config = ConfigDict(arbitrary_types_allowed=True)
 
     image_member: ClassVar[str] = ".image_url"
+    messages_field: ClassVar[str] = NAMES["messages"]
 
     placed: SkipValidation[list[PlacedMessage]]
     text_guide: dict[str, Any] | None = None
 
     def part_path(self, message: int, part: int) -> str:
         return f"{self.placed[message].field}.{part}"
+
+    @property
+    def tool_names(self) -> ToolNames:
+        return TOOL_NAMES
 
     def _guides(self) -> list[Guide]:
         return [Guide("guided_json", self.text_guide, "text.format"), *super()._guides()]
@@ -66,14 +67,6 @@ def response_chat(payload: ResponsesRequest, items: Sequence[PlacedItem]) -> Res
     }
     given = {name: value for name, value in (shared | own).items() if value is not None}
     return check_payload(given, ResponseChat)
-
-
-def in_own_words(error: InvalidPayload) -> InvalidPayload:
-    """Return a chat's error with the names that the fields have in a request for a response."""
-    message = error.message
-    for chats, own in WORDS.items():
-        message = message.replace(chats, own)
-    return InvalidPayload(message)
 
 
 def own_names(request: GenerationRequest) -> dict[str, str]:

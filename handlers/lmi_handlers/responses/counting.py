@@ -16,7 +16,7 @@ from lmi_handlers.chat.images import image_parts
 from lmi_handlers.http.admission import check_tokenizer
 from lmi_handlers.openai.handler import asked_model
 from lmi_handlers.responses.answers import InputTokens
-from lmi_handlers.responses.chat import ResponseChat, in_own_words, response_chat
+from lmi_handlers.responses.chat import ResponseChat, response_chat
 from lmi_handlers.responses.history import conversation, previous_turn
 from lmi_handlers.responses.request import ResponsesRequest, read_request
 from lmi_handlers.responses.truncation import truncated
@@ -35,10 +35,7 @@ async def count_input_tokens(call: Call, dispatcher: ServedModels) -> Answer:
     check_tokenizer(model)
     asked = await READING.run_if(len(call.body) > LONG_TEXT, lambda: _read(given, call, model))
     model.ignored.report(asked.ignored, lambda: names_of([ResponsesRequest]))
-    try:
-        count = await asyncio.to_thread(_count, asked.chat, model, asked.truncates, call.request_id)
-    except InvalidPayload as error:
-        raise in_own_words(error) from None
+    count = await asyncio.to_thread(_count, asked.chat, model, asked.truncates, call.request_id)
     body = orjson.dumps({"object": "response.input_tokens", "input_tokens": count})
     return Answer(200, "application/json", body, asked.ignored)
 
@@ -52,11 +49,7 @@ class _Asked(NamedTuple):
 def _read(given: dict[str, Any], call: Call, model: ManagedModel) -> _Asked:
     payload, ignored = read_request(given, model)
     items = conversation(payload, previous_turn(payload, model, call.key), model, call.key)
-    try:
-        chat = response_chat(payload, items)
-    except InvalidPayload as error:
-        raise in_own_words(error) from None
-    return _Asked(chat, payload.truncation == "auto", ignored)
+    return _Asked(response_chat(payload, items), payload.truncation == "auto", ignored)
 
 
 def _count(chat: ResponseChat, model: ManagedModel, truncates: bool, request_id: str) -> int:

@@ -19,7 +19,7 @@ from lmi_handlers.chat.schema import JsonObject
 from lmi_handlers.fields.own_parameters import take_own, with_own
 from lmi_handlers.openai.handler import OpenAiHandler, check_model
 from lmi_handlers.responses.answers import RESPONSES
-from lmi_handlers.responses.chat import ResponseChat, in_own_words, own_names, response_chat
+from lmi_handlers.responses.chat import ResponseChat, own_names, response_chat
 from lmi_handlers.responses.counting import ROUTE as COUNT
 from lmi_handlers.responses.formatters import OpenAiResponseFormatter, OpenAiResponseStreamFormatter
 from lmi_handlers.responses.history import PREVIOUS, PlacedItem, conversation, previous_turn
@@ -54,10 +54,7 @@ class OpenAiResponsesHandler(OpenAiHandler):
         previous = previous_turn(payload, model, call.key)
         items = conversation(payload, previous, model, call.key)
         asked = _asked(payload, call, model, previous, items)
-        try:
-            generation = _generation(payload, response_chat(payload, items), call, model, asked)
-        except InvalidPayload as error:
-            raise in_own_words(error) from None
+        generation = _generation(payload, response_chat(payload, items), call, model, asked)
         return with_own(replace(generation, ignored=ignored, request_id=call.request_id), own)
 
 
@@ -74,10 +71,7 @@ def _generation(
 
 
 def _shortened(chat: ResponseChat, call: Call, model: ServedModel, form: ChatForm) -> ShorterPrompt:
-    try:
-        (request,) = chat_generation(truncated(chat, model, call.request_id), call, model, form).requests
-    except InvalidPayload as error:
-        raise in_own_words(error) from None
+    (request,) = chat_generation(truncated(chat, model, call.request_id), call, model, form).requests
     return ShorterPrompt(request.prompt, request.images)
 
 

@@ -39,11 +39,11 @@ def test_no_template(tmp_path: Path, option: str) -> None:
 
 def test_configured_template_goes_before_the_models_own() -> None:
     tokenizer = WordTokenizer()
-    assert find_chat_template(TEMPLATE, tokenizer, with_tools=False) == TEMPLATE
-    assert find_chat_template(None, tokenizer, with_tools=False) == CHAT_TEMPLATE
+    assert find_chat_template(TEMPLATE, tokenizer, with_tools=False, field="chat") == TEMPLATE
+    assert find_chat_template(None, tokenizer, with_tools=False, field="chat") == CHAT_TEMPLATE
     tokenizer.template = None
-    with pytest.raises(InvalidPayload, match=r"set option\.chat_template"):
-        find_chat_template(None, tokenizer, with_tools=False)
+    with pytest.raises(InvalidPayload, match=r"^`chat` need .*: set option\.chat_template"):
+        find_chat_template(None, tokenizer, with_tools=False, field="chat")
 
 
 @pytest.mark.parametrize(

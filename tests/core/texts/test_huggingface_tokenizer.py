@@ -296,7 +296,7 @@ def test_render_chat() -> None:
     ["{{ raise_exception('one at a time') }}", "{{ messages.missing.content }}", "{% if %}", "{{ 1 + 'a' }}"],
 )
 def test_template_that_refuses_the_chat(template: str) -> None:
-    with pytest.raises(InvalidPayload, match=r"^`messages` are refused by the chat template: "):
+    with pytest.raises(InvalidPayload, match=r"^the messages are refused by the chat template: "):
         wrap(train()).render_chat(CHAT, template)
 
 

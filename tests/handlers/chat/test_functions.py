@@ -146,3 +146,11 @@ async def test_empty_functions_ask_for_nothing(server: RunningServer) -> None:
     answer = await chat(server, functions=[], function_call="auto")
     assert (answer.status, answer.json()["choices"][0]["message"]["content"]) == (200, TEXT)
     assert parameters(server) == ExtendedParameters(do_sample=True, max_new_tokens=2048 - 9)
+
+
+async def test_refusals_name_the_older_fields_and_leave_what_was_given(server: RunningServer) -> None:
+    answer = await chat(server, functions=[{"name": "tool_choice"}], function_call={"name": "`tools`"})
+    assert (answer.status, answer.json()["error"]["message"]) == (
+        400,
+        "`function_call` must name one of `functions`. Given: '`tools`'.",
+    )

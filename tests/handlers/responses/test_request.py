@@ -94,6 +94,11 @@ TYPES = "message, function_call, function_call_output, custom_tool_call, custom_
             "must name one of `tools`. Given: 'wether'. Did you mean `weather`?",
         ),
         (
+            {"tools": [WEATHER], "tool_choice": {"type": "function", "name": "`messages`"}},
+            "tool_choice",
+            "must name one of `tools`. Given: '`messages`'.",
+        ),
+        (
             {
                 "tools": [WEATHER],
                 "tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "x"}]},
@@ -145,6 +150,16 @@ async def test_schemas_that_are_nested_too_deeply(server: RunningServer) -> None
         (name,) = fields
         assert (answer.status, answer.json()["error"]["param"]) == (400, name)
         assert answer.json()["error"]["message"].startswith(f"`{name}` cannot be taken: ")
+
+
+@pytest.mark.parametrize("path", ["/v1/responses", "/v1/responses/input_tokens"])
+async def test_what_the_chat_template_refuses(serve: Serve, model_dir: ModelDirectory, path: str) -> None:
+    server = await serve_with(serve, model_dir, "option.chat_template={{ raise_exception('odd `messages`') }}\n")
+    error = (await server.post(path, {"input": "x"})).json()["error"]
+    assert (error["message"], error["param"]) == (
+        "`input` are refused by the chat template: odd `messages`",
+        "input",
+    )
 
 
 async def test_context_is_too_short(server: RunningServer) -> None:
