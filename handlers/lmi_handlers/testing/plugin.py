@@ -101,7 +101,9 @@ def pytest_pycollect_makeitem(collector: pytest.Collector) -> Generator[None, An
 def _needs_mark(item: pytest.Function) -> bool:
     if not inspect.iscoroutinefunction(item.obj) or any(map(item.get_closest_marker, (ASYNCIO, "anyio"))):
         return False
-    fixtures = item._fixtureinfo.name2fixturedefs.get(serve.__name__, ())  # others may have a `serve` of their own
+    # Others may have a `serve` of their own. pytest tells the names of a test's fixtures, and not which ones they are:
+    # https://github.com/pytest-dev/pytest/blob/main/src/_pytest/python.py. `tests/handlers/testing` holds the result.
+    fixtures = item._fixtureinfo.name2fixturedefs.get(serve.__name__, ())
     return bool(fixtures) and fixtures[-1].func.__module__ == __name__
 
 

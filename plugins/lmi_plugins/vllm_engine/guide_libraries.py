@@ -1,7 +1,8 @@
-"""Lets each request of a core follow its guide by the library that was chosen for it.
+"""The library that each request of a core follows its guide by: the one that was chosen for it.
 
 vLLM chooses one for each, but follows the guides of all by that of the first: so xgrammar gets schemas with what it
-leaves out without a word, such as `multipleOf`.
+leaves out without a word, such as `multipleOf`. The names that this depends on are in
+https://github.com/vllm-project/vllm/blob/main/vllm/v1/structured_output/__init__.py
 """
 
 import copy

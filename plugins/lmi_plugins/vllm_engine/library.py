@@ -1,4 +1,4 @@
-"""Every name that this project takes from vLLM, except those that `cpu_adapters` mends.
+"""Every name that this project takes from vLLM, except where `processes` and `cpu_adapters` change vLLM itself.
 
 Importing this module imports vLLM, and raises ImportError where that is not possible.
 """

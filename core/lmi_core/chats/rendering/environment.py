@@ -64,6 +64,9 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         self.filters = {name: _bounded(name, each) for name, each in self.filters.items()}
         self.filters |= {LOOP: _loop, COMPARED: _walked, MADE: _made}
 
+    # Jinja's own two steps of compiling a template, of which it documents the second as a hook. The tests of endless
+    # templates fail if it no longer calls them: https://github.com/pallets/jinja/blob/main/src/jinja2/environment.py
+
     def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
         return cast(nodes.Template, _with_checks(super()._parse(source, name, filename)))
 

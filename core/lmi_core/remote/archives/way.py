@@ -89,6 +89,8 @@ class _Https(urllib.request.HTTPSHandler):
 
 def _has_proxy(request: urllib.request.Request) -> bool:
     """Return whether urllib has set a proxy. Hosts do not tell: one of `%31` is another as soon as it is read."""
+    # `has_proxy` knows nothing of tunnels, which have no public name; a test goes through one.
+    # https://github.com/python/cpython/blob/main/Lib/urllib/request.py
     return request.has_proxy() or getattr(request, "_tunnel_host", None) is not None
 
 

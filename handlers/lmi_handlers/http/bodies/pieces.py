@@ -11,13 +11,17 @@ class BodyInPieces(Payload):
 
     def __init__(self, body: bytes) -> None:
         super().__init__(body)
-        self._size = len(body)
+        self._body = body
+
+    @property
+    def size(self) -> int:
+        return len(self._body)
 
     def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
-        return str(self._value, encoding, errors)
+        return str(self._body, encoding, errors)
 
     async def write(self, writer: AbstractStreamWriter) -> None:
-        body = memoryview(self._value)
+        body = memoryview(self._body)
         for begin in range(0, len(body), PIECE):
             await writer.write(body[begin : begin + PIECE])
 

@@ -3,6 +3,7 @@
 from functools import partial
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from lmi_core.calls.beside_loop import READING
 from lmi_core.errors import InvalidPayload, PayloadTooLarge
@@ -34,8 +35,9 @@ async def _received(request: web.Request, limit: int, pending: PendingBody) -> b
             if len(body) > limit:
                 raise _too_large(limit)
             pending.grow(len(body))
-    except web.RequestPayloadError as error:  # not framed as its headers say
-        reason = " ".join(str(error).removeprefix("400, message:").split())
+    except (web.RequestPayloadError, HttpProcessingError) as error:  # not framed as its headers say
+        cause = error.__cause__ or error
+        reason = " ".join(str(getattr(cause, "message", cause)).split())
         raise InvalidPayload(f"the body cannot be read: {reason}") from error
     return bytes(body)
 

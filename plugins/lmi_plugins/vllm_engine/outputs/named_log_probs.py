@@ -1,4 +1,8 @@
-"""Log probs of named tokens, mended where a batch holds requests that ask for them and requests for the likeliest."""
+"""Log probs of named tokens, mended where other requests of the batch ask for those of the most likely tokens.
+
+vLLM's sampler gathers either the named tokens or the most likely ones, for all rows of a batch:
+https://github.com/vllm-project/vllm/blob/main/vllm/v1/sample/sampler.py
+"""
 
 from collections.abc import Callable
 from functools import wraps
@@ -24,9 +28,9 @@ class NamedLogProbs(AdapterLogitsProcessor):
 
 
 def mend_sampler(most: int) -> None:
-    """Let the rows that name no tokens keep their likeliest ones; vLLM gives them none while another row names some.
+    """Have rows that name no tokens keep their most likely ones; vLLM gives them none while another row names some.
 
-    `most`: how many any request may ask for; -1: all.
+    `most`: the maximum that a request may ask for; -1: all.
     """
     gather = Sampler.gather_specific_token_logprobs
     gather = getattr(gather, "__wrapped__", gather)
@@ -43,7 +47,7 @@ def mend_sampler(most: int) -> None:
 
 
 def with_likeliest(found: LogprobsTensors, log_probs: torch.Tensor, others: list[int], most: int) -> LogprobsTensors:
-    """Put the likeliest tokens into these rows, after the sampled one. log_probs: [rows, vocabulary]."""
+    """Put the most likely tokens into these rows, after the sampled one. log_probs: [rows, vocabulary]."""
     vocabulary = log_probs.shape[1]
     count = vocabulary if most < 0 else min(most, vocabulary)
     ids, values = found.logprob_token_ids, found.logprobs  # [rows, 1 + tokens]; what is too much is never read

@@ -111,3 +111,16 @@ def test_through_a_proxy_what_is_written_out_is_checked(
     before = len(web.requests)
     assert "which is not on the Internet" in refusal("http://models.example/model.zip")
     assert len(web.requests) == before + 1
+
+
+def test_through_a_tunnel_what_is_written_out_is_checked(
+    web: ArchiveServer, inside: ArchiveServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The address is that of the model, and not the proxy's, which the connection is made to."""
+    monkeypatch.setenv("NO_PROXY", "")
+    monkeypatch.setenv("no_proxy", "")
+    for scheme in ("http", "https"):
+        monkeypatch.setenv(f"{scheme}_proxy", web.url)
+    web.redirects["http://models.example/model.zip"] = f"https://{INSIDE}/secret.zip"
+    assert f"leads to https://{INSIDE}/secret.zip, at {INSIDE}," in refusal("http://models.example/model.zip")
+    assert [path for path, _ in web.requests] == ["http://models.example/model.zip"]
