@@ -11,7 +11,7 @@ from lmi_handlers.telemetry import refusals
 from lmi_handlers.telemetry.refusals import LINES
 from lmi_handlers.testing import RunningServer
 from lmi_plugins.backends.scripted import Script
-from tests.conftest import SCRIPTED, ModelDirectory, Serve
+from tests.conftest import SCRIPTED, LoopClock, ModelDirectory, Serve
 
 CROWD = 40
 LIMIT = 60.0
@@ -40,13 +40,18 @@ async def refused(server: RunningServer, count: int) -> None:
 
 
 async def test_the_first_of_each_second_are_logged_and_the_others_counted(
-    serve: Serve, model_dir: ModelDirectory, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    clock: LoopClock,
+    serve: Serve,
+    model_dir: ModelDirectory,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(refusals, "SECONDS", 2.0)  # in which the crowd has been refused, on a busy machine too
+    monkeypatch.setattr(refusals, "SECONDS", 3600.0)  # which are over when the clock is set forward
     server = await serve(model_dir({"serving.properties": PROPERTIES}))
     caplog.set_level(logging.INFO, "lmi_handlers.http.exchange")
     async with full(server):
         await refused(server, CROWD)
+        await clock.pass_time(3600)
         async with asyncio.timeout(LIMIT):
             while not (told := [each for each in caplog.messages if "more requests" in each]):
                 await asyncio.sleep(0.01)

@@ -15,6 +15,7 @@ from lmi_core.chats.rendering.render import CACHED_CHARACTERS, MAX_TEMPLATE, com
 from tests.processor_time import processor_time
 
 SECONDS = 0.2  # enough to tell an end that comes by itself
+ITSELF = 10.0  # in which such an end comes on a slow machine too; without it there is none
 COMPILED = 0.1  # seconds of processor time, in which the code of the longest program is read
 TIMES = 2
 MESSAGES: list[dict[str, Any]] = [
@@ -132,7 +133,7 @@ def test_endless_templates_end(template: str, monkeypatch: pytest.MonkeyPatch) -
         pytest.raises((TemplateTooCostlyError, TypeError, ValueError, RecursionError)) as raised,
     ):
         render(Chat(MESSAGES), template, {})
-    assert taken.seconds < 1 + SECONDS
+    assert taken.seconds < ITSELF + SECONDS
     if raised.type in (TypeError, ValueError):
         assert "lmi" not in str(raised.value)
 
@@ -197,11 +198,12 @@ def test_memory_is_bounded() -> None:
 def test_it_gives_way_where_others_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(budget, "MAX_SECONDS", SECONDS)
     endless = ENDLESS[0]
-    with pytest.raises(TemplateTooCostlyError):  # compiled from here on
-        render(Chat(MESSAGES), endless, {})
+    for _ in range(2):
+        with processor_time() as whole, pytest.raises(TemplateTooCostlyError):  # compiled from here on
+            render(Chat(MESSAGES), endless, {})
     with processor_time() as taken, pytest.raises(NeedsTimeError):
         in_haste(0.01, lambda: render(Chat(MESSAGES), endless, {}))
-    assert taken.seconds < 0.1
+    assert taken.seconds < whole.seconds / 2
 
 
 def test_a_long_chat_has_time() -> None:
