@@ -15,6 +15,11 @@ FRAGMENT = re.compile(
     r"(Of|As|That|With|In|To|From|On|By|At|Against|Under|Among|Between|Beside|Its|It|They|Their|These|Those|Who|Whose|"
     r"Which|Where|Also|And|But|Or|So|Then|Not|Because|Such|Raises)\b"
 )
+# Verbs that say what a file does, where the others name what it holds.
+THIRD_PERSON = re.compile(
+    r"(Adds|Chooses|Compiles|Computes|Converts|Fills|Finds|Follows|Gives|Keeps|Knows|Lets|Loads|Makes|Reads|Refuses|"
+    r"Returns|Starts|Takes|Tells|Translates|Tries|Works|Writes|Yields)\b"
+)
 RAISES = re.compile(r"\. Raises [A-Z]")  # after another sentence: "Raise X where ..."
 ONLY_RAISES = re.compile(r"Raises? [A-Z]\w+((,|, or| or|, and| and) [A-Z]\w+)*\.?$")
 # Forms of messages that have another one everywhere.
@@ -63,6 +68,13 @@ def test_docstrings_stand_alone(root: str) -> None:
     found = [f"{path}:{line}: {text}" for path, tree in trees_of(root) for line, text in docstrings(tree)]
     assert found
     assert [each for each in found if is_fragment(each.split(": ", 1)[1])] == []
+
+
+@pytest.mark.parametrize("root", ["core", "handlers", "plugins", "examples"])
+def test_docstrings_are_imperative_or_noun_phrases(root: str) -> None:
+    found = [f"{path}:{line}: {text}" for path, tree in trees_of(root) for line, text in docstrings(tree)]
+    assert found
+    assert [each for each in found if THIRD_PERSON.match(each.split(": ", 1)[1])] == []
 
 
 @pytest.mark.parametrize("root", ["core", "handlers", "plugins"])

@@ -203,7 +203,7 @@ class GenerationOutput:
         return self.sequences[first : first + self.requests[prompt_index].parameters.num_sequences]
 
     def best_sequences(self, count: int, prompt_index: int = 0) -> list[GeneratedSequence]:
-        """Return a prompt's `count` likeliest sequences, best first; in index order where no more were generated."""
+        """Return a prompt's `count` most likely sequences, best first; in index order where no more were generated."""
         sequences = self.sequences_of(prompt_index)
         if count >= len(sequences) or self.requests[prompt_index].parameters.best_first:
             return sequences[:count]

@@ -8,7 +8,7 @@ from lmi_core.generation import FinishReason
 
 
 class LmiTopToken(TypedDict):
-    """One of the likeliest tokens at a place."""
+    """One of the most likely tokens at a position."""
 
     id: int
     text: str
@@ -69,7 +69,7 @@ class TgiCompatTopToken(LmiTopToken):
 
 
 class TgiCompatToken(TgiCompatTopToken):
-    """A token of a prompt, with the likeliest ones at its place."""
+    """A token of a prompt, with the most likely ones at its position."""
 
     top_tokens: NotRequired[list[TgiCompatTopToken]]
 

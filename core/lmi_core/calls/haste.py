@@ -21,7 +21,7 @@ _haste = _Haste()
 
 
 def in_haste(seconds: float, work: Callable[[], T]) -> T:
-    """Return what the work returns, which may raise NeedsTimeError once it has used so much processor time.
+    """Return what the work returns, which may raise NeedsTimeError once it has used that much processor time.
 
     The time begins when the work first asks for its deadline: to read that clock takes longer than most work.
     """

@@ -14,7 +14,7 @@ Vector = tuple[int, bytes]  # the index of its request, and its numbers as littl
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingModel:
-    """What a backend's vectors are like."""
+    """The properties of a backend's vectors."""
 
     size: int  # numbers in a vector
     max_length: int  # tokens of an input
@@ -36,7 +36,7 @@ class EmbeddingBackend(ABC):
 
 
 def require_embeddings(backend: Backend[Any], name: str) -> EmbeddingModel:
-    """Return what the vectors of a model are like. Raise ModelNotFound for a model that makes none."""
+    """Return the properties of a model's vectors. Raise ModelNotFound for a model that makes none."""
     found = backend.embedding if isinstance(backend, EmbeddingBackend) else None
     if found is None:
         raise ModelNotFound(

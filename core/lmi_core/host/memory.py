@@ -15,7 +15,7 @@ MEBIBYTE = 1024 * 1024
 
 
 class DeviceMemory(NamedTuple):
-    """The memory of a GPU, in bytes, whoever uses it."""
+    """The memory of a GPU, in bytes, including what other processes use."""
 
     number: int
     name: str

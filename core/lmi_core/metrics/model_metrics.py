@@ -41,7 +41,7 @@ class TokenCounts:
         self.cached = 0
 
     def add(self, record: RequestRecord) -> None:
-        """Add what a request has got, or has so far."""
+        """Add the tokens of a request, all of them or those so far."""
         self.prompt += record.prompt_tokens
         self.generated += record.tokens_so_far
         self.cached += record.cached_so_far

@@ -264,7 +264,7 @@ class ModelRegistry:
                 await asyncio.wait_for(changed.wait(), pause)
 
     async def stop(self) -> None:
-        """End all that loads or unloads models."""
+        """Cancel every task that loads or unloads a model, and wait for its end."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()

@@ -1,4 +1,4 @@
-"""Imports `model.py` and the modules beside it by their bare names, apart from everyone else's modules."""
+"""Imports of `model.py` and the modules beside it by their bare names, apart from everyone else's modules."""
 
 import builtins
 import importlib

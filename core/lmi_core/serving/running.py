@@ -47,7 +47,7 @@ class RunningCalls:
         return sum([call.queued_tokens for calls in self._calls.values() for call in calls])
 
     def check_tokens(self, num_tokens: int = 1) -> None:
-        """Raise Overloaded where so many prompt tokens are too many beside those of others; alone they never are."""
+        """Raise Overloaded where these prompt tokens and those of other calls are too many; alone they never are."""
         if self._max_queued_tokens is None:
             return
         queued = self.queued_tokens

@@ -57,7 +57,7 @@ class TokenWriter:
         likeliest: Iterable[Likeliest | None],
         ranks: Sequence[int | None] | None = None,
     ) -> list[Token]:
-        """Return a prompt's tokens, each with its log prob, likeliest alternatives and rank where known."""
+        """Return a prompt's tokens, each with its log prob, most likely alternatives and rank where known."""
         stream = TokenStream(self._tokenizer.detokenizer([]), special_ids=self._special_ids)
         tokens = [
             token
@@ -69,7 +69,7 @@ class TokenWriter:
         return tokens
 
     def top_tokens(self, likeliest: Likeliest | None) -> list[Token] | None:
-        """Return the likeliest tokens, whose texts may be parts of characters; None if not requested."""
+        """Return the most likely tokens, whose texts may be parts of characters; None if not requested."""
         if likeliest is None:
             return None
         return [Token(i, self._text(i), log_prob, i in self._special_ids) for i, log_prob in likeliest]

@@ -1,4 +1,4 @@
-"""Downloads of linked images, restricted to hosts that the operator allows, and to public addresses of most."""
+"""Downloads of linked images, from hosts that the operator allows and, for most of these, at public addresses only."""
 
 import asyncio
 import socket

@@ -20,7 +20,7 @@ JsonObject = dict[str, Any]
 
 
 class AnswerFailed(Exception):
-    """There is no server, it refused the request, or its answer broke off."""
+    """A failed request: there is no server, it refused the request, or its answer broke off."""
 
 
 @dataclass(slots=True)

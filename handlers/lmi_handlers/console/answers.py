@@ -54,7 +54,7 @@ class MainMemory(TypedDict):
 
 
 class Gpu(TypedDict):
-    """A GPU's memory in bytes, whoever uses it."""
+    """A GPU's memory in bytes, including what other processes use."""
 
     number: int
     name: str

@@ -31,7 +31,7 @@ class AnswerFields(CallFields):
 
     @property
     def prompt_log_probs(self) -> int | None:
-        """The number of likeliest tokens for the prompt; None in a stream, where vLLM accepts only 0 and ignores it."""
+        """The number of top tokens for the prompt; None in a stream, where vLLM accepts only 0 and ignores it."""
         return None if self.stream else self.prompt_logprobs
 
     def refuse_unshown(self, *names: str) -> None:

@@ -22,12 +22,12 @@ FINISH_REASONS: dict[FinishReason | None, str] = {
 
 
 def logprobs(tokens: Sequence[Token]) -> list[dict[str, Any]]:
-    """Return, for each token, the log probabilities of itself and of the likeliest tokens there, by token id."""
+    """Return, for each token, the log probabilities of itself and of the most likely ones there, by token id."""
     return [_place(token) for token in tokens]
 
 
 def prompt_logprobs(tokens: Sequence[Token], count: int, tokenizer: Tokenizer) -> list[JsonObject | None]:
-    """Return the prompt's log probabilities as vLLM's server does: each token, then the `count` likeliest there."""
+    """Return the prompt's log probabilities as vLLM's server does: each token, then the `count` most likely there."""
     return [_prompt_place(token, None if count == ALL_TOKENS else count, tokenizer) for token in tokens]
 
 

@@ -234,7 +234,7 @@ class Exchange:
 
     @asynccontextmanager
     async def kept_alive(self, writer: Writer, seconds: float) -> AsyncIterator[None]:
-        """Send a comment whenever nothing was sent for so many seconds of a stream of server-sent events; 0: never.
+        """Send a comment whenever a stream of server-sent events was silent for that many seconds; 0 disables it.
 
         The first one has the status 200 before it, so that an error after it is part of the stream.
         """

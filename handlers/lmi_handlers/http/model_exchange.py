@@ -50,7 +50,7 @@ class ModelExchange(Protocol[R]):
         """Send a complete answer, which ends the exchange."""
 
     def kept_alive(self, writer: OutputFormatter | ResponseWriter, seconds: float) -> AbstractAsyncContextManager[None]:
-        """Send something that clients skip whenever nothing was sent for so many seconds of a stream; 0: never."""
+        """Send something that clients skip whenever a stream was silent for that many seconds; 0 disables it."""
 
     def write(self, output: GenerationOutput, formatter: OutputFormatter) -> Awaitable[None]:
         """Format and send the newest step."""

@@ -25,7 +25,7 @@ class OllamaLikelyToken(TypedDict):
 
 
 class OllamaLogProb(OllamaLikelyToken):
-    """The token that was generated, and the likeliest ones in its place."""
+    """The token that was generated, and the most likely ones at its position."""
 
     top_logprobs: NotRequired[list[OllamaLikelyToken]]
 

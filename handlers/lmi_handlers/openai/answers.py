@@ -41,7 +41,7 @@ class LikelyToken(TypedDict):
 
 
 class TokenLogProb(LikelyToken):
-    """The token that was generated, and the likeliest ones in its place."""
+    """The token that was generated, and the most likely ones at its position."""
 
     top_logprobs: list[LikelyToken]
 
@@ -314,7 +314,7 @@ class ServerVersion(TypedDict):
 
 
 class OpenAiErrorContent(TypedDict):
-    """What went wrong, and in which field."""
+    """The details of an error: what went wrong, and in which field."""
 
     message: str
     type: str

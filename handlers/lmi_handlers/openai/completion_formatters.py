@@ -114,7 +114,7 @@ class CompletionsFormatter(OutputFormatter):
         return token_text(self.asked.tokenizer.token_bytes(token.id)) if token.special else token.text
 
     def _likeliest(self, token: Token) -> dict[str, float | None] | None:
-        """Return the likeliest tokens and the token itself; None for a prompt's first token, which has no context."""
+        """Return the most likely tokens and the token itself; None for a prompt's first token, which has no context."""
         if token.log_prob is None:
             return None
         likeliest = (token.top_tokens or [])[: self.asked.log_probs]

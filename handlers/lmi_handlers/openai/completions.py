@@ -176,7 +176,7 @@ def _num_top_tokens(payload: CompletionRequest) -> int | None:
 
 
 def _num_prompt_top_tokens(payload: CompletionRequest) -> int | None:
-    """Return how many likeliest tokens the prompt needs, for the echo and for `prompt_logprobs` together."""
+    """Return how many top tokens the prompt needs, for the echo and for `prompt_logprobs` together."""
     asked = payload.prompt_log_probs
     return asked if asked == ALL_TOKENS else max(payload.logprobs or 0, asked or 0) or asked
 

@@ -38,7 +38,7 @@ class TokenizeText(TolerantPayload):
 
 
 class TokenizeChat(ChatRequest):
-    """A chat, of which only what makes its prompt has a meaning: any body of `/v1/chat/completions` will do."""
+    """A chat of which only its prompt is used: any body of `/v1/chat/completions` is accepted."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"messages": [{"role": "user", "content": "Hi"}]}]})
 

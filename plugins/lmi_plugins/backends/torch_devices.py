@@ -65,7 +65,7 @@ def runs_on_cpu(device: str, host: Host) -> bool:
 
 
 def device_substitution(option: str, asked: str, host: Host) -> Iterator[Substitution]:
-    """Yield what is done instead of the device that an option asks for, if anything is."""
+    """Yield the substitution of the device that an option asks for, unless this host has it."""
     used = available_device(asked, host)
     if used == asked:
         return

@@ -1,4 +1,4 @@
-"""Makes TensorRT-LLM's response tensors of what a request has generated."""
+"""TensorRT-LLM's response tensors, made of what a request has generated."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

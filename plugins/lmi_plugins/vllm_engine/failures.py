@@ -34,7 +34,7 @@ class Failures:
 
     @property
     def cause(self) -> str | None:
-        """The causes in one line, each once; None where no process told one."""
+        """The causes in one line, each once; None where no process wrote one."""
         try:
             with self._file.open(encoding="utf-8") as file:
                 file.seek(self._read)

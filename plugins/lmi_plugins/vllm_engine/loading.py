@@ -1,4 +1,4 @@
-"""Starts and ends vLLM's engine: its client in this process, and its processes."""
+"""The start and the end of vLLM's engine: its client in this process, and its processes."""
 
 import asyncio
 import logging

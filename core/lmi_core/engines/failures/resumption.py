@@ -77,7 +77,7 @@ class Resumption:
                 await self._engine(EngineLost(f"the request was lost: {error.message}", alone=False))
 
     def _check(self, loss: EngineLost, lost: int) -> None:
-        """Raise the loss of a request that is not tried again."""
+        """Raise an error if the lost request is not to be tried again."""
         if not self._enabled:
             raise loss
         if (lost >= SUSPECT and loss.alone) or lost >= MAX_LOST:

@@ -161,7 +161,7 @@ class FunctionPool:
                 self._end_once_idle(process)
 
     async def _until_waiting(self, count: int = 1) -> None:
-        """Wait until so many calls wait."""
+        """Wait until that many calls wait."""
         while len(self._queue) < count:
             self._arrived.clear()
             await self._arrived.wait()

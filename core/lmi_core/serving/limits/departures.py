@@ -16,7 +16,7 @@ class Departures:
         self._promised = 0  # departures for which clients were told to come back
 
     def add(self, count: int, *, others_wait: bool) -> None:
-        """Note that so many places became free."""
+        """Note that this many places became free."""
         self._promised = max(0, self._promised - count)
         if not others_wait:
             self._times.clear()  # the pauses between requests say nothing about the engine
@@ -26,14 +26,14 @@ class Departures:
             self._times.append(now)
 
     def seconds_for(self, count: int) -> float | None:
-        """Return how long so many further departures take; None where that is unknown."""
+        """Return how long that many further departures take; None where that is unknown."""
         if len(self._times) < FEWEST:
             return None
         elapsed = time.monotonic() - self._times[0]
         return elapsed * count / (len(self._times) - 1)
 
     def advice(self, count: int = 0) -> float | None:
-        """Return when to come back for a place after so many departures; each who asks is told a later time."""
+        """Return when to come back for a place after that many departures; each who asks is told a later time."""
         self._promised += 1
         seconds = self.seconds_for(count + self._promised)
         return None if seconds is None else min(seconds, MAX_ADVICE)

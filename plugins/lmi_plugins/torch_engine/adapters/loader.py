@@ -1,4 +1,4 @@
-"""Loads adapters while requests run, which do not wait for files to be read."""
+"""Loading of adapters in a thread, so that running requests do not wait for files to be read."""
 
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path

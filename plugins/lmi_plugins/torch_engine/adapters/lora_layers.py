@@ -1,4 +1,4 @@
-"""Adds low-rank deltas to the outputs of a model's linear modules, each token its own adapter's."""
+"""Low-rank deltas, added to the outputs of a model's linear modules: each token gets its own adapter's."""
 
 from collections.abc import Callable
 from collections.abc import Sequence as Items

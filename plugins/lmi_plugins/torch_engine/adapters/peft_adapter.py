@@ -1,4 +1,4 @@
-"""Reads LoRA adapters as PEFT writes them."""
+"""LoRA adapters in PEFT's format."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""Knows which adapters there are, which are in main memory, and which are on the device."""
+"""The adapters that there are, those in main memory, and those on the device."""
 
 import logging
 from collections import OrderedDict

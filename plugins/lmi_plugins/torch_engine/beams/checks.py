@@ -1,4 +1,4 @@
-"""Finds out whether beam search can serve a request."""
+"""Checks of whether beam search can serve a request."""
 
 from lmi_core.errors import InvalidParameter
 from lmi_plugins.torch_engine.cache.block_pool import BLOCK_SIZE, blocks_for

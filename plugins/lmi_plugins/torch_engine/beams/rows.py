@@ -1,4 +1,4 @@
-"""Finds the beam searches in a step's batch."""
+"""The rows of beam searches in a step's batch."""
 
 from lmi_plugins.torch_engine.beams.search import BeamSearch
 from lmi_plugins.torch_engine.sequences.step_batch import StepBatch

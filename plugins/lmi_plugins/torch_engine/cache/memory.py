@@ -1,4 +1,4 @@
-"""Works out how much memory the cache gets."""
+"""The amount of memory that the KV cache gets."""
 
 import logging
 

@@ -1,4 +1,4 @@
-"""Computes prompts that begin alike once: full blocks are found again by the tokens up to their end."""
+"""The prefix cache: the common beginning of prompts is computed once, and found again by its tokens in full blocks."""
 
 from array import array
 from hashlib import sha256

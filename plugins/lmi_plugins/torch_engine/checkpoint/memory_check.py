@@ -9,7 +9,7 @@ from lmi_plugins.torch_engine.cache.memory import free_memory
 
 
 def too_little_memory(weights: int, cache: int, device: torch.device) -> str | None:
-    """Return why weights and KV cache of so many bytes do not fit on a device; None if they do."""
+    """Return why weights and KV cache of that many bytes do not fit on a device; None if they do."""
     free = free_memory(device)
     if weights + cache <= free:
         return None

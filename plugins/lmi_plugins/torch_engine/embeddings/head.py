@@ -21,17 +21,17 @@ ACTIVATIONS = "torch.nn.modules."  # the packages of the classes that a dense la
 
 
 class Head:
-    """The way of a model's pooled vectors to those that it gives."""
+    """The layers between a model's pooled hidden states and the vectors that it returns."""
 
     def __init__(self, recipe: Recipe, device: torch.device, *, allow_pickle: bool = False) -> None:
-        """Load the recipe's layers. Raise ConfigurationError where one cannot be."""
+        """Load the recipe's layers. Raise ConfigurationError where one cannot be loaded."""
         self._layers = [
             None if path is None else _dense(path, allow_pickle).to(device).eval() for path in recipe.layers
         ]
         self._normalize = recipe.normalize
 
     def apply(self, pooled: torch.Tensor, given: EmbeddingInput) -> torch.Tensor:
-        """Return the vector, [numbers], of a pooled one, as its request wants it."""
+        """Return the vector, [numbers], for pooled hidden states, in the form that its request asks for."""
         vector = pooled
         for layer in self._layers:
             vector = normalize(vector, dim=0) if layer is None else layer(vector)

@@ -1,4 +1,4 @@
-"""Loads what makes vectors: a model of its own, or one that generates too."""
+"""Loading of an embedding model, or of a generating model that makes vectors too."""
 
 import logging
 from pathlib import Path

@@ -12,7 +12,7 @@ class Pace:
         self._allowed = 1
 
     def generated(self, prefill_tokens: int) -> None:
-        """Note a step of generation, which might have had so many prompt tokens."""
+        """Note a step of generation, which could have had that many prompt tokens."""
         self._allowed = min(self._allowed + prefill_tokens, prefill_tokens)
 
     def embedded(self, num_tokens: int) -> None:

@@ -1,4 +1,4 @@
-"""Tells models that make vectors from those that generate, and how both pool by default."""
+"""The task of a model, to make vectors or to generate, and the default pooling of both kinds."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Follows one sequence through a grammar."""
+"""The state of one sequence in its grammar."""
 
 import threading
 from collections.abc import Callable

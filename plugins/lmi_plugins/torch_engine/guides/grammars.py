@@ -1,4 +1,4 @@
-"""Compiles guides, which say what texts must be, with xgrammar."""
+"""Grammars of guides, which say what texts must be, by xgrammar's compiler."""
 
 import json
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""Refuses JSON schemas with keywords that xgrammar ignores: what is nearly of a schema is worse than an error."""
+"""Refusal of JSON schemas with keywords that xgrammar ignores: a text that nearly fits is worse than an error."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""Fills masks in a thread, as nothing can interrupt one that takes long: the thread is left to it."""
+"""A thread that fills token masks: nothing can interrupt a mask that takes long, so the thread is left to finish it."""
 
 import os
 import sys
@@ -13,7 +13,7 @@ LOWEST_PRIORITY = 19
 
 
 class Masks:
-    """Masks to be filled one after the other, and how far that is."""
+    """Masks to be filled one after the other, and the progress of that."""
 
     def __init__(self, fills: Sequence[Callable[[], None]]) -> None:
         self._fills = fills

@@ -37,7 +37,7 @@ class AttentionGroup:
 
     @property
     def decodes(self) -> bool:
-        """Whether it has only chunks in decode, with as many drafted tokens each."""
+        """Whether every chunk of the group is in decode, with the same number of draft tokens."""
         return self.length <= MAX_SHARED_LENGTH and all(chunk.start for chunk in self.chunks)
 
     def token_indices(self) -> tuple[torch.Tensor, ...]:

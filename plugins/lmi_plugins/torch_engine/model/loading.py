@@ -1,4 +1,4 @@
-"""Loads a model and reads from its configuration what the engine needs to know."""
+"""Loading of a model, and what the engine needs to know of its configuration."""
 
 import logging
 import warnings

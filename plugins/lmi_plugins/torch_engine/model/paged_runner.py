@@ -1,4 +1,4 @@
-"""Runs all chunks of a step in one packed forward pass, for models that take an attention function."""
+"""One packed forward pass over all chunks of a step, for models that take an attention function."""
 
 import torch
 from transformers import AttentionInterface, PreTrainedModel

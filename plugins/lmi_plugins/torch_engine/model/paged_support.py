@@ -1,4 +1,4 @@
-"""Finds out whether the paged cache can serve a model's layers."""
+"""Checks of whether the paged cache can serve a model's layers."""
 
 import inspect
 from typing import Any
@@ -31,7 +31,7 @@ def check_model(model: PreTrainedModel, max_length: int) -> None:
 
 
 def check_windows(model: PreTrainedModel, windows: dict[int, int | None]) -> None:
-    """Raise UnsupportedAttention if a layer with a sliding window leaves it to a mask, which a packed step has not."""
+    """Raise UnsupportedAttention if a layer leaves its sliding window to a mask, which a packed step does not have."""
     layer_types = getattr(model.config.get_text_config(), "layer_types", None) or ()
     for layer, layer_type in enumerate(layer_types):
         if layer_type == "sliding_attention" and windows.get(layer) is None:

@@ -1,4 +1,4 @@
-"""Keeps what transformers prints for people at a notebook out of logs and answers."""
+"""Contexts in which transformers prints nothing: its reports and progress bars are for people at a notebook."""
 
 import logging
 from collections.abc import Iterator

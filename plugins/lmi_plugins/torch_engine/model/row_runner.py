@@ -1,4 +1,4 @@
-"""Runs each sequence by itself with transformers' own cache: slower, but any causal language model can do it."""
+"""A forward pass for each sequence with transformers' own cache: slower, but right for any causal language model."""
 
 import inspect
 import logging

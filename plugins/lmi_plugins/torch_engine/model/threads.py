@@ -1,4 +1,4 @@
-"""Chooses how many threads compute at once on the CPU."""
+"""The number of threads that compute at once on the CPU."""
 
 import torch
 from transformers import PreTrainedModel

@@ -1,4 +1,4 @@
-"""Makes the sequences of requests, and refuses requests that can never run."""
+"""The sequences of a new request, and the refusal of requests that can never run."""
 
 from dataclasses import dataclass
 from itertools import compress

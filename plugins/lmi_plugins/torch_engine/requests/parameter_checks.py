@@ -1,4 +1,4 @@
-"""Checks parameters against a model's vocabulary."""
+"""Checks of parameters against a model's vocabulary."""
 
 from collections.abc import Iterable
 

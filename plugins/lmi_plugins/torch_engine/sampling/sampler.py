@@ -1,4 +1,4 @@
-"""Chooses the next token of every sequence in one pass over the batch."""
+"""The sampler, which chooses the next token of every sequence in one pass over the batch."""
 
 from collections.abc import Sequence as Items
 

@@ -45,7 +45,7 @@ class GuideQueue:
         return waiting is not None
 
     def wait(self) -> None:
-        """Wait until there is something to take, but not for long."""
+        """Wait a short time for something to take."""
         wait([waiting.compilation.future for waiting in self._waiting.values()], PATIENCE, FIRST_COMPLETED)
 
     def take(self) -> tuple[list[SequenceGroup], list[tuple[str, LmiError]]]:

@@ -1,4 +1,4 @@
-"""Limits how many prompt tokens a step computes."""
+"""The maximum number of prompt tokens in a step."""
 
 from collections.abc import Sequence as Items
 
@@ -22,7 +22,10 @@ class PrefillBudget:
         self._token_seconds: float | None = None  # what a prompt token adds
 
     def tokens(self, decoding: int, prefilling: int) -> int:
-        """Return the limit of a step with so many decoding streams and prefilling prompts: more prompts get more."""
+        """Return the maximum for a step with these numbers of decoding streams and prefilling prompts.
+
+        More prompts get more.
+        """
         if not decoding:
             return self._max_tokens
         share = max(1.0, prefilling / decoding)
@@ -32,7 +35,7 @@ class PrefillBudget:
         return min(self._max_tokens, max(MIN_TOKENS, unnoticed))
 
     def record(self, chunks: Items[Chunk], seconds: float) -> None:
-        """Learn from a step with these chunks, which took so many seconds."""
+        """Learn from a step with these chunks, which took `seconds`."""
         lengths = [len(chunk) - chunk.num_draft_tokens for chunk in chunks]
         prefilled = sum(length for length in lengths if length > 1)
         if not prefilled:

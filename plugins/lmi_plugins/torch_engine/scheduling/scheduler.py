@@ -1,4 +1,4 @@
-"""Chooses what each step computes: who runs, who waits, and whose blocks go to someone else."""
+"""The scheduler, which decides for each step who runs, who waits, and who gives up blocks to others."""
 
 from collections import deque
 from collections.abc import Callable

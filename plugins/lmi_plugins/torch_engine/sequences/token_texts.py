@@ -1,4 +1,4 @@
-"""Writes the tokens of sequences as text."""
+"""The texts of the tokens of sequences."""
 
 from lmi_core.generation import Token
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer

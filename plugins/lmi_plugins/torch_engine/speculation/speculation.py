@@ -84,6 +84,6 @@ class Speculation:
 
 
 def _append(chunk: Chunk, draft: Draft) -> None:
-    """Have the chunk end with the draft, whose tokens its sequence ends with too."""
+    """Append the draft's tokens, which are the last ones of the sequence already, to the chunk."""
     chunk.draft = draft
     chunk.end += len(draft)

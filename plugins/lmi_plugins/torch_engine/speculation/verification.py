@@ -1,4 +1,4 @@
-"""Finds out which of the drafted tokens the model would have chosen itself."""
+"""Verification of drafts: which of the drafted tokens the model accepts."""
 
 from collections.abc import Callable
 from collections.abc import Sequence as Items

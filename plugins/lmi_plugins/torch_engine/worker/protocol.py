@@ -146,7 +146,7 @@ class Steps(msgspec.Struct, tag=True):
 
 
 class Figures(msgspec.Struct, tag=True):
-    """What the engine tells of itself, some times a second while that changes."""
+    """The engine's own figures, sent a few times a second while they change."""
 
     figures: EngineFigures
 

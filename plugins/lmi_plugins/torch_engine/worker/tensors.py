@@ -1,4 +1,4 @@
-"""Converts tensors to bytes and back, for messages."""
+"""Conversion of tensors to bytes and back, for messages."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""Keeps the LoRA adapters that requests bring, by task id."""
+"""The LoRA adapters that requests bring, by task id."""
 
 from hashlib import sha256
 

@@ -1,4 +1,4 @@
-"""Finds the modules of a model that a row of `lora_config` means.
+"""The modules of a model that a row of `lora_config` means.
 
 The ids are TensorRT-LLM's: https://nvidia.github.io/TensorRT-LLM/advanced/lora.html#lora-module-id-mapping. In a gated
 MLP, 5 is what the activation goes over and 7 what it gates, as NVIDIA's converter of adapters has it.

@@ -1,4 +1,4 @@
-"""Converts LoRA adapters from TensorRT-LLM's form, a row for each module of each layer, to the torch engine's."""
+"""Conversion of LoRA adapters from TensorRT-LLM's form, a row for each module and layer, to the torch engine's."""
 
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""Makes tensors of what people hand over as such."""
+"""Conversion of arrays and lists to tensors."""
 
 import sys
 from typing import TYPE_CHECKING, Any

@@ -1,4 +1,4 @@
-"""Checks the tensors of requests against a model."""
+"""Checks of the tensors of requests against a model."""
 
 from lmi_core.errors import ContextLengthExceeded, InvalidParameter
 from lmi_plugins.trtllm.requests.inference_request import InferenceRequest

@@ -1,4 +1,4 @@
-"""Translates TensorRT-LLM's requests to the torch engine's."""
+"""Translation of TensorRT-LLM's requests to the torch engine's."""
 
 from typing import Literal
 

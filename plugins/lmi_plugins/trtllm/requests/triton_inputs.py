@@ -1,4 +1,4 @@
-"""Converts what clients of Triton's TensorRT-LLM model send to the tensors of TensorRT-LLM's own table."""
+"""Conversion of what clients of Triton's TensorRT-LLM model send to the tensors of TensorRT-LLM's own table."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""Checks the values of a request's tensors, as far as they are wrong for any model."""
+"""Checks of the values of a request's tensors that no model could take."""
 
 import math
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Writes requests for text as tensors."""
+"""Requests for text, written as tensors."""
 
 import random
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Makes generation steps of the responses to requests for text."""
+"""Generation steps, made of the responses to requests for text."""
 
 from collections.abc import AsyncGenerator, Collection, Iterable, Iterator, Mapping
 from contextlib import aclosing

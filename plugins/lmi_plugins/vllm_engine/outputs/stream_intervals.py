@@ -100,7 +100,7 @@ class StreamClock:
         self._last_read: float | None = None
 
     def read(self, num_tokens: int) -> None:
-        """Note that an output with so many tokens was read just now."""
+        """Note that an output with that many tokens was read just now."""
         now = self._now()
         if self._last_read is not None and num_tokens:
             self._intervals.record(now, now - self._last_read, num_tokens)

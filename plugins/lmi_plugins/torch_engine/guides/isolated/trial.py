@@ -1,4 +1,4 @@
-"""Tries out a compiled grammar, of which some take minutes to tell the tokens allowed next.
+"""The trial of a compiled grammar, as some grammars take minutes to compute which tokens may come next.
 
 A trial runs in a process of its own, which a signal ends at the first mask that takes too long: nothing else can
 interrupt one.

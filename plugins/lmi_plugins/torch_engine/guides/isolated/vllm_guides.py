@@ -1,4 +1,4 @@
-"""Compiles guides as vLLM does, which has forms of them of its own."""
+"""Compilation of guides in the forms that vLLM gives them."""
 
 import json
 from typing import TYPE_CHECKING
