@@ -10,8 +10,8 @@ from pathlib import Path
 import msgspec
 
 from lmi_core.embeddings.backend import EmbeddingModel, Vector
-from lmi_core.engines.adapter_files import FilesState, state_of
 from lmi_core.engines.coalescing import OutputCoalescing
+from lmi_core.engines.failures.adapter_files import FilesState, state_of
 from lmi_core.engines.failures.heartbeat import HEARTBEAT_TIMEOUT
 from lmi_core.engines.failures.resumption import EngineLost, Resumption
 from lmi_core.engines.failures.so_far import SoFar

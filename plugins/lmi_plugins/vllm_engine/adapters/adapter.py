@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lmi_core.engines.adapter_files import FilesState, state_of
+from lmi_core.engines.failures.adapter_files import FilesState, state_of
 from lmi_core.errors import AdapterNotFound
 from lmi_plugins.vllm_engine.library import AsyncLLM, LoRARequest
 

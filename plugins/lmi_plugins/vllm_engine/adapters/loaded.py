@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from lmi_core.engines.adapter_files import state_of
+from lmi_core.engines.failures.adapter_files import state_of
 from lmi_core.errors import AdapterNotFound, BackendUnhealthy, ConfigurationError, InvalidAdapter
 from lmi_core.inspection.pickles import pickled_adapter, refusal
 from lmi_core.script.formatters.model_code import ADAPTER_WEIGHTS
