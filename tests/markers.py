@@ -27,6 +27,7 @@ NEEDS = {
     "core/remote/archives/test_copying.py": "slow",
     "core/chats/rendering": "slow",
     "core/remote/s3/test_copying.py": "slow",
+    "core/remote/s3/test_refusals.py": "slow",
     "core/remote/test_full_disk.py": "slow",
     "core/remote/test_hub.py": "slow",
     "djl_python/services/test_hugging_face.py": "torch",
