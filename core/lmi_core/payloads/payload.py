@@ -1,5 +1,6 @@
 """Parsing of request bodies into typed payloads."""
 
+from codecs import BOM_UTF8
 from collections.abc import Mapping
 from itertools import count, takewhile
 from typing import Any, TypeVar
@@ -18,9 +19,9 @@ M = TypeVar("M", bound=BaseModel)
 
 
 def read_json(body: bytes, what: str = "the body") -> Any:
-    """Parse a JSON text. Raise InvalidPayload where it is not JSON."""
+    """Parse a JSON text, before which some writers put a byte order mark. Raise InvalidPayload where it is not JSON."""
     try:
-        return orjson.loads(body)
+        return orjson.loads(body.removeprefix(BOM_UTF8))
     except orjson.JSONDecodeError as error:
         raise InvalidPayload(f"{what} is not valid JSON: {error}") from None
 

@@ -10,6 +10,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationIn
 
 from lmi_core.backend import Backend
 from lmi_core.chats.chat_template import takes_parts
+from lmi_core.payloads.exact_json import exact_json
 
 logger = logging.getLogger(__name__)
 
@@ -223,7 +224,7 @@ def _arguments(call: FunctionCall) -> dict[str, Any]:
     An error would end the conversation: each of its later requests holds the same message.
     """
     try:
-        value = orjson.loads(call.arguments or "{}")
+        value = exact_json(call.arguments or "{}")
     except orjson.JSONDecodeError:
         value = None
     if isinstance(value, dict):

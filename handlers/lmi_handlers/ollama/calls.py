@@ -7,6 +7,7 @@ from typing import Any
 import orjson
 
 from lmi_core.generation import Token
+from lmi_core.payloads.exact_json import exact_json, writable
 from lmi_handlers.chat.schema import ChatStream, JsonObject
 
 logger = logging.getLogger(__name__)
@@ -63,10 +64,11 @@ def _calls(deltas: Iterable[JsonObject]) -> list[Any]:
 def _written(call_id: str, index: int, name: str, arguments: str) -> JsonObject:
     """Return the delta of a call; one whose arguments are no object, as they are cut off, is content."""
     try:
-        value = orjson.loads(arguments or "{}")
+        value = exact_json(arguments or "{}")
     except orjson.JSONDecodeError:
         value = None
     if isinstance(value, dict):
-        return {"tool_calls": [{"id": call_id, "function": {"index": index, "name": name, "arguments": value}}]}
+        function = {"index": index, "name": name, "arguments": writable(value)}
+        return {"tool_calls": [{"id": call_id, "function": function}]}
     logger.info("a call of %r is answered as text: its arguments are no JSON object", name)
     return {"content": f'{{"name": {orjson.dumps(name).decode()}, "arguments": {arguments}'}

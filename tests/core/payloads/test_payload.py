@@ -48,7 +48,19 @@ def test_read_object() -> None:
     assert read_object(b' {"a": [1, "\xc3\xa9"]} ') == {"a": [1, "é"]}
 
 
-@pytest.mark.parametrize("body", [b"", b"{", b"{'a': 1}", b'{"a": NaN}', b'{"a": "\xff"}', b'{"a": 1} x'])
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b"\xef\xbb\xbf",
+        b"\xef\xbb\xbf\xef\xbb\xbf{}",
+        b"{'a': 1}",
+        b'{"a": NaN}',
+        b'{"a": "\xff"}',
+        b'{"a": 1} x',
+    ],
+)
 def test_not_json(body: bytes) -> None:
     with pytest.raises(InvalidPayload, match=r"^the body is not valid JSON: "):
         read_object(body)

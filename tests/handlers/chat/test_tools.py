@@ -181,6 +181,16 @@ async def test_template_is_told_of_defaults_that_are_null(serve: Serve, model_di
     assert told == [{"type": "function", "function": {"name": "f", "parameters": parameters}}]
 
 
+async def test_earlier_calls_keep_every_digit_of_their_numbers(serve: Serve, model_dir: ModelDirectory) -> None:
+    template = "{{ messages[0].tool_calls[0].function.arguments | tojson }}"
+    files = {"serving.properties": SCRIPTED + "option.chat_template=chat.jinja\n", "chat.jinja": template}
+    server = await serve(model_dir(files))
+    arguments = '{"wei": 1234567890123456789012, "of": [-98765432109876543210, 12345678901234567890, 1.5]}'
+    call = {"id": "1", "type": "function", "function": {"name": "pay", "arguments": arguments}}
+    answer = await chat(server, messages=[{"role": "assistant", "tool_calls": [call]}])
+    assert (answer.status, server.scripted.history[-1].prompt) == (200, arguments)
+
+
 @pytest.mark.parametrize("arguments", ['{"city": "Par', "1", "[]", "", None])
 async def test_earlier_calls_with_arguments_that_are_no_object_do_not_end_the_conversation(
     serve: Serve, model_dir: ModelDirectory, caplog: pytest.LogCaptureFixture, arguments: str | None

@@ -90,6 +90,13 @@ async def test_tool_call(server: RunningServer) -> None:
     assert server.scripted.history[-1].prompt.startswith("tool: weather\n")
 
 
+async def test_tool_call_with_more_digits_than_64_bits_hold(server: RunningServer) -> None:
+    for stream in (False, True):
+        server.scripted.enqueue(Script(CALL.replace('"Paris"', "1234567890123456789012")))
+        answer = await chat(server, tools=[TOOL], stream=stream)
+        assert (answer.status, b'{"city":1234567890123456789012}' in answer.body) == (200, True), answer.body
+
+
 async def test_call_that_is_cut_off_is_text(server: RunningServer) -> None:
     found = await message(server, CUT, tools=[TOOL])
     assert "tool_calls" not in found

@@ -200,3 +200,11 @@ async def test_unknown_encodings(server: RunningServer, encoding: str) -> None:
 async def test_no_encoding(server: RunningServer, encoding: str) -> None:
     answer = await server.post("/invocations", data=PAYLOAD, headers={"Content-Encoding": encoding})
     assert answer.status == 200
+
+
+@pytest.mark.parametrize("path", ["/invocations", "/v1/completions", "/v2/models/model/generate"])
+async def test_byte_order_mark(server: RunningServer, path: str) -> None:
+    """Editors and shells of Windows write one at the beginning of files, which clients then send."""
+    body = '\ufeff{"inputs": "é"}' if path == "/invocations" else '\ufeff{"prompt": "é", "text_input": "é"}'
+    answer = await server.post(path, data=body.encode())
+    assert (answer.status, server.scripted.history[-1].prompt) == (200, "é"), answer.body

@@ -1,0 +1,31 @@
+"""JSON within texts, whose integers keep all of their digits."""
+
+import json
+import re
+from contextlib import suppress
+from typing import Any
+
+import orjson
+
+LONG_NUMBER = re.compile(r"\d{19}")  # all shorter ones fit in 64 bits
+
+
+def exact_json(text: str) -> Any:
+    """Parse JSON as orjson does, but keep the integers of more than 64 bits, of which orjson makes floats.
+
+    Raise orjson.JSONDecodeError where the text is not JSON.
+    """
+    value = orjson.loads(text)
+    if LONG_NUMBER.search(text):
+        with suppress(ValueError, RecursionError):  # an integer of thousands of digits, or deep nesting
+            return json.loads(text)
+    return value
+
+
+def writable(value: Any) -> Any:
+    """Return what orjson can write for parsed JSON: the value itself, or its text where it has longer integers."""
+    try:
+        orjson.dumps(value)
+    except orjson.JSONEncodeError:
+        return orjson.Fragment(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+    return value
