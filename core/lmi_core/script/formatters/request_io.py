@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from sys import _getframe as calling_frame
+from sys import _getframe as calling_frame  # documented: https://docs.python.org/3/library/sys.html#sys._getframe
 from typing import Any
 
 from lmi_core.script.formatters.unpacking import unpacks_four

@@ -10,7 +10,7 @@ from aiohttp import HttpVersion10, HttpVersion11, web
 from lmi_handlers.http.connections.connection import Connection
 from lmi_handlers.http.connections.deadline import Phase
 from lmi_handlers.http.connections.limits import ConnectionLimits
-from lmi_handlers.http.connections.unread_bodies import Handler, is_left_unread, send_and_close
+from lmi_handlers.http.connections.unread_bodies import Responder, is_left_unread, send_and_close
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ class Connections:
         self._waiting.pop(connection, None)
 
     @web.middleware
-    async def follow(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+    async def follow(self, request: web.Request, handler: Responder) -> web.StreamResponse:
         """Know of each request while it is answered, and close the connection behind a body that is not read on."""
         connection = self._by_protocol.get(request.protocol)
         if connection is None:  # it has just been closed

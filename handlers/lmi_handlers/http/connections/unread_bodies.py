@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 
 from aiohttp import web
 
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+Responder = Callable[[web.Request], Awaitable[web.StreamResponse]]  # which aiohttp calls a handler
 
 
 def is_left_unread(request: web.Request) -> bool:
@@ -23,7 +23,7 @@ async def send_and_close(request: web.Request, response: web.StreamResponse) -> 
 
 
 @web.middleware
-async def close_behind_unread(request: web.Request, handler: Handler) -> web.StreamResponse:
+async def close_behind_unread(request: web.Request, handler: Responder) -> web.StreamResponse:
     """Close the connection behind the answer to a body that is left unread."""
     response = await handler(request)
     if is_left_unread(request):

@@ -12,7 +12,7 @@ from aiohttp.web_urldispatcher import AbstractRoute
 
 from lmi_core.payloads.payload import shown
 from lmi_handlers.access.cross_origin import CrossOrigin, is_token
-from lmi_handlers.http.connections.unread_bodies import Handler
+from lmi_handlers.http.connections.unread_bodies import Responder
 from lmi_handlers.http.no_such_route import error_of_path
 from lmi_handlers.http.request_ids import request_id
 
@@ -42,7 +42,7 @@ class CrossOriginAnswers:
         application.on_response_prepare.append(self.add_headers)
 
     @web.middleware
-    async def answer_preflight(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+    async def answer_preflight(self, request: web.Request, handler: Responder) -> web.StreamResponse:
         """Answer a browser that asks whether a page may send a request; it cannot show the page's key with that."""
         method = request.headers.get("Access-Control-Request-Method", "")
         if request.method != "OPTIONS" or "Origin" not in request.headers or not is_token(method):
