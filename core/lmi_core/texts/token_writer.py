@@ -6,7 +6,7 @@ from lmi_core.generation import Token
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
 from lmi_core.texts.token_stream import TokenStream
 
-Likeliest = Sequence[tuple[int, float]]  # token ids and their log probs, likeliest first
+TopLogProbs = Sequence[tuple[int, float]]  # token ids and their log probs, the most likely first
 
 
 class TokenWriter:
@@ -54,25 +54,25 @@ class TokenWriter:
         self,
         ids: Iterable[int],
         log_probs: Iterable[float | None],
-        likeliest: Iterable[Likeliest | None],
+        top_log_probs: Iterable[TopLogProbs | None],
         ranks: Sequence[int | None] | None = None,
     ) -> list[Token]:
         """Return a prompt's tokens, each with its log prob, most likely alternatives and rank where known."""
         stream = TokenStream(self._tokenizer.detokenizer([]), special_ids=self._special_ids)
         tokens = [
             token
-            for token_id, log_prob, others in zip(ids, log_probs, likeliest, strict=True)
+            for token_id, log_prob, others in zip(ids, log_probs, top_log_probs, strict=True)
             for token in stream.push(token_id, log_prob, self.top_tokens(others))
         ]
         for token, rank in zip(tokens, ranks or [None] * len(tokens), strict=True):
             token.rank = rank
         return tokens
 
-    def top_tokens(self, likeliest: Likeliest | None) -> list[Token] | None:
+    def top_tokens(self, top_log_probs: TopLogProbs | None) -> list[Token] | None:
         """Return the most likely tokens, whose texts may be parts of characters; None if not requested."""
-        if likeliest is None:
+        if top_log_probs is None:
             return None
-        return [Token(i, self._text(i), log_prob, i in self._special_ids) for i, log_prob in likeliest]
+        return [Token(i, self._text(i), log_prob, i in self._special_ids) for i, log_prob in top_log_probs]
 
     def _parts_of(self, markers: tuple[str, ...]) -> frozenset[int]:
         if markers not in self._shown:

@@ -43,7 +43,7 @@ class TrtllmBackend(Backend[TrtllmProperties], TensorBackend):
         self.substitutions = setup.properties.substitutions
         self.options = _options(setup)
         limits = setup.properties.limits
-        self.max_input_length, self.max_output_length = limits.longest_input, limits.max_output_len
+        self.max_input_length, self.max_output_length = limits.max_input_length, limits.max_output_len
         self.manager = ManagerClient(
             self.options,
             limits,

@@ -24,7 +24,7 @@ from lmi_plugins.torch_engine.model.loading import (
     DATA_TYPES,
     check_decoder,
     choose_device,
-    longest_context,
+    max_context_length,
     read_config,
 )
 from lmi_plugins.torch_engine.worker.messages import EngineOptions
@@ -62,7 +62,7 @@ def inspect_model(options: EngineOptions) -> Iterator[str]:
         yield error.message
         return
     try:
-        longest_context(config, options.max_model_len)
+        max_context_length(config, options.max_model_len)
     except ConfigurationError as error:
         yield f"{options.model}: {error.message}"
     yield from inspect_tokenizer(folder, checkpoint, options.trust_remote_code)
@@ -122,5 +122,5 @@ def _max_cache_bytes(options: EngineOptions, config: PreTrainedConfig) -> int:
     asked: object = DATA_TYPES[options.dtype]
     dtype = asked if isinstance(asked, torch.dtype) else text.dtype
     width = dtype.itemsize if isinstance(dtype, torch.dtype) else torch.float32.itemsize
-    length = min(options.max_model_len or 1 << 62, longest_context(config, None))
+    length = min(options.max_model_len or 1 << 62, max_context_length(config, None))
     return int(options.max_batch_size * blocks_for(length) * BLOCK_SIZE * numbers * width)

@@ -158,10 +158,10 @@ def choose_device(name: str) -> torch.device:
 
 def context_length(model: PreTrainedModel, max_model_len: int | None) -> int:
     """Return the length of the context: of a prompt and what is generated from it, in tokens."""
-    return longest_context(model.config, max_model_len)
+    return max_context_length(model.config, max_model_len)
 
 
-def longest_context(config: PreTrainedConfig, max_model_len: int | None) -> int:
+def max_context_length(config: PreTrainedConfig, max_model_len: int | None) -> int:
     """Return the length of the context, in tokens, that a configuration and the option give."""
     config = config.get_text_config()
     limits = [limit for key in LENGTH_KEYS if isinstance(limit := getattr(config, key, None), int) and limit > 0]

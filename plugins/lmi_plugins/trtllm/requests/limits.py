@@ -20,7 +20,7 @@ class RequestLimits(msgspec.Struct, frozen=True):
     max_draft_len: int | None = None
 
     @property
-    def longest_input(self) -> int | None:
+    def max_input_length(self) -> int | None:
         return min([each for each in (self.max_input_len, self.max_num_tokens) if each is not None], default=None)
 
     def check(self, request: "InferenceRequest") -> None:

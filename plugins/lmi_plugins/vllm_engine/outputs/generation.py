@@ -10,7 +10,7 @@ from lmi_core.errors import GenerationFailed
 from lmi_core.generation import FinishReason, GenerationStep, Token
 from lmi_core.parameters import ALL_TOKENS
 from lmi_core.texts.token_stream import TokenStream
-from lmi_core.texts.token_writer import Likeliest, TokenWriter
+from lmi_core.texts.token_writer import TokenWriter, TopLogProbs
 from lmi_plugins.vllm_engine.library import CompletionOutput, RequestOutput
 
 
@@ -139,11 +139,11 @@ def read(
     token_id: int, log_probs: LogProbs, count: int, writer: TokenWriter
 ) -> tuple[float, list[Token] | None, int | None]:
     """Return the log prob of a token, the top tokens in its place, and its rank."""
-    likeliest = writer.top_tokens(_likeliest(log_probs, count)) if count else None
-    return log_probs[token_id].logprob, likeliest, log_probs[token_id].rank
+    top_tokens = writer.top_tokens(_top_log_probs(log_probs, count)) if count else None
+    return log_probs[token_id].logprob, top_tokens, log_probs[token_id].rank
 
 
-def _likeliest(log_probs: LogProbs, count: int) -> Likeliest:
+def _top_log_probs(log_probs: LogProbs, count: int) -> TopLogProbs:
     ranked = sorted(log_probs.items(), key=lambda item: -item[1].logprob)
     return [(token_id, each.logprob) for token_id, each in (ranked if count == ALL_TOKENS else ranked[:count])]
 
@@ -158,5 +158,5 @@ def prefill(
     places: list[LogProbs | None] = list(output.prompt_logprobs)
     own = [None if place is None else place[i].logprob for i, place in zip(prompt_ids, places, strict=True)]
     ranks = [None if place is None else place[i].rank for i, place in zip(prompt_ids, places, strict=True)]
-    likeliest = [None if place is None or not count else _likeliest(place, count) for place in places]
+    likeliest = [None if place is None or not count else _top_log_probs(place, count) for place in places]
     return writer.prompt(prompt_ids, own, likeliest, ranks)
