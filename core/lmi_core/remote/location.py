@@ -32,7 +32,7 @@ class RemoteModel:
 
     @property
     def is_archive(self) -> bool:
-        """Whether it is one file, which is unpacked."""
+        """Whether the location is an archive: one file, which is unpacked."""
         return is_web(self.source) or (is_archive_name(self.source) and (self.in_s3 or self.source.startswith("/")))
 
     @property

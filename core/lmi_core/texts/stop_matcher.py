@@ -28,7 +28,7 @@ class StopMatcher:
 
     @property
     def held(self) -> int:
-        """The length of the longest end of what was read that begins a stop sequence without completing it."""
+        """The length of the longest suffix of what was read that is an incomplete stop sequence."""
         return max(self._matched.values(), default=0)
 
     def read(self, piece: Sequence[object]) -> list[Match]:

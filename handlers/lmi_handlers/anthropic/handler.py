@@ -1,4 +1,4 @@
-"""Anthropic's Messages API."""
+"""The handler of Anthropic's Messages API."""
 
 from collections.abc import Callable
 from dataclasses import replace

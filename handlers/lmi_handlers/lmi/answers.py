@@ -48,7 +48,7 @@ class LmiChatCompletion(TypedDict):
 
 
 class LmiChatChunkChoice(TypedDict):
-    """What a chunk brings for a choice."""
+    """The part of a chunk that belongs to one choice."""
 
     index: int
     delta: ChatDelta

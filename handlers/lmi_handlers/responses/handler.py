@@ -1,4 +1,4 @@
-"""OpenAI's responses."""
+"""The handler of OpenAI's Responses API."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace

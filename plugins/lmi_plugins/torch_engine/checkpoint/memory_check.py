@@ -1,4 +1,4 @@
-"""Whether a model fits into the memory that is free, with the numbers."""
+"""The check of whether a model fits into the free memory."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""The beginning of the torch worker, which is up before PyTorch is imported and tells how far it is."""
+"""The start of the torch worker, which answers before PyTorch is imported and reports its progress."""
 
 import gc
 import logging

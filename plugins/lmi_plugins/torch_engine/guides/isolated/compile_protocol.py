@@ -34,7 +34,7 @@ class Compiled(msgspec.Struct, tag=True):
 
 
 class Mistake(msgspec.Struct, tag=True):
-    """What is wrong with a guide."""
+    """A mistake in a guide, in words for its author."""
 
     message: str
 
