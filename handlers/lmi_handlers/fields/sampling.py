@@ -8,15 +8,12 @@ from pydantic import ConfigDict, Field, model_validator
 from lmi_core.calls.served_model import ServedModel
 from lmi_core.payloads.exact_numbers import ExactNumbers
 from lmi_handlers.fields.guides import Guide, GuideFields
-from lmi_handlers.fields.vocabulary import refuse_hidden_sequences, translate
+from lmi_handlers.fields.vocabulary import VLLM_NAMES, refuse_hidden_sequences, translate
 
 NAMES = {
-    "max_tokens": "max_new_tokens",
+    **VLLM_NAMES,
     "max_completion_tokens": "max_new_tokens",
-    "min_tokens": "min_length",
     "stop": "stop_sequences",
-    "bad_words": "bad_sequences",
-    "ignore_eos": "ignore_eos_token",
     "truncate_prompt_tokens": "truncate",
 }
 # Values without effect, dropped since clients send them to any backend, also one without the parameter.

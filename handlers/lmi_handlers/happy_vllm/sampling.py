@@ -5,16 +5,9 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from lmi_core.payloads.tolerant_payload import TolerantPayload
-from lmi_handlers.fields.vocabulary import translate
+from lmi_handlers.fields.vocabulary import VLLM_NAMES, translate
 
-NAMES = {
-    "max_tokens": "max_new_tokens",
-    "min_tokens": "min_length",
-    "stop": "stop_sequences",
-    "bad_words": "bad_sequences",
-    "ignore_eos": "ignore_eos_token",
-    "truncate_prompt_tokens": "truncate",
-}
+NAMES = {**VLLM_NAMES, "stop": "stop_sequences", "truncate_prompt_tokens": "truncate"}
 
 
 def _as_list(value: object) -> object:

@@ -22,7 +22,7 @@ from lmi_core.request import GenerationRequest
 from lmi_handlers.chat.generation import ChatForm, chat_generation, read_chat
 from lmi_handlers.chat.request import ChatRequest
 from lmi_handlers.fields.own_parameters import take_own, with_own
-from lmi_handlers.fields.vocabulary import TGI_NAMES, sample_as_tgi, translate
+from lmi_handlers.fields.vocabulary import TGI_NAMES, VLLM_NAMES, sample_as_tgi, translate
 from lmi_handlers.http.statuses import STATUSES
 from lmi_handlers.lmi.answers import ANSWERS, ERRORS
 from lmi_handlers.lmi.embeddings import EmbeddingPayload, embedding_call
@@ -35,13 +35,7 @@ TARGET_MODEL_HEADER = "X-Amzn-SageMaker-Target-Model"
 VALIDATION_STATUS = 424  # "If there is an issue with payload validation"
 LMI_STATUSES = STATUSES | {"adapter_not_found": VALIDATION_STATUS}
 # Names of vLLM and transformers, to which LMI passes what it does not know; they count where LMI's name is not given.
-ENGINE_NAMES = {
-    "max_tokens": "max_new_tokens",
-    "min_tokens": "min_length",
-    "min_new_tokens": "min_length",
-    "ignore_eos": "ignore_eos_token",
-    "bad_words": "bad_sequences",
-}
+ENGINE_NAMES = {**VLLM_NAMES, "min_new_tokens": "min_length"}
 BEFORE_DISPATCH = (
     "unauthorized",
     "forbidden",

@@ -11,19 +11,16 @@ from lmi_core.errors import InvalidPayload
 from lmi_core.parameters import GenerationParameters
 from lmi_core.payloads.payload import read_object, shown
 from lmi_core.payloads.tolerant_payload import field_names
-from lmi_handlers.fields.vocabulary import refuse_hidden_sequences, sample_if_asked, translate
+from lmi_handlers.fields.vocabulary import VLLM_NAMES, refuse_hidden_sequences, sample_if_asked, translate
 from lmi_handlers.triton.written_values import read_scalar, read_written
 
 # Names of parameters in TensorRT-LLM's and vLLM's Triton models, to LMI's.
 NAMES = {
-    "max_tokens": "max_new_tokens",
-    "min_tokens": "min_length",
+    **VLLM_NAMES,
     "stop": "stop_sequences",
     "stop_words": "stop_sequences",
-    "bad_words": "bad_sequences",
     "beam_width": "num_beams",
     "random_seed": "seed",
-    "ignore_eos": "ignore_eos_token",
     "end_id": "stop_token_ids",
 }
 LISTS = frozenset({"stop_sequences", "bad_sequences", "stop_token_ids", "guided_choice"})
