@@ -15,6 +15,7 @@ from lmi_handlers.chat.reasoning import SWITCHES
 from lmi_handlers.chat.reasoning_limit import takes_limit
 from lmi_handlers.chat.request import ChatRequest
 from lmi_handlers.fields.guides import Guide
+from lmi_handlers.fields.offered_tools import own_tools
 from lmi_handlers.fields.passed import PassedFields
 
 
@@ -71,7 +72,7 @@ def _chat(payload: CountTokensRequest, model: ServedModel, system_first: bool) -
         "messages": messages,
         "stop": payload.stop_sequences if payload.stop is None else payload.stop,
         "user": payload.metadata.user_id if payload.metadata and payload.user is None else payload.user,
-        "tools": [tool.for_chat for tool in payload.tools] if payload.tools else None,
+        "tools": [tool.for_chat for tool in own_tools(payload.tools)] if payload.tools else None,
         "tool_choice": payload.tool_choice.for_chat if payload.tool_choice else None,
         "parallel_tool_calls": not (payload.tool_choice and payload.tool_choice.disable_parallel_tool_use),
         "continue_final_message": messages[-1].role == "assistant",

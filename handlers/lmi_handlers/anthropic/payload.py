@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, field_validator, model_validator
 
 from lmi_handlers.anthropic.blocks import BLOCKS_OF_ROLES, ContentBlock, as_blocks, check_blocks
-from lmi_handlers.anthropic.tool_fields import AnthropicTool, AnthropicToolChoice
+from lmi_handlers.anthropic.tool_fields import AnthropicToolChoice, OfferedTools
 from lmi_handlers.chat.request import TEMPLATE_CALL
 from lmi_handlers.fields.passed import PassedFields
 
@@ -79,7 +79,7 @@ class CountTokensRequest(PassedFields):
     system: Blocks | None = Field(None, description="The system prompt: a text, or blocks of text.")
     max_tokens: int | None = Field(None, ge=1, description="The maximum number of tokens to generate.")
     stop_sequences: list[str] | None = Field(None, description="Texts that end the generation.")
-    tools: list[AnthropicTool] | None = Field(None, description="The tools that the model may use.")
+    tools: OfferedTools | None = Field(None, description="The tools that the model may use.")
     tool_choice: AnthropicToolChoice | None = Field(None, description="auto, any, none, or the tool to use.")
     thinking: Thinking | None = Field(None, description="Whether the model thinks first, and how long.")
     output_config: OutputConfig | None = Field(None, description="The effort and the form of the answer.")

@@ -4,8 +4,6 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from pydantic import BaseModel
-
 from lmi_core.calls.served_model import ServedModel
 from lmi_core.errors import InvalidPayload
 from lmi_core.payloads.tolerant_payload import take_known
@@ -13,7 +11,7 @@ from lmi_handlers.anthropic.errors import ThreadRefused
 from lmi_handlers.anthropic.payload import CountTokensRequest
 from lmi_handlers.anthropic.tool_fields import CUSTOM
 from lmi_handlers.chat.reasoning_limit import takes_limit
-from lmi_handlers.fields.offered_tools import take_offered
+from lmi_handlers.fields.offered_tools import left_out
 from lmi_handlers.openai.tolerance import Refused, refuse
 
 BUDGET = "thinking.budget_tokens"
@@ -52,7 +50,7 @@ REFUSED = MappingProxyType(
     }
 )
 
-M = TypeVar("M", bound=BaseModel)
+M = TypeVar("M", bound=CountTokensRequest)
 
 
 def take_fields(given: Mapping[str, Any], payload_type: type[M], strict: bool) -> tuple[M, tuple[str, ...]]:
@@ -65,9 +63,8 @@ def take_fields(given: Mapping[str, Any], payload_type: type[M], strict: bool) -
     kept = {name: value for name, value in given.items() if name not in HINTS and name not in REFUSED}
     for name in IGNORED.keys() & kept.keys() if strict else ():
         raise _without_effect(name, IGNORED[name])
-    if strict:
-        return take_known(kept, payload_type, strict)
-    return take_offered(kept, CUSTOM, lambda each: take_known(each, payload_type, strict))
+    payload, ignored = take_known(kept, payload_type, strict)
+    return payload, (*left_out(payload.tools or (), CUSTOM, strict), *ignored)
 
 
 def budget_without_effect(payload: CountTokensRequest, model: ServedModel) -> tuple[str, ...]:

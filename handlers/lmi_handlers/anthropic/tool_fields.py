@@ -1,11 +1,12 @@
 """The fields of a request that are about tools: those that are offered, and the choice among them."""
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, Tag, field_validator, model_validator
 
 from lmi_handlers.chat import tool_fields as chat
 from lmi_handlers.chat.tool_schemas import check_tool_schema
+from lmi_handlers.fields.offered_tools import HOSTED, OWN, HostedTool, by_type, some_own
 
 CUSTOM = "custom"
 
@@ -15,18 +16,11 @@ class AnthropicTool(BaseModel):
 
     model_config = ConfigDict(extra="ignore", strict=True)
 
-    type: str | None = Field(None, description="`custom`, or nothing.")
+    type: Literal["custom"] | None = Field(None, description="`custom`, or nothing.")
     name: str = Field(min_length=1)
     description: str | None = None
     input_schema: dict[str, Any] | None = Field(None, description="The JSON schema of the input.")
     strict: bool | None = Field(None, description="Holds where `tool_choice` asks for a call, whatever is given.")
-
-    @field_validator("type")
-    @classmethod
-    def _run_by_the_client(cls, kind: str | None) -> str | None:
-        if kind not in (None, CUSTOM):
-            raise ValueError(f"must be {CUSTOM}, of a tool with an `input_schema`: this server has no tools of its own")
-        return kind
 
     @field_validator("input_schema")
     @classmethod
@@ -50,6 +44,12 @@ class AnthropicTool(BaseModel):
             strict=self.strict,
         )
         return chat.Tool.model_construct(type="function", function=function)
+
+
+OfferedTools = Annotated[
+    list[Annotated[Annotated[AnthropicTool, Tag(OWN)] | Annotated[HostedTool, Tag(HOSTED)], by_type(CUSTOM)]],
+    some_own(CUSTOM),
+]
 
 
 class AnthropicToolChoice(BaseModel):

@@ -1,48 +1,61 @@
-"""The tools of a request that the client runs, where it offers tools of servers beside them."""
+"""The tools that a request offers to the model: the client's own, and those of hosted services, which are left out.
 
-import re
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, TypeVar
+Coding agents offer searches, images and shells of the hosted service beside their own tools, and go on without them. A
+request that offers nothing else asks for what no server here has.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeVar
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator
 
 from lmi_core.errors import InvalidPayload
+from lmi_core.payloads.payload import shown
 
-P = TypeVar("P")
+NO_TOOLS = "this server has no tools of its own"
+OWN, HOSTED = "<own>", "<hosted>"  # tags of a tool
 
-
-class OfferedTools(NamedTuple):
-    """The tools that the client runs among a request's tools, and what is left out."""
-
-    own: list[Any]
-    places: list[int]  # of these in the request
-    left_out: tuple[str, ...]  # names for the header of ignored fields
-
-    def placed(self, error: InvalidPayload) -> InvalidPayload:
-        """Return an error about one of the tools with its place in the request."""
-        return InvalidPayload(re.sub(r"`tools\.(\d+)", lambda at: f"`tools.{self.places[int(at[1])]}", error.message))
+T = TypeVar("T", bound=BaseModel)
 
 
-def take_offered(
-    given: Mapping[str, Any], kind: str, take: Callable[[Mapping[str, Any]], tuple[P, tuple[str, ...]]]
-) -> tuple[P, tuple[str, ...]]:
-    """Return the payload that `take` makes of a request without the tools of other types, and the ignored fields.
+class HostedTool(BaseModel):
+    """A tool that a hosted service runs itself; only its type is read."""
 
-    Coding agents offer searches, images and shells of the hosted service beside their own tools, and go on without
-    them. A request that offers nothing else asks for what no server here has: `take` gets it as it is.
-    """
-    offered = _offered(given.get("tools"), kind)
-    if offered is None:
-        return take(given)
-    try:
-        payload, ignored = take({**given, "tools": offered.own})
-    except InvalidPayload as error:
-        raise offered.placed(error) from None
-    return payload, (*offered.left_out, *ignored)
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    type: str
 
 
-def _offered(given: object, kind: str) -> OfferedTools | None:
-    types = [tool.get("type") if isinstance(tool, dict) else None for tool in given] if isinstance(given, list) else []
-    others = tuple(f"tools.{each}" for each in types if isinstance(each, str) and each != kind)
-    places = [place for place, each in enumerate(types) if not isinstance(each, str) or each == kind]
-    if not isinstance(given, list) or not others or not places:
-        return None
-    return OfferedTools([given[place] for place in places], places, others)
+def by_type(own: str) -> Discriminator:
+    """Return the discriminator of the client's own tools, which have this type or none."""
+
+    def tag(given: Any) -> str:
+        if isinstance(given, BaseModel):
+            return HOSTED if isinstance(given, HostedTool) else OWN
+        kind = given.get("type") if isinstance(given, dict) else None
+        return HOSTED if isinstance(kind, str) and kind != own else OWN
+
+    return Discriminator(tag)
+
+
+def some_own(own: str) -> AfterValidator:
+    """Return a validator of lists that have a tool of the client's own unless they are empty."""
+
+    def check(tools: list[T | HostedTool]) -> list[T | HostedTool]:
+        if tools and not own_tools(tools):
+            raise ValueError(f"must have one of the type {own}: {NO_TOOLS}")
+        return tools
+
+    return AfterValidator(check)
+
+
+def own_tools(tools: Iterable[T | HostedTool]) -> list[T]:
+    return [tool for tool in tools if not isinstance(tool, HostedTool)]
+
+
+def left_out(tools: Sequence[BaseModel], own: str, strict: bool) -> tuple[str, ...]:
+    """Return the names of the hosted tools for the header of ignored fields. Raise InvalidPayload for one if strict."""
+    hosted = [(index, tool.type) for index, tool in enumerate(tools) if isinstance(tool, HostedTool)]
+    for index, kind in hosted if strict else ():
+        raise InvalidPayload(f"`tools.{index}.type` must be {own}: {NO_TOOLS}. Given: {shown(kind)}")
+    return tuple(dict.fromkeys(f"tools.{kind}" for _, kind in hosted))

@@ -1,9 +1,9 @@
 """The tokenizer of a model, on the routes of vLLM's server."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from importlib.metadata import version
-from typing import Annotated, Any, Protocol, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import orjson
 from pydantic import BaseModel, ConfigDict, Field
@@ -123,14 +123,12 @@ async def show_version(call: Call, dispatcher: ServedModels) -> Answer:
     return _json({"version": version("lmi-handlers")})
 
 
-class TakeFields(Protocol):
-    """What reads a body as a dialect does: `take_fields`, or another dialect's."""
-
-    def __call__(self, given: Mapping[str, Any], payload_type: type[P], strict: bool) -> tuple[P, tuple[str, ...]]: ...
+# What reads a body as a dialect does, given the payload's type and whether to be strict: a `take_fields`.
+TakeFields = Callable[[Mapping[str, Any], type[P], bool], tuple[P, tuple[str, ...]]]
 
 
 async def asked(
-    call: Call, dispatcher: ServedModels, payload_type: type[P], take: TakeFields = take_fields
+    call: Call, dispatcher: ServedModels, payload_type: type[P], take: TakeFields[P] = take_fields
 ) -> tuple[P, ManagedModel, tuple[str, ...]]:
     """Return a call's payload, the model that it is for, which has a tokenizer, and the names that were dropped.
 
@@ -138,12 +136,12 @@ async def asked(
     and ModelNotFound, ModelNotReady or BackendUnhealthy where the model cannot answer.
     """
     is_long = len(call.body) > LONG_TEXT
-    payload, ignored = await READING.run_if(is_long, lambda: take(call.json_object(), payload_type, strict=False))
+    payload, ignored = await READING.run_if(is_long, lambda: take(call.json_object(), payload_type, False))
     model = asked_model(call, dispatcher, getattr(payload, "model", None))
     await model.health()
     check_tokenizer(model)
     if ignored and model.options.strict_parameters:
-        take(call.json_object(), payload_type, strict=True)
+        take(call.json_object(), payload_type, True)
     model.ignored.report(ignored, lambda: names_of([payload_type]))
     return payload, model, ignored
 

@@ -10,12 +10,12 @@ from lmi_core.request import GenerationRequest
 from lmi_handlers.chat.request import ChatRequest
 from lmi_handlers.chat.tool_fields import ToolNames
 from lmi_handlers.fields.guides import Guide
+from lmi_handlers.fields.offered_tools import own_tools
 from lmi_handlers.fields.passed import PassedFields
 from lmi_handlers.responses.history import PlacedItem
 from lmi_handlers.responses.items import MessageItem
 from lmi_handlers.responses.messages import PlacedMessage, chat_messages
 from lmi_handlers.responses.request import ResponsesRequest
-from lmi_handlers.responses.tools import chat_tools
 
 NAMES = {"messages": "input", "max_completion_tokens": "max_output_tokens"}  # the chat's name to the client's
 TOOL_NAMES = ToolNames(allowed_tool="tool_choice.tools.{}.name")
@@ -59,7 +59,7 @@ def response_chat(payload: ResponsesRequest, items: Sequence[PlacedItem]) -> Res
         "max_completion_tokens": payload.max_output_tokens,
         "logprobs": payload.logprobs,
         "top_logprobs": payload.top_logprobs,
-        "tools": chat_tools(payload.tools),
+        "tools": None if payload.tools is None else [tool.for_chat() for tool in own_tools(payload.tools)],
         "tool_choice": payload.tool_choice and payload.tool_choice.for_chat(),
         "reasoning_effort": payload.reasoning and payload.reasoning.effort,
         "continue_final_message": _goes_on(items),

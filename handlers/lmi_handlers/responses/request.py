@@ -9,11 +9,11 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 from lmi_core.calls.served_model import ServedModel
 from lmi_core.errors import InvalidPayload
 from lmi_handlers.chat.calls_schema import ANY_OBJECT
-from lmi_handlers.fields.offered_tools import take_offered
+from lmi_handlers.fields.offered_tools import left_out
 from lmi_handlers.fields.passed import PassedFields
 from lmi_handlers.openai.tolerance import Refused, refuse, take_fields
 from lmi_handlers.responses.items import HostedCallItem, Items
-from lmi_handlers.responses.tools import FunctionTool, GivenChoice
+from lmi_handlers.responses.tools import FUNCTION, GivenChoice, OfferedTools
 
 Includable = Literal[
     "file_search_call.results",
@@ -110,7 +110,7 @@ class ResponsesRequest(PassedFields):
     top_logprobs: int | None = Field(
         None, ge=0, le=20, description="The number of most likely tokens to list at each token; asks for them too."
     )
-    tools: list[FunctionTool] | None = Field(
+    tools: OfferedTools | None = Field(
         None, description="The functions that the model may call; tools of other types beside them are ignored."
     )
     tool_choice: GivenChoice | None = Field(None, description="none, auto, required, or an object.")
@@ -152,11 +152,8 @@ def read_request(given: Mapping[str, Any], model: ServedModel) -> tuple[Response
         refuse(name, given.get(name), refused)
     rest = {name: value for name, value in given.items() if name not in REFUSED}
     strict = model.options.strict_parameters
-    if strict:
-        payload, ignored = take_fields(rest, ResponsesRequest, strict)
-    else:
-        payload, ignored = take_offered(rest, "function", lambda each: take_fields(each, ResponsesRequest, strict))
-    return payload, (*_hosted_calls(payload, strict), *ignored)
+    payload, ignored = take_fields(rest, ResponsesRequest, strict)
+    return payload, (*left_out(payload.tools or (), FUNCTION, strict), *_hosted_calls(payload, strict), *ignored)
 
 
 def _hosted_calls(payload: ResponsesRequest, strict: bool) -> tuple[str, ...]:

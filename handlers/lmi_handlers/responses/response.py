@@ -9,6 +9,7 @@ from uuid import uuid4
 from lmi_core.errors import LmiError
 from lmi_core.generation import FinishReason
 from lmi_handlers.chat.schema import JsonObject
+from lmi_handlers.fields.offered_tools import own_tools
 from lmi_handlers.responses.request import ResponsesRequest
 
 # Members that OpenAI's own service fills.
@@ -95,7 +96,7 @@ def repeated(payload: ResponsesRequest, model: str) -> JsonObject:
         "temperature": 1.0 if payload.temperature is None else payload.temperature,
         "text": {"format": text_format, "verbosity": (text and text.verbosity) or "medium"},
         "tool_choice": payload.tool_choice.listed() if payload.tool_choice else "auto",
-        "tools": [tool.listed() for tool in payload.tools or ()],
+        "tools": [tool.listed() for tool in own_tools(payload.tools or ())],
         "top_logprobs": payload.top_logprobs or 0,
         "top_p": 1.0 if payload.top_p is None else payload.top_p,
         "truncation": payload.truncation or "disabled",

@@ -1,25 +1,20 @@
 """The fields of a request for a response that are about tools, and their form in chats."""
 
-from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Tag, model_validator
 
 from lmi_handlers.chat.schema import JsonObject
 from lmi_handlers.chat.tool_fields import CHOICES, FunctionDefinition, Tool, ToolChoice
+from lmi_handlers.fields.offered_tools import HOSTED, OWN, HostedTool, by_type, some_own
+
+FUNCTION = "function"
 
 
 class FunctionTool(FunctionDefinition):
-    """A function that the model may call; the server has no tools of its own."""
+    """A function that the model may call."""
 
     type: Literal["function"]
-
-    @model_validator(mode="before")
-    @classmethod
-    def _no_other_type(cls, given: object) -> object:
-        if isinstance(given, dict) and given.get("type", "function") != "function":
-            raise ValueError("must be of the type function: the server has no tools of its own")
-        return given
 
     def for_chat(self) -> Tool:
         definition = self.model_dump(exclude={"type"})
@@ -28,6 +23,12 @@ class FunctionTool(FunctionDefinition):
     def listed(self) -> JsonObject:
         """Return the tool as answers repeat it."""
         return {"type": "function", **self.model_dump(exclude={"type"})}
+
+
+OfferedTools = Annotated[
+    list[Annotated[Annotated[FunctionTool, Tag(OWN)] | Annotated[HostedTool, Tag(HOSTED)], by_type(FUNCTION)]],
+    some_own(FUNCTION),
+]
 
 
 class ChosenTool(BaseModel):
@@ -74,7 +75,3 @@ def _as_choice(value: object) -> object:
 GivenChoice = Annotated[
     ResponseToolChoice, BeforeValidator(_as_choice, json_schema_input_type=str | ResponseToolChoice)
 ]
-
-
-def chat_tools(tools: Sequence[FunctionTool] | None) -> list[Tool] | None:
-    return None if tools is None else [tool.for_chat() for tool in tools]

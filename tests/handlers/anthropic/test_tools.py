@@ -239,8 +239,7 @@ async def test_tools_of_other_types_beside_custom_ones(server: RunningServer) ->
     [
         (
             {"tools": [{"type": "web_search_20250305", "name": "web_search"}]},
-            "`tools.0.type` must be custom, of a tool with an `input_schema`: this server has no tools of its own. "
-            "Given: 'web_search_20250305'",
+            "`tools` must have one of the type custom: this server has no tools of its own. Given: [{'type': 'web_se",
         ),
         ({"tools": [{"name": "weather"}]}, "`tools.0` must have an `input_schema`"),
         (

@@ -75,10 +75,10 @@ TYPES = "message, function_call, function_call_output, custom_tool_call, custom_
         ({"prompt": {"id": "pmpt_1"}}, "prompt", "must be null: no prompts are kept here"),
         (
             {"tools": [{"type": "web_search"}]},
-            "tools.0",
-            "must be of the type function: the server has no tools of its",
+            "tools",
+            "must have one of the type function: this server has no tools of its own. Given: [{'type': 'web_search'}]",
         ),
-        ({"tools": [{"type": "custom", "name": "f"}]}, "tools.0", "must be of the type function"),
+        ({"tools": [{"type": "custom", "name": "f"}]}, "tools", "must have one of the type function"),
         ({"tools": [{"type": "function"}]}, "tools.0.name", "is required"),
         (
             {"tools": [{"type": "function", "name": "f", "parameters": {"type": "text"}}]},
@@ -291,7 +291,9 @@ async def test_tools_of_other_types_beside_functions(server: RunningServer) -> N
 async def test_strict_parameters_refuse_tools_of_other_types(serve: Serve, model_dir: ModelDirectory) -> None:
     server = await serve_with(serve, model_dir, "option.strict_parameters=true\n")
     error = (await ask(server, tools=AGENTS_TOOLS)).json()["error"]
-    assert error["message"].startswith("`tools.0` must be of the type function: the server has no tools of its own")
+    assert error["message"].startswith(
+        "`tools.0.type` must be function: this server has no tools of its own. Given: 'web_sea"
+    )
 
 
 SEARCH = {
