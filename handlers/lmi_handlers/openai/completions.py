@@ -185,6 +185,8 @@ def _in_lmi_form(payload: CompletionRequest, model: ServedModel, formatter: str)
     """Return requests answered in LMI's schema, which holds several prompts only with dynamic batching."""
     if len(payload.prompt) > 1 and not model.options.dynamic_batching:
         raise InvalidPayload("`prompt` must be a single prompt for an answer in the LMI schema")
+    if payload.max_tokens == 0:
+        raise InvalidPayload("`max_tokens` must be at least 1 for an answer in the LMI schema. Given: 0")
     payload.refuse_unshown("return_token_ids", *TRANSFERS)
     further: dict[str, Any] = {"return_full_text": payload.echo or None}
     if payload.logprobs is not None:

@@ -317,6 +317,11 @@ async def test_lmi_form_by_accept(server: RunningServer) -> None:
     assert answer.json_lines()[-1]["generated_text"] == PROMPT + TEXT
     several = await complete(server, headers={"Accept": "application/jsonlines"}, prompt=["a", "b"])
     assert several.json()["error"]["message"] == "`prompt` must be a single prompt for an answer in the LMI schema"
+    nothing = await complete(server, headers={"Accept": "application/jsonlines"}, echo=True, max_tokens=0)
+    assert nothing.status == 400
+    assert nothing.json()["error"]["message"] == (
+        "`max_tokens` must be at least 1 for an answer in the LMI schema. Given: 0"
+    )
 
 
 async def test_lmi_form_by_output_formatter(serve: Serve, model_dir: ModelDirectory) -> None:
