@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 from weakref import WeakValueDictionary
 
+from lmi_core.request import ValidRequest
+
 OVERHEAD = 1024  # bytes that a turn takes up beside its JSON
 
 
@@ -40,7 +42,11 @@ class RunningAnswer(Protocol):
 
     @property
     def request_id(self) -> str:
-        """The id by which its call can be aborted."""
+        """The id of its call, which others may have too."""
+
+    @property
+    def requests(self) -> Sequence[ValidRequest]:
+        """The requests of its call, by which it can be aborted."""
 
     @property
     def key(self) -> str | None:

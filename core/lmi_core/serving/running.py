@@ -34,6 +34,12 @@ class RunningCalls:
             call.abort()
         return bool(calls)
 
+    def abort_one(self, request_id: str, requests: Sequence[ValidRequest]) -> None:
+        """Abort the call of that id which has these very requests, and no other one of the id."""
+        for call in self._calls.get(request_id, ()):
+            if call.requests is requests:
+                call.abort()
+
     def fail_all(self, error: LmiError) -> None:
         """End every call with an error, also those that are yet to begin."""
         self._error = error
@@ -76,6 +82,7 @@ class RunningCalls:
         self.check_tokens(num_tokens)
         num_sequences = sum([each.parameters.num_sequences for each in requests]) or 1
         call = RunningCall(limits, unit, num_tokens, num_sequences, client, self._engine_began)
+        call.requests = requests
         self._calls.setdefault(request_id, set()).add(call)
         try:
             yield call
@@ -99,6 +106,7 @@ class RunningCall:
         engine_began: Callable[[], float] = float,
     ) -> None:
         self.client = client
+        self.requests: Sequence[ValidRequest] = ()
         self._engine_began = engine_began
         self.aborted = False
         self.num_sequences = num_sequences

@@ -8,6 +8,7 @@ import orjson
 from lmi_core.chats.chat_formatter import ChatAnswer
 from lmi_core.errors import GenerationFailed, LmiError
 from lmi_core.generation import NO_TOKEN, FinishReason, GenerationOutput, Token
+from lmi_core.request import ValidRequest
 from lmi_core.serving.conversations import Conversations
 from lmi_handlers.chat.schema import ChatSchemaFormatter, JsonObject, answers
 from lmi_handlers.openai.schema import error_object
@@ -86,10 +87,11 @@ class OpenAiResponseStreamFormatter(ResponseFormatter):
         super().__init__(answer, asked)
         self._conversations = conversations
         self._number = 0  # of events so far
+        self.requests: Sequence[ValidRequest] = ()  # of the call, once it generates
 
     @property
     def request_id(self) -> str:
-        """The id by which the call can be aborted."""
+        """The id of the call, which others may have too."""
         return self.asked.request_id
 
     @property
@@ -103,6 +105,7 @@ class OpenAiResponseStreamFormatter(ResponseFormatter):
         return orjson.dumps(self.asked.response(status, self.answer.items(of_items)))
 
     def format(self, output: GenerationOutput) -> list[bytes]:
+        self.requests = output.requests
         events = [] if self._number else self._begin()
         step = output.step
         reason = step.finish_reason

@@ -39,7 +39,7 @@ async def cancel_response(call: Call, dispatcher: ServedModels) -> Answer:
     """Abort the generation of a response that is streamed. Raise InvalidPayload where it has ended."""
     if running := _running(call, dispatcher):
         model, answer = running
-        model.running.abort(answer.request_id, answer.key)
+        model.running.abort_one(answer.request_id, answer.requests)
         return _json(answer.so_far("cancelled"))
     _turn(call, dispatcher)
     raise InvalidPayload("Cannot cancel a response that has ended")

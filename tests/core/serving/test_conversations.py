@@ -5,6 +5,7 @@ import weakref
 
 import pytest
 
+from lmi_core.request import ValidRequest
 from lmi_core.serving.conversations import OVERHEAD, Conversations, Turn
 
 TURN = OVERHEAD + 10  # bytes of a turn made by `turn`
@@ -110,6 +111,7 @@ def test_long_conversations_are_freed() -> None:
 
 class Answer:
     request_id = "id"
+    requests: tuple[ValidRequest, ...] = ()
     key: str | None = "ann"
 
     def so_far(self, status: str) -> bytes:

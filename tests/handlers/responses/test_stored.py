@@ -212,6 +212,26 @@ async def test_cancelling_a_stream(server: RunningServer) -> None:
     assert error(await server.post(f"{PATH}/resp_none/cancel"), 404)["code"] == "response_not_found"
 
 
+async def test_cancelling_one_of_several_requests_of_a_name(server: RunningServer) -> None:
+    """Agents and gateways give all requests of one task the same id."""
+    going_on, cancelled = scripts = [Script("one two", hold=True) for _ in range(2)]
+    server.scripted.enqueue(*scripts)
+    headers = {"x-request-id": "mine"}
+    body = {"input": "x", "stream": True}
+    async with server.client.post(PATH, json=body, headers=headers) as other:
+        await going_on.started.wait()
+        async with server.client.post(PATH, json=body, headers=headers) as streamed:
+            await streamed.content.readline()
+            created = orjson.loads((await streamed.content.readline()).removeprefix(b"data: "))["response"]
+            await cancelled.started.wait()
+            assert (await server.post(f"{PATH}/{created['id']}/cancel")).status == 200
+            assert b'"cancelled"' in await streamed.read()
+        assert (cancelled.closed.is_set(), going_on.closed.is_set()) == (True, False)
+        await other.content.readline()
+        kept = orjson.loads((await other.content.readline()).removeprefix(b"data: "))["response"]
+        assert (await server.get(f"{PATH}/{kept['id']}")).json()["status"] == "in_progress"
+
+
 async def test_a_client_that_leaves_a_stream_leaves_nothing_behind(server: RunningServer) -> None:
     script = Script("one two", hold=True)
     server.scripted.enqueue(script)
