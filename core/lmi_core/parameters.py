@@ -5,10 +5,13 @@ from typing import Annotated
 from pydantic import BeforeValidator, ConfigDict, Field, field_validator
 
 from lmi_core.payloads.exact_numbers import ExactNumbers
+from lmi_core.payloads.payload import shown
 
 RANDOM_SEED = -1  # the form in which many clients send it
+SEED_STEP = 0x9E3779B97F4A7C15  # odd, so that no two sequences of a request get the same seed
 ALL_TOKENS = -1  # a number of top tokens that stands for the whole vocabulary
 
+MAX_DIGITS = 18  # of a token id; more do not fit in 64 bits
 MAX_STOPS = 64  # sequences that end a generation, or must not be in it
 MAX_STOP_LENGTH = 1024  # characters of one; the search for it takes time for each generated token
 
@@ -25,6 +28,19 @@ StopSequences = Annotated[
     Field(max_length=MAX_STOPS),
     BeforeValidator(_as_list, json_schema_input_type=StopSequence | list[StopSequence] | None),
 ]
+
+
+def by_token_ids(value: dict[str, float] | None) -> dict[str, float] | None:
+    """Return a `logit_bias`. Raise ValueError for a key that is no token id."""
+    for token_id in value or ():
+        if not (token_id.isascii() and token_id.isdigit() and len(token_id) <= MAX_DIGITS):
+            raise ValueError(f"must map token ids to numbers. Given: {shown(token_id)}")
+    return value
+
+
+def seed_of(seed: int, index: int) -> int:
+    """Return the seed of one of the sequences that a request asks for: the request's own for the first one."""
+    return (seed + index * SEED_STEP) % 2**63
 
 
 class GenerationParameters(ExactNumbers):

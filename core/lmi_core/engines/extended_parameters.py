@@ -9,13 +9,11 @@ from pydantic_core import CoreSchema
 from lmi_core.chats.reasoning.budget import ReasoningBudget
 from lmi_core.engines.repetition import RepetitionDetection
 from lmi_core.engines.structural_tag import StructuralTag
-from lmi_core.parameters import ALL_TOKENS, MAX_STOPS, GenerationParameters, NonEmpty, StopSequence
-from lmi_core.payloads.payload import shown
+from lmi_core.parameters import ALL_TOKENS, MAX_STOPS, GenerationParameters, NonEmpty, StopSequence, by_token_ids
 from lmi_core.payloads.written_json import WrittenJson
 
 TokenId = Annotated[int, Field(ge=0)]
 NOT_IN_SALT = frozenset("@/\\\0")  # as with vLLM: what its stores outside the engine make paths of
-MAX_DIGITS = 18  # of a token id; more do not fit in 64 bits
 GUIDES = ("guided_choice", "guided_json", "guided_regex", "guided_grammar", "guided_structural_tag")
 
 
@@ -137,13 +135,7 @@ class ExtendedParameters(GenerationParameters):
             raise ValueError(f"must be at least `n`, which is {info.data['n']}")
         return value
 
-    @field_validator("logit_bias")
-    @classmethod
-    def _token_ids(cls, value: dict[str, float] | None) -> dict[str, float] | None:
-        for token_id in value or ():
-            if not (token_id.isascii() and token_id.isdigit() and len(token_id) <= MAX_DIGITS):
-                raise ValueError(f"must map token ids to numbers. Given: {shown(token_id)}")
-        return value
+    _biases = field_validator("logit_bias")(by_token_ids)
 
     @field_validator("guided_json")
     @classmethod

@@ -29,6 +29,15 @@ async def merge_prompts(
             yield step
 
 
+async def merge_sequences(
+    streams: Sequence[AsyncGenerator[GenerationStep, None]],
+) -> AsyncGenerator[GenerationStep, None]:
+    """Yield the steps of several streams for the sequences of one prompt as they come."""
+    async with aclosing(merge(streams)) as merged:
+        async for _, step in merged:
+            yield step
+
+
 async def merge(streams: Sequence[AsyncGenerator[GenerationStep, None]]) -> AsyncGenerator[IndexedStep, None]:
     """Yield the steps of all streams as they come. Closing it, or an error in one of them, closes every stream."""
     queue: asyncio.Queue[IndexedStep | BaseException | None] = asyncio.Queue()

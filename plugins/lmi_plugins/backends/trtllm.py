@@ -8,6 +8,7 @@ import msgspec
 
 from lmi_core.backend import Backend, BackendSetup
 from lmi_core.configuration.properties import ModelProperties
+from lmi_core.engines.merge import merge_sequences
 from lmi_core.generation import GenerationStep
 from lmi_core.hookspecs import hookimpl
 from lmi_core.metrics.engine_figures import EngineFigures
@@ -105,13 +106,27 @@ class TrtllmBackend(Backend[TrtllmProperties], TensorBackend):
             for index in range(request.parameters.num_sequences):
                 yield GenerationStep([], "abort", index)
             return
+        streams = [self._generate(request, index) for index in range(request.parameters.num_runs)]
+        async with aclosing(streams[0] if len(streams) == 1 else merge_sequences(streams)) as steps:
+            async for step in steps:
+                yield step
+
+    async def _generate(self, request: ValidRequest, index: int) -> AsyncGenerator[GenerationStep, None]:
+        """Yield the steps of one of the request's sequences, or of its beams."""
+        parameters = request.parameters
+        assert isinstance(parameters, TrtllmParameters), parameters
         eos_token_ids, own_id = self.manager.loaded.eos_token_ids, self.manager.new_id()
         running = self._running.setdefault((request.key, request.request_id), set())
         running.add(own_id)
-        bad_texts = request.parameters.bad_sequences or ()
-        responses = self.manager.infer(own_id, request_tensors(request, eos_token_ids), bad_texts)
+        responses = self.manager.infer(
+            own_id,
+            request_tensors(request, eos_token_ids, index),
+            parameters.bad_sequences or (),
+            logit_bias={int(token_id): bias for token_id, bias in (parameters.logit_bias or {}).items()},
+            num_top_tokens=parameters.num_top_tokens,
+        )
         try:
-            async with aclosing(generation_steps(responses, request, self._writer, eos_token_ids)) as steps:
+            async with aclosing(generation_steps(responses, request, self._writer, eos_token_ids, index)) as steps:
                 async for step in steps:
                     yield step
         finally:

@@ -87,10 +87,17 @@ class ManagerClient:
         return next(self._ids)
 
     async def infer(
-        self, request_id: int, tensors: Mapping[str, Tensor], bad_texts: Sequence[str] = ()
+        self,
+        request_id: int,
+        tensors: Mapping[str, Tensor],
+        bad_texts: Sequence[str] = (),
+        *,
+        logit_bias: Mapping[int, float] | None = None,
+        num_top_tokens: int = 0,
     ) -> AsyncGenerator[Mapping[str, Tensor], None]:
         """Yield responses until the last; raise LmiError if the request fails. Closing it stops the request."""
-        infer, replay = Infer(request_id, dict(tensors), list(bad_texts)), Replay()
+        infer = Infer(request_id, dict(tensors), list(bad_texts), dict(logit_bias or {}), num_top_tokens)
+        replay = Replay()
         self._running[request_id] = False
         try:
             responses = self._resumption.stream(lambda place: replay.rest(self._run(infer, place)), replay.note)

@@ -1,11 +1,11 @@
 """The generation parameters of LMI's TensorRT-LLM backend, with LMI's names and defaults."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
-from lmi_core.parameters import GenerationParameters, StopSequence
+from lmi_core.parameters import GenerationParameters, StopSequence, by_token_ids
 
 INT32_MAX = 2**31 - 1  # what the tensors hold
 GREEDY_DEFAULTS: Mapping[str, Any] = {"temperature": 0.8, "top_k": 0, "top_p": 0.0}
@@ -54,6 +54,7 @@ class TrtllmParameters(GenerationParameters):
     length_penalty: float = Field(
         0.0, ge=-10, le=10, description="Beam search: a length penalty above 0 favours longer sequences."
     )
+    n: int = Field(1, ge=1, le=64, description="The number of sequences to return; more than 1 only without streaming.")
     num_beams: int = Field(
         1, ge=1, le=64, description="The number of beams; above 1 means beam search, only without streaming."
     )
@@ -64,6 +65,12 @@ class TrtllmParameters(GenerationParameters):
         None, max_length=64, description="Token ids that end generation."
     )
     ignore_eos_token: bool = Field(False, description="Continue generating after the end-of-sequence token.")
+    logit_bias: dict[str, float] | None = Field(
+        None, description="Map of token ids to the value added to their logits."
+    )
+    logprobs: int | None = Field(None, ge=0, le=20, description="Return this many most likely tokens at each position.")
+
+    _biases = field_validator("logit_bias")(by_token_ids)
 
     @model_validator(mode="before")
     @classmethod
@@ -72,14 +79,33 @@ class TrtllmParameters(GenerationParameters):
             return given
         return {**(SAMPLING_DEFAULTS if given.get("do_sample") is True else GREEDY_DEFAULTS), **given}
 
+    @model_validator(mode="after")
+    def _no_more_than_beams(self) -> Self:
+        if 1 < self.num_beams < self.n:
+            raise ValueError(f"`n` must be at most `num_beams`, {self.num_beams}. Given: {self.n}")
+        return self
+
     @property
     def samples(self) -> bool:
         refused = "do_sample" in self.model_fields_set and not self.do_sample
         return not refused and self.num_beams == 1 and (self.top_k > 0 or self.top_p > 0)
 
     @property
+    def num_runs(self) -> int:
+        """The number of requests to the manager: one for each sequence, or for all beams."""
+        return self.n if self.num_beams == 1 else 1
+
+    @property
     def num_sequences(self) -> int:
-        return self.num_beams
+        return max(self.n, self.num_beams)
+
+    @property
+    def num_answers(self) -> int:
+        return self.n if "n" in self.model_fields_set else self.num_sequences
+
+    @property
+    def num_top_tokens(self) -> int:
+        return self.logprobs or 0
 
     @property
     def best_first(self) -> bool:

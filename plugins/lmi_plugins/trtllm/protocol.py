@@ -20,7 +20,10 @@ class Infer(msgspec.Struct, tag=True):
 
     request_id: int
     tensors: dict[str, Tensor]
-    bad_texts: list[str] = []  # of requests for text
+    # Of requests for text: what TensorRT-LLM has no tensor for.
+    bad_texts: list[str] = []
+    logit_bias: dict[int, float] = {}
+    num_top_tokens: int = 0
 
 
 class Stop(msgspec.Struct, tag=True):

@@ -100,9 +100,12 @@ class Callbacks:
 
     def _handle(self, message: bytes) -> None:
         match decode_to_worker(message):
-            case Infer(request_id, tensors, bad_texts):
+            case Infer(request_id, tensors, bad_texts, logit_bias, num_top_tokens):
                 try:
-                    self._waiting.append(InferenceRequest(request_id, tensors, bad_texts))
+                    request = InferenceRequest(
+                        request_id, tensors, bad_texts, logit_bias=logit_bias, num_top_tokens=num_top_tokens
+                    )
+                    self._waiting.append(request)
                 except LmiError as error:
                     failure = Failure(str(request_id), error.kind, error.message)
                     self._responses.append(ResponseMessage(request_id, {}, True, failure))

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 import pytest_asyncio
 
@@ -82,8 +83,13 @@ async def test_sampling(server: RunningServer) -> None:
         {"no_repeat_ngram_size": 2, "min_length": 30, "max_new_tokens": 50},
         {"ignore_eos_token": True, "max_new_tokens": 40},
         {"decoder_input_details": True},
+        {"logit_bias": {"40": -100.0}, "max_new_tokens": 6},
+        {"logprobs": 3, "stop_sequences": ["cool fie"]},
+        {"logprobs": 2, "num_beams": 2, "length_penalty": 1.0, "min_length": 0},
+        {"n": 3, "do_sample": True, "seed": 4, "temperature": 5.0, "top_k": 40, "top_p": 0.9, "logprobs": 1},
+        {"n": 2, "num_beams": 3, "length_penalty": 1.0, "min_length": 0},
     ],
-    ids=lambda parameters: next(iter(parameters)),
+    ids="-".join,
 )
 async def test_the_same_as_from_the_torch_backend(
     server: RunningServer, torch_server: RunningServer, parameters: dict[str, Any]
@@ -102,6 +108,41 @@ def rounded(value: Any) -> Any:
         case float():
             return pytest.approx(value, abs=1e-3)
     return value
+
+
+CHAT = {"messages": [{"role": "user", "content": QUESTION}], "max_tokens": 5}
+
+
+@pytest.mark.parametrize("path", ["/invocations", "/v1/chat/completions"])
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"logprobs": True, "top_logprobs": 1, "temperature": 0},
+        {"n": 2, "temperature": 0, "logprobs": True, "top_logprobs": 2},
+        {"logit_bias": {"40": -100.0, "640": -100.0}, "temperature": 0},
+    ],
+    ids="-".join,
+)
+async def test_chats_as_from_the_torch_backend(
+    server: RunningServer, torch_server: RunningServer, path: str, stream: bool, fields: dict[str, Any]
+) -> None:
+    """LMI's chat schema holds for every backend: the fields that TensorRT-LLM has no tensors for work too."""
+    answers = [await each.post(path, CHAT | fields | {"stream": stream}) for each in (server, torch_server)]
+    ours, theirs = [choices_of(answer, stream) for answer in answers]
+    assert len(ours) == fields.get("n", 1)
+    assert ours == theirs
+
+
+def choices_of(answer: Answer, stream: bool) -> dict[int, list[Any]]:
+    """Return what a chat's answer has of each choice, in its order, but for how the numbers are rounded."""
+    assert answer.status == 200, answer.body
+    lines = [line.removeprefix(b"data: ") for line in answer.body.splitlines() if line.startswith((b"data: {", b"{"))]
+    found: dict[int, list[Any]] = {}
+    for choice in [choice for line in lines for choice in orjson.loads(line)["choices"]]:
+        found.setdefault(choice["index"], []).append(rounded(choice))
+    assert len(lines) > 1 if stream else len(lines) == 1
+    return found
 
 
 @pytest.mark.parametrize("reason", ["eos_token", "stop_sequence", "length"])
@@ -176,6 +217,9 @@ async def test_a_dialect_without_a_length_gets_as_much_as_there_may_be(server: R
         ({"top_p": 1.5}, "`top_p` must be"),
         ({"stop": 3}, "`stop` must be"),
         ({"guided_regex": "a+"}, "`guided_regex` is not a field of the trtllm backend's parameters."),
+        ({"n": 3, "num_beams": 2}, "`n` must be at most `num_beams`, 2. Given: 3"),
+        ({"logit_bias": {"one": 1.0}}, "`logit_bias` must map token ids to numbers. Given: 'one'"),
+        ({"logit_bias": {"99999": 1.0}}, "`logit_bias` must contain token ids from 0 to 1023. Given: 99999"),
         ({"min_p": 0.1}, "`min_p` is not a field of the trtllm backend's parameters."),
     ],
 )

@@ -8,6 +8,7 @@ import torch
 
 from lmi_core.engines.repetition import ends_in_repetition
 from lmi_core.errors import LmiError
+from lmi_core.parameters import seed_of
 from lmi_core.texts.token_stream import TokenStream
 from lmi_plugins.torch_engine.adapters.adapter import Adapter
 from lmi_plugins.torch_engine.sampling.logits_processor import LogitsProcessor
@@ -15,13 +16,6 @@ from lmi_plugins.torch_engine.sampling.processor_state import ProcessorState
 from lmi_plugins.torch_engine.sampling.top_logprobs import TopLogprobs
 from lmi_plugins.torch_engine.speculation.draft import Acceptance, Draft
 from lmi_plugins.torch_engine.worker.messages import EngineRequest, SamplingParameters
-
-SEED_STEP = 0x9E3779B97F4A7C15  # odd, so that no two sequences of a request get the same seed
-
-
-def _seed(seed: int, index: int) -> int:
-    """Return the seed of a request's sequence: the request's own for the first one."""
-    return (seed + index * SEED_STEP) % 2**63
 
 
 @dataclass(slots=True, eq=False)
@@ -71,7 +65,7 @@ class Sequence:
         sequence = cls(request.request_id, parameters, list(request.prompt_ids), length, end, stream)
         sequence.index = index
         if not parameters.greedy and parameters.seed is not None:
-            sequence.generator = torch.Generator().manual_seed(_seed(parameters.seed, index))
+            sequence.generator = torch.Generator().manual_seed(seed_of(parameters.seed, index))
         return sequence
 
     @property

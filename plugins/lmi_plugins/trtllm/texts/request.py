@@ -1,8 +1,9 @@
-"""Requests for text, written as tensors."""
+"""Requests for text, written as tensors: one request for each sequence, or for all beams."""
 
 import random
 from collections.abc import Sequence
 
+from lmi_core.parameters import seed_of
 from lmi_core.request import ValidRequest
 from lmi_core.tensors import Tensor
 from lmi_plugins.trtllm.parameters import TrtllmParameters
@@ -11,10 +12,10 @@ from lmi_plugins.trtllm.requests.translation import NO_END
 from lmi_plugins.trtllm.requests.word_lists import write_words
 
 
-def request_tensors(request: ValidRequest, eos_token_ids: Sequence[int]) -> dict[str, Tensor]:
-    """Return the tensors of a request, but for its bad texts, which are none.
+def request_tensors(request: ValidRequest, eos_token_ids: Sequence[int], index: int = 0) -> dict[str, Tensor]:
+    """Return the tensors of a request's sequence `index`, but for its bad texts and biases, which are none.
 
-    TensorRT-LLM knows one end token; the model's others become stop words.
+    TensorRT-LLM knows one end token; the model's others become stop words. The first sequence has the prompt's logits.
     """
     parameters = request.parameters
     assert isinstance(parameters, TrtllmParameters), parameters
@@ -32,10 +33,10 @@ def request_tensors(request: ValidRequest, eos_token_ids: Sequence[int]) -> dict
         "no_repeat_ngram_size": parameters.no_repeat_ngram_size,
         "len_penalty": parameters.length_penalty,
         "min_length": parameters.min_length,
-        "random_seed": random.getrandbits(63) if parameters.seed is None else parameters.seed,
+        "random_seed": random.getrandbits(63) if parameters.seed is None else seed_of(parameters.seed, index),
         "end_id": ends[0] if ends else NO_END,
         "return_log_probs": request.log_probs,
-        "return_context_logits": parameters.wants_prefill,
+        "return_context_logits": parameters.wants_prefill and index == 0,
     }
     tensors = {name: _tensor(name, [number]) for name, number in numbers.items()}
     stop_ids = [*ends[1:], *(parameters.stop_token_ids or ())]

@@ -8,8 +8,9 @@ from lmi_core.errors import RequestAborted
 from lmi_core.generation import FinishReason, GenerationStep, Token
 from lmi_core.request import ValidRequest
 from lmi_core.tensors import Tensor
-from lmi_core.texts.token_writer import TokenWriter
+from lmi_core.texts.token_writer import TokenWriter, TopLogProbs
 from lmi_plugins.trtllm.parameters import TrtllmParameters
+from lmi_plugins.trtllm.requests.tensor_table import TOP_IDS, TOP_LOG_PROBS
 
 if TYPE_CHECKING:
     import numpy
@@ -31,15 +32,18 @@ class WrittenSequence:
             show_end=not eos_token_ids,
             markers=request.markers,
         )
+        self._writer = writer
         self._eos_token_ids = eos_token_ids
         self._room = parameters.max_new_tokens
         self._index = index
 
-    def step(self, ids: list[int], log_probs: Iterable[float | None]) -> GenerationStep:
+    def step(
+        self, ids: list[int], log_probs: Iterable[float | None], top: Iterable[TopLogProbs | None]
+    ) -> GenerationStep:
         tokens: list[Token] = []
         reason: FinishReason | None = None
-        for token_id, log_prob in zip(ids, log_probs, strict=True):
-            tokens += self._stream.push(token_id, log_prob)
+        for token_id, log_prob, top_log_probs in zip(ids, log_probs, top, strict=True):
+            tokens += self._stream.push(token_id, log_prob, self._writer.top_tokens(top_log_probs))
             self._room -= 1
             reason = self._finish_reason(token_id)
             if reason is not None:
@@ -67,18 +71,22 @@ async def generation_steps(
     request: ValidRequest,
     writer: TokenWriter,
     eos_token_ids: Collection[int],
+    index: int = 0,
 ) -> AsyncGenerator[GenerationStep, None]:
-    """Yield the steps of a request. Its end closes `responses`; stop sequences are found here, not by the manager."""
+    """Yield the steps of a request's sequence `index`, or of its beams.
+
+    Their end closes `responses`; stop sequences are found here, not by the manager.
+    """
     parameters = request.parameters
     assert isinstance(parameters, TrtllmParameters), parameters
     ends = frozenset[int]() if parameters.ignore_eos_token else frozenset(eos_token_ids)
-    sequences = [WrittenSequence(request, writer, ends, index) for index in range(parameters.num_beams)]
+    sequences = [WrittenSequence(request, writer, ends, index + beam) for beam in range(parameters.num_beams)]
     try:
         async with aclosing(responses):
             async for response in responses:
                 prefill = _prefill(response, request, writer)
-                for sequence, (ids, log_probs) in zip(sequences, _rows(response), strict=True):
-                    step = sequence.step(ids, log_probs)
+                for sequence, row in zip(sequences, _rows(response), strict=True):
+                    step = sequence.step(*row)
                     step.prefill, prefill = prefill, None
                     yield step
                 if all(sequence.finished for sequence in sequences):
@@ -88,13 +96,21 @@ async def generation_steps(
             yield sequence.abort()
 
 
-def _rows(response: Response) -> Iterator[tuple[list[int], list[float | None]]]:
-    """Yield the ids and log probs of each sequence."""
+def _rows(response: Response) -> Iterator[tuple[list[int], list[float | None], list[TopLogProbs | None]]]:
+    """Yield the ids, log probs and most likely tokens of each sequence."""
     ids = response["output_ids"].array()
     log_probs = response["output_log_probs"].array()[0] if "output_log_probs" in response else None
     for row, length in enumerate(response["sequence_length"].array().tolist()):
         own: list[float | None] = [None] * length if log_probs is None else log_probs[row, :length].tolist()
-        yield ids[row, :length].tolist(), own
+        yield ids[row, :length].tolist(), own, _top(response, row, length)
+
+
+def _top(response: Response, row: int, length: int) -> list[TopLogProbs | None]:
+    """Return the most likely tokens at each position of a sequence, each None where they are not asked for."""
+    if TOP_IDS not in response:
+        return [None] * length
+    ids, log_probs = (response[name].array()[row, :length].tolist() for name in (TOP_IDS, TOP_LOG_PROBS))
+    return [list(zip(*each, strict=True)) for each in zip(ids, log_probs, strict=True)]
 
 
 def _prefill(response: Response, request: ValidRequest, writer: TokenWriter) -> list[Token] | None:

@@ -47,7 +47,11 @@ def test_defaults(given: dict[str, Any], temperature: float, top_k: int, top_p: 
         {"min_length": -1},
         {"presence_penalty": 1e39},
         {"stop_token_ids": [2**31]},
-        {"n": 2},
+        {"n": 0},
+        {"n": 65},
+        {"n": 3, "num_beams": 2},
+        {"best_of": 2},
+        {"logprobs": 21},
         {"allowed_token_ids": [5]},
         {"logprob_token_ids": [5]},
         {"reasoning_budget": {"tokens": 1, "ends": [[5]]}},
@@ -113,6 +117,13 @@ def test_bad_sequences_are_no_tokens() -> None:
     asked = InferenceRequest(1, request([]).tensors, ["one two"])
     assert engine_request(asked, None).parameters.bad_texts == ["one two"]
     assert engine_request(asked, None).parameters.bad_sequences == []
+
+
+def test_each_sequence_has_a_seed_of_its_own() -> None:
+    valid = ValidRequest("a", "x", [3, 4], TrtllmParameters(seed=5, n=3))
+    seeds = [InferenceRequest(1, request_tensors(valid, [], index)).number("random_seed", 0) for index in range(3)]
+    assert seeds[0] == 5
+    assert len(set(seeds)) == 3
 
 
 def test_seeds_differ_where_none_is_given() -> None:
