@@ -6,6 +6,7 @@ from pydantic import ConfigDict, Field, JsonValue, WithJsonSchema, field_validat
 
 from lmi_core.errors import InvalidPayload
 from lmi_core.payloads.payload import shown
+from lmi_handlers.fields.guides import Guide, StructuredOutputs
 from lmi_handlers.happy_vllm.sampling import SamplingKeywords
 
 END_OF_SEQUENCE = 1  # tokens
@@ -44,6 +45,7 @@ class HappyVllmPayload(SamplingKeywords):
         "or a JSON schema.",
     )
     json_format_is_json_schema: bool = Field(False, description="Treat `json_format` as a JSON schema.")
+    structured_outputs: StructuredOutputs | None = Field(None, description="Constraints on the output, in vLLM's form.")
     logits_processors: Annotated[Any, WithJsonSchema({"type": "null"})] = Field(
         None, description="Not supported: use `response_pool` or `json_format`."
     )
@@ -58,8 +60,10 @@ class HappyVllmPayload(SamplingKeywords):
     def _one_guide(self) -> Self:
         if self.response_pool is not None and self.min_tokens > 0:
             raise ValueError("`response_pool` and `min_tokens` cannot be used together")
-        if self.response_pool is not None and self.json_format is not None:
-            raise ValueError("`response_pool` and `json_format` cannot be used together")
+        own = {"response_pool": self.response_pool, "json_format": self.json_format}
+        guides = [*(name for name, value in own.items() if value is not None), *(each.field for each in self._guides)]
+        if len(guides) > 1:
+            raise ValueError(f"`{guides[0]}` and `{guides[1]}` cannot be used together")
         for text in self.stop or () if self.response_pool is not None else ():
             if text and any(text in item for item in self.response_pool or ()):
                 raise ValueError(f"`stop` must not contain a part of a string in `response_pool`. Given: {shown(text)}")
@@ -75,7 +79,15 @@ class HappyVllmPayload(SamplingKeywords):
         if self.json_format is not None:
             schema = self.json_format if self.json_format_is_json_schema else simple_schema(self.json_format)
             parameters["guided_json"] = schema
+        for guide in self._guides:
+            parameters[guide.parameter], names[guide.parameter] = guide.value, guide.field
         return parameters, names
+
+    @property
+    def _guides(self) -> list[Guide]:
+        """The members of `structured_outputs`, of which a request may have one."""
+        guides = [] if self.structured_outputs is None else self.structured_outputs.guides()
+        return [guide for guide in guides if guide.value is not None]
 
 
 def simple_schema(json_format: dict[str, Any]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
+from lmi_core.engines.repetition import RepetitionDetection
 from lmi_core.payloads.tolerant_payload import TolerantPayload
 from lmi_handlers.fields.vocabulary import VLLM_NAMES, translate
 
@@ -47,10 +48,14 @@ class SamplingKeywords(TolerantPayload):
     stop_token_ids: list[int] | None = Field(None, description="Token ids that end generation.")
     include_stop_str_in_output: bool = Field(False, description="Keep the stop sequence in the text.")
     bad_words: Texts | None = Field(None, description="Strings that must not be generated.")
+    allowed_token_ids: list[int] | None = Field(None, description="Only these token ids may be generated.")
     ignore_eos: bool = Field(False, description="Continue generating after the end-of-sequence token.")
     use_beam_search: bool = Field(False, description="Use beam search with `best_of` beams.")
     length_penalty: float = Field(1.0, description="Beam search: a length penalty above 0 favours longer sequences.")
     early_stopping: bool = Field(False, description="Beam search: stop as soon as enough sequences are finished.")
+    repetition_detection: RepetitionDetection | None = Field(
+        None, description="Stop once a sequence of tokens has been repeated this often in a row."
+    )
     logprobs: int | None = Field(None, description="Return this many most likely tokens at each position.")
     prompt_logprobs: int | None = Field(
         None, description="Return this many most likely tokens at each position of the prompt."

@@ -8,6 +8,7 @@ import orjson
 import pytest
 
 from lmi_core.engines.extended_parameters import ExtendedParameters
+from lmi_core.engines.repetition import RepetitionDetection
 from lmi_handlers.happy_vllm.formatters import BYTES_PER_TOKEN
 from lmi_plugins.backends.scripted import Script
 from tests import golden
@@ -171,6 +172,14 @@ async def test_log_probabilities(server: RunningServer) -> None:
         ({"presence_penalty": 0.5}, "presence_penalty", 0.5),
         ({"frequency_penalty": 0.5}, "frequency_penalty", 0.5),
         ({"logit_bias": {"3": -100}}, "logit_bias", {"3": -100}),
+        ({"allowed_token_ids": [3, 4]}, "allowed_token_ids", [3, 4]),
+        (
+            {"repetition_detection": {"max_pattern_size": 3, "min_count": 2}},
+            "repetition_detection",
+            RepetitionDetection(max_pattern_size=3, min_count=2),
+        ),
+        ({"structured_outputs": {"choice": ["yes", "no"]}}, "guided_choice", ["yes", "no"]),
+        ({"structured_outputs": {"regex": "a+"}}, "guided_regex", "a+"),
         ({"min_p": 0.5}, "min_p", 0.5),
         ({"top_k": 5}, "top_k", 5),
         ({"seed": 5}, "seed", 5),
@@ -211,6 +220,18 @@ async def test_sampling_keywords_of_vllm(
         (
             {"prompt": "a", "response_pool": ["b"], "json_format": {"c": "string"}},
             "`response_pool` and `json_format` cannot be used together",
+        ),
+        (
+            {"prompt": "a", "json_format": {"c": "string"}, "structured_outputs": {"regex": "a"}},
+            "`json_format` and `structured_outputs.regex` cannot be used together",
+        ),
+        (
+            {"prompt": "a", "structured_outputs": {"choice": ["a"], "regex": "a"}},
+            "`structured_outputs.choice` and `structured_outputs.regex` cannot be used together",
+        ),
+        (
+            {"prompt": "a", "allowed_token_ids": []},
+            "`allowed_token_ids` must have at least 1 item",
         ),
         ({"prompt": "a", "response_pool": [""]}, "`response_pool.0` must have at least 1 character. Given: ''"),
         ({"prompt": "a", "json_format": {"b": "text"}}, "`json_format.b` must be one of string, integer, boolean"),
