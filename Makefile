@@ -54,7 +54,7 @@ test: .venv/installed-dev clients  ## Run all tests, some of which need the prog
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
 test-fast: .venv/installed-dev  ## Run the tests that start no engine
-	$(BIN)/python -m pytest --fast
+	$(BIN)/python -m pytest --fast --numprocesses 2 --dist loadfile
 
 soak: .venv/installed-dev  ## Ask a server for ten minutes, or MINUTES=60, while faults are injected (BACKEND=vllm, WRITE=--write)
 	$(BIN)/python -m tests.soak --backend $(BACKEND) --minutes $(MINUTES) $(WRITE)

@@ -16,7 +16,7 @@ from tests.markers import MARKERS, NEEDS, ROOT, check_paths, marker_of_path
         ("plugins/vllm_engine/test_engine.py", "vllm"),
         ("plugins/torch_engine_of_others/test_a.py", None),
         ("handlers/cli/test_cli.py", "slow"),
-        ("handlers/cli/test_try_command.py", None),
+        ("handlers/cli/test_serving.py", None),
         ("test_markers.py", None),
     ],
 )
