@@ -2,11 +2,15 @@
 
 import gc
 import signal
+import sys
 from collections.abc import Generator, Iterator
+from functools import cache
+from importlib.metadata import EntryPoints, entry_points
 from pathlib import Path
 
 import pytest
 
+from lmi_core.plugins import loading
 from lmi_handlers.testing import (
     SCRIPTED,
     Answer,
@@ -102,6 +106,19 @@ def no_engine_without_a_marker(request: pytest.FixtureRequest) -> Iterator[None]
     yield
     if request.config.getoption("fast") and (imported := loaded_libraries() - before):
         pytest.fail(f"the test imports {', '.join(imported)}: give it a marker (tests/markers.py)")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def packages_searched_once() -> Iterator[None]:
+    """Search the installed packages for plugins once for each search path, and not for each of thousands of servers."""
+
+    @cache
+    def found(_: tuple[str, ...], group: str) -> EntryPoints:
+        return entry_points(group=group)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loading, "entry_points", lambda group: found(tuple(sys.path), group))
+        yield
 
 
 @pytest.fixture(scope="session")
