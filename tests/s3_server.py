@@ -60,13 +60,14 @@ class S3Server:
 
     def answer(self, application: Any, environ: Environ, start: Any) -> Body:
         refusal = self.refusal
-        if self.denied is not None and "HTTP_RANGE" in environ:
+        is_object = environ["REQUEST_METHOD"] == "GET" and environ["PATH_INFO"].count("/") > 1
+        if self.denied is not None and is_object:
             refusal = "403 Forbidden", self.denied
         if refusal is not None:
             start(refusal[0], [("Content-Type", "application/xml"), ("Content-Length", str(len(refusal[1])))])
             return [refusal[1]]
         body: Body = application(environ, start)
-        if environ["REQUEST_METHOD"] != "GET" or "HTTP_RANGE" not in environ:
+        if not is_object:
             return self.listed(body)
         self.gets.append(f"{environ['PATH_INFO']} {environ.get('HTTP_RANGE')}")
         return self.fault(environ, body) if self.fault is not None else body
@@ -106,6 +107,6 @@ def s3_server() -> Iterator[S3Server]:
 
 def range_start(environ: Environ) -> int:
     """Return the index of the first requested byte."""
-    found = re.fullmatch(r"bytes=(\d+)-\d+", environ["HTTP_RANGE"])
+    found = re.fullmatch(r"bytes=(\d+)-\d*", environ["HTTP_RANGE"])
     assert found is not None
     return int(found[1])

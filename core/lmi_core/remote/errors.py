@@ -9,7 +9,3 @@ class Unreachable(ConfigurationError):
 
 class ChangedMeanwhile(Exception):
     """An object was replaced or deleted during its download."""
-
-
-class Cancelled(Exception):
-    """The download was cancelled."""

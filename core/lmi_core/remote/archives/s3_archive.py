@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from lmi_core.remote.location import RemoteModel, S3Location
 from lmi_core.remote.report import Report
 from lmi_core.remote.s3.client import create_client
-from lmi_core.remote.s3.download import THREADS, Download, bytes_missing
+from lmi_core.remote.s3.download import CONNECTIONS, download
 from lmi_core.remote.s3.listing import list_objects
 from lmi_core.remote.s3.objects import StoredObject
 from lmi_core.remote.space import check_space
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def find_object(model: RemoteModel) -> "tuple[S3Client, StoredObject]":
     """Return a client and the object. Raise ConfigurationError where there is none, or boto3's errors."""
-    client = create_client(THREADS)
+    client = create_client(CONNECTIONS)
     listing, _ = list_objects(client, model)
     return client, listing.objects[0]
 
@@ -28,9 +28,9 @@ def download_object(client: "S3Client", model: RemoteModel, stored: StoredObject
     Raise ChangedMeanwhile where the object changes, OSError from the disk, or boto3's errors.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    needed = bytes_missing(folder, [stored])
-    check_space(model.source, folder, needed)
-    report.begin(stored.size, stored.size - needed, 0, folder)
-    bucket = S3Location.parse(model.source).bucket
-    Download(client, bucket, folder).run([stored], lambda done: report.progress(stored.size - needed + done))
-    return folder / stored.identity
+    path = folder / stored.identity
+    if not path.exists():
+        check_space(model.source, folder, stored.size)
+        report.begin(stored.size, 0, 0, folder)
+        download(client, S3Location.parse(model.source).bucket, [stored], folder, report.progress)
+    return path

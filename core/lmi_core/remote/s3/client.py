@@ -9,6 +9,7 @@ from lmi_core.errors import ConfigurationError
 from lmi_core.remote.errors import Unreachable
 
 if TYPE_CHECKING:
+    from botocore.exceptions import ClientError
     from types_boto3_s3.client import S3Client
 
 CONNECT_SECONDS = 4
@@ -63,6 +64,7 @@ def explained(url: str) -> Iterator[None]:
     try:
         import boto3
         from botocore import exceptions
+        from s3transfer.exceptions import RetriesExceededError
     except ModuleNotFoundError as error:
         raise ConfigurationError(INSTALL) from error
     try:
@@ -70,8 +72,11 @@ def explained(url: str) -> Iterator[None]:
     except exceptions.ClientError as error:
         if error.response["Error"]["Code"] in DENIALS and boto3.Session().get_credentials() is None:
             raise ConfigurationError(f"{url}: {NO_CREDENTIALS}") from error
-        kind = Unreachable if is_temporary(error) else ConfigurationError
+        kind = Unreachable if _status(error) >= SERVER_ERRORS else ConfigurationError
         raise kind(f"{url}: {_refusal(error.response)}") from error
+    except RetriesExceededError as error:
+        reason = _first_line(error.last_exception)
+        raise Unreachable(f"{url}: the connection to S3 breaks off ({reason}): start again to resume") from error
     except (exceptions.NoCredentialsError, exceptions.PartialCredentialsError) as error:
         raise ConfigurationError(f"{url}: {NO_CREDENTIALS}") from error
     except (exceptions.ConnectionError, exceptions.HTTPClientError) as error:
@@ -83,13 +88,8 @@ def explained(url: str) -> Iterator[None]:
         raise ConfigurationError(f"{url}: {_first_line(error)}") from error
 
 
-def is_temporary(error: BaseException) -> bool:
-    """Return whether a retry may succeed: S3 was busy, or the connection broke."""
-    from botocore.exceptions import BotoCoreError, ClientError
-
-    if isinstance(error, ClientError):
-        return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)) >= SERVER_ERRORS
-    return isinstance(error, BotoCoreError)
+def _status(error: "ClientError") -> int:
+    return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
 
 
 def _refusal(response: object) -> str:

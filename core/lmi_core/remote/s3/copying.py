@@ -11,7 +11,7 @@ from lmi_core.remote.location import RemoteModel
 from lmi_core.remote.report import Report
 from lmi_core.remote.s3.client import create_client, explained
 from lmi_core.remote.s3.copies import Copies, is_whole
-from lmi_core.remote.s3.download import THREADS, Download, bytes_missing
+from lmi_core.remote.s3.download import CONNECTIONS, download
 from lmi_core.remote.s3.listing import list_objects
 from lmi_core.remote.s3.objects import Listing
 from lmi_core.remote.space import check_space
@@ -32,7 +32,7 @@ def copy_from_s3(model: RemoteModel, downloads: Path, report: Report) -> Path:
     with locks.exclusive(copies.lock, lambda: report.note(waiting, logging.INFO)):
         try:
             with explained(model.source):
-                return _update(create_client(THREADS), model, copies, report)
+                return _update(create_client(CONNECTIONS), model, copies, report)
         except Unreachable as error:
             current = copies.current()
             if current is None:
@@ -61,9 +61,9 @@ def _download(client: "S3Client", copies: Copies, listing: Listing, report: Repo
         return copy
     missing = copies.missing(listing)
     copies.remove_stale(listing)
-    needed = bytes_missing(copies.partial, missing)
+    needed = sum(each.size for each in missing)
     check_space(copies.source, copies.folder, needed)
     report.begin(listing.size, listing.size - needed, skipped, copy)
-    download = Download(client, copies.location.bucket, copies.partial)
-    download.run(missing, lambda done: report.progress(listing.size - needed + done))
+    there = listing.size - needed
+    download(client, copies.location.bucket, missing, copies.partial, lambda done: report.progress(there + done))
     return copies.install(listing)

@@ -1,158 +1,117 @@
-"""Concurrent download of objects in parts."""
+"""Concurrent download of objects by boto3's transfers."""
 
-import queue
+import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from lmi_core.errors import ConfigurationError
-from lmi_core.remote.errors import Cancelled, ChangedMeanwhile
-from lmi_core.remote.s3.client import is_temporary
+from lmi_core.remote.errors import ChangedMeanwhile
 from lmi_core.remote.s3.objects import StoredObject
-from lmi_core.remote.s3.partial_file import Part, PartialFile, missing_bytes
 
 if TYPE_CHECKING:
+    from s3transfer.futures import TransferFuture
+    from s3transfer.subscribers import BaseSubscriber
     from types_boto3_s3.client import S3Client
 
 PART_SIZE = 8 * 1024 * 1024
-THREADS = 16
-CHUNK = 1024 * 1024
-OPEN_FILES = 64  # objects in progress at a time
-TRIES = 4  # attempts in a row without a byte of a part
-MIN_PAUSE = 0.1  # seconds
-MAX_PAUSE = 2.0
-REPORT_SECONDS = 0.2
-GONE = ("PreconditionFailed", "412", "NoSuchKey", "404")
+CONNECTIONS = 16
+GONE = ("NoSuchKey", "404")
+UNFINISHED = ".download"
 
 
-class _Task(NamedTuple):
-    object: StoredObject
-    file: PartialFile
-    part: Part
+def download(
+    client: "S3Client", bucket: str, objects: Sequence[StoredObject], folder: Path, report: Callable[[int], None]
+) -> None:
+    """Download each object to a file of the folder named by its identity; `report` gets the number of bytes so far.
 
+    A file has its name once it is complete and on the disk, so that an interrupted download continues with the others.
+    Raise ChangedMeanwhile where an object changes, OSError from the disk, or boto3's errors.
+    """
+    from s3transfer.manager import TransferConfig, TransferManager
 
-def open_partial(folder: Path, each: StoredObject) -> PartialFile:
-    """Open an object's file in the folder of partial files."""
-    return PartialFile(folder / each.identity, each.size, PART_SIZE)
-
-
-def bytes_missing(folder: Path, objects: Sequence[StoredObject]) -> int:
-    """Return how many bytes of the objects are not on disk yet."""
-    return sum(missing_bytes(folder / each.identity, each.size, PART_SIZE) for each in objects)
-
-
-class Download:
-    """One download, whose daemon threads end with the process."""
-
-    def __init__(self, client: "S3Client", bucket: str, folder: Path) -> None:
-        self._client = client
-        self._bucket = bucket
-        self._folder = folder
-        self._tasks: queue.Queue[_Task | None] = queue.Queue()
-        self._results: queue.Queue[BaseException | None] = queue.Queue()
-        self._stopped = threading.Event()
-        self._count = threading.Lock()
-        self.done = 0  # bytes
-
-    def run(self, objects: Sequence[StoredObject], report: Callable[[int], None]) -> None:
-        """Download every object to a file of the folder, calling `report` with the number of bytes so far.
-
-        Raise ChangedMeanwhile where an object changes, OSError from the disk, or boto3's errors.
-        """
-        threads = [threading.Thread(target=self._work, daemon=True) for _ in range(THREADS)]
-        for thread in threads:
-            thread.start()
-        try:
-            largest_first = sorted(objects, key=lambda each: -each.size)
-            for start in range(0, len(largest_first), OPEN_FILES):
-                self._run_some(largest_first[start : start + OPEN_FILES], report)
-        finally:
-            self._stopped.set()
-            for _ in threads:
-                self._tasks.put(None)
-
-    def _run_some(self, objects: Sequence[StoredObject], report: Callable[[int], None]) -> None:
-        with ExitStack() as stack:
-            files = [(each, stack.enter_context(open_partial(self._folder, each))) for each in objects]
-            tasks = [_Task(each, file, part) for each, file in files for part in file.missing()]
-            for task in tasks:
-                self._tasks.put(task)
+    folder.mkdir(parents=True, exist_ok=True)
+    for left in folder.glob(f"*{UNFINISHED}*"):
+        left.unlink()
+    for each in objects:
+        if each.size == 0:
+            (folder / each.identity).touch()
+    largest_first = sorted((each for each in objects if each.size), key=lambda each: -each.size)
+    # a threshold of 1, as s3transfer sends the ETag only with requests for parts
+    config = TransferConfig(multipart_threshold=1, multipart_chunksize=PART_SIZE, max_request_concurrency=CONNECTIONS)
+    progress, ended = _Progress(report), SimpleQueue[_Ended]()
+    with TransferManager(client, config) as manager:
+        for each in largest_first:
+            subscriber = cast("BaseSubscriber", _Subscriber(each, progress, ended))
+            manager.download(bucket, each.key, str(folder / f"{each.identity}{UNFINISHED}"), subscribers=[subscriber])
+        for _ in largest_first:
+            each, future = ended.get()
             try:
-                self._wait(len(tasks), report)
-            except BaseException:
-                self._stopped.set()
-                stack.pop_all()  # threads still writing must not find another file under the descriptor
-                raise
-            for _, file in files:
-                file.complete()
-
-    def _wait(self, tasks: int, report: Callable[[int], None]) -> None:
-        while tasks:
-            report(self.done)
-            with suppress(queue.Empty):
-                failure = self._results.get(timeout=REPORT_SECONDS)
-                if failure is not None:
-                    raise failure
-                tasks -= 1
-        report(self.done)
-
-    def _work(self) -> None:
-        while (task := self._tasks.get()) is not None and not self._stopped.is_set():
-            try:
-                self._fetch(task)
-            except Cancelled:
-                return
-            except BaseException as error:
-                self._results.put(error)
-            else:
-                self._results.put(None)
-
-    def _fetch(self, task: _Task) -> None:
-        """Download a part, resuming where the connection breaks."""
-        offset, failures = task.part.start, 0
-        while offset < task.part.end:
-            before = offset
-            try:
-                for data in self._chunks(task, offset):
-                    task.file.write(data, offset)
-                    offset += len(data)
-                    self._add(len(data))
+                future.result()
             except Exception as error:
-                failures = 0 if offset > before else failures + 1
-                if failures == TRIES or not is_temporary(error):
-                    raise
-                self._stopped.wait(min(MAX_PAUSE, MIN_PAUSE * 2**failures))
-        task.file.finish(task.part)
+                if _is_change(error):
+                    raise ChangedMeanwhile(each.key) from error
+                raise
+            _publish(each, folder)
 
-    def _chunks(self, task: _Task, offset: int) -> Iterator[bytes]:
-        """Yield the part's bytes from `offset` on. Raise ChangedMeanwhile for a changed object, or boto3's errors."""
-        from botocore.exceptions import ClientError
 
-        wanted = task.part.end - offset
-        each = task.object
-        try:
-            answer = self._client.get_object(
-                Bucket=self._bucket,
-                Key=each.key,
-                IfMatch=each.etag,
-                Range=f"bytes={offset}-{task.part.end - 1}",
-            )
-        except ClientError as error:
-            if error.response["Error"]["Code"] in GONE:
-                raise ChangedMeanwhile(each.key) from error
-            raise
-        if answer["ContentLength"] != wanted:
-            raise ConfigurationError(
-                f"the server of {each.key} answered a request for {wanted} bytes with {answer['ContentLength']}: it "
-                "must support range requests"
-            )
-        for data in answer["Body"].iter_chunks(CHUNK):
-            if self._stopped.is_set():
-                raise Cancelled
-            yield data
+class _Ended(NamedTuple):
+    object: StoredObject
+    future: "TransferFuture"
 
-    def _add(self, size: int) -> None:
-        with self._count:
-            self.done += size
+
+class _Progress:
+    """The sum of what all transfers, which run in threads, have received."""
+
+    def __init__(self, report: Callable[[int], None]) -> None:
+        self._report = report
+        self._lock = threading.Lock()
+        self._done = 0
+
+    def add(self, size: int) -> None:
+        with self._lock:
+            self._done += size
+            self._report(self._done)
+
+
+class _Subscriber:
+    """A subscriber of s3transfer, which provides what is known of an object, so that none is asked for its head."""
+
+    def __init__(self, each: StoredObject, progress: _Progress, ended: SimpleQueue[_Ended]) -> None:
+        self._object = each
+        self._progress = progress
+        self._ended = ended
+
+    def on_queued(self, future: "TransferFuture", **_: Any) -> None:
+        future.meta.provide_transfer_size(self._object.size)
+        future.meta.provide_object_etag(self._object.etag)
+
+    def on_progress(self, future: "TransferFuture", bytes_transferred: int, **_: Any) -> None:
+        self._progress.add(bytes_transferred)
+
+    def on_done(self, future: "TransferFuture", **_: Any) -> None:
+        self._ended.put(_Ended(self._object, future))
+
+
+def _is_change(error: Exception) -> bool:
+    from botocore.exceptions import ClientError
+    from s3transfer.exceptions import S3DownloadFailedError
+
+    if isinstance(error, ClientError):
+        return error.response["Error"]["Code"] in GONE
+    return isinstance(error, S3DownloadFailedError)  # the ETag is another one
+
+
+def _publish(each: StoredObject, folder: Path) -> None:
+    """Give a downloaded file its name, once it is on the disk."""
+    unfinished = folder / f"{each.identity}{UNFINISHED}"
+    with unfinished.open("rb") as file:
+        os.fsync(file.fileno())
+        size = file.seek(0, os.SEEK_END)
+    if size != each.size:
+        raise ConfigurationError(
+            f"the server of {each.key} sent {size} bytes instead of {each.size}: it must support range requests"
+        )
+    unfinished.replace(folder / each.identity)
