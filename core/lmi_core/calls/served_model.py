@@ -5,6 +5,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Protocol
 
+from lmi_core.admission.admission import Admission, SequenceCounts, Ticket
+from lmi_core.admission.running import RunningCalls
 from lmi_core.backend import Backend
 from lmi_core.chats.chat_formatter import ChatAnswer
 from lmi_core.configuration.formatter_choice import FormatterNames
@@ -14,10 +16,9 @@ from lmi_core.metrics.model_metrics import ModelMetrics
 from lmi_core.metrics.request_statistics import RequestStatistics
 from lmi_core.metrics.server_metrics import ServerMetrics
 from lmi_core.payloads.tolerance import IgnoredParameters
+from lmi_core.registry.usage import Usage
 from lmi_core.serving.conversations import Conversations
 from lmi_core.serving.model_adapters import ModelAdapters
-from lmi_core.serving.places import Places
-from lmi_core.serving.running import RunningCalls
 from lmi_core.serving.sessions import Sessions
 from lmi_core.serving_runtime import ServingRuntime
 
@@ -111,10 +112,6 @@ class ManagedModel(ServedModel, Protocol):
         """The folder on this host that holds the model's weights, once it is loaded; None without one."""
 
     @property
-    def max_in_flight(self) -> int:
-        """The maximum number of waiting and running requests."""
-
-    @property
     def running(self) -> RunningCalls: ...
 
     @property
@@ -128,8 +125,15 @@ class ManagedModel(ServedModel, Protocol):
         """Whether the model is loaded."""
 
     @property
-    def places(self) -> Places:
+    def admission(self) -> Admission:
         """The bounded queue, in which each sequence of a request has a place."""
+
+    @property
+    def usage(self) -> Usage: ...
+
+    @property
+    def sequence_counts(self) -> SequenceCounts:
+        """The sequences in the queue now; may be counted in any thread."""
 
     @property
     def runtime(self) -> ServingRuntime[Any]: ...
@@ -148,7 +152,7 @@ class ManagedModel(ServedModel, Protocol):
     def check_place(self) -> None:
         """Raise Overloaded where the model's queue is full, or ModelNotReady; take no place."""
 
-    def admit(self) -> AbstractContextManager[None]:
+    def admit(self) -> Ticket:
         """Take a place in the model's queue. Raise Overloaded where it is full, or ModelNotReady."""
 
     async def health(self) -> None:
@@ -180,7 +184,7 @@ class ServedModels(Protocol):
     def versions(self, name: str) -> Sequence[ManagedModel]:
         """Return the served versions of the model of that name, of which the default is the first."""
 
-    def admit(self, model: ManagedModel) -> AbstractContextManager[None]:
+    def admit(self, model: ManagedModel) -> AbstractContextManager[Ticket]:
         """Take a place in the model's queue, which shutdown waits for. Raise Overloaded or ModelNotReady."""
 
     async def wake(self, model: Any) -> None:

@@ -4,6 +4,9 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from typing import Any, Protocol, TypeVar
 
+from lmi_core.admission.running import RunningCalls
+from lmi_core.admission.time_limits import TimeLimits
+from lmi_core.admission.turns import Turns
 from lmi_core.backend import Backend
 from lmi_core.engines.merge import generate_all
 from lmi_core.errors import LmiError, RequestAborted
@@ -12,9 +15,6 @@ from lmi_core.metrics.request_record import RequestRecord
 from lmi_core.metrics.request_statistics import RequestStatistics
 from lmi_core.request import ValidRequest
 from lmi_core.serving.backend_failures import NO_STEP, ResponseChecks, StepChecks, VectorChecks, failure
-from lmi_core.serving.limits.time_limits import TimeLimits
-from lmi_core.serving.limits.turns import Turns
-from lmi_core.serving.running import RunningCall, RunningCalls
 
 T = TypeVar("T")
 
@@ -30,38 +30,39 @@ class Runner(Protocol):
     @property
     def backend(self) -> Backend[Any]: ...
 
-    def in_batch(
-        self, call: RunningCall, begin: Callable[[], AsyncGenerator[T, None]], client: str
-    ) -> AsyncGenerator[T, None]: ...
-
 
 async def generated(
     model: Runner, requests: Sequence[ValidRequest], request_id: str, record: RequestRecord, client: str
 ) -> AsyncGenerator[GenerationStep, None]:
     """Yield the steps of a call's prompts; of each sequence that others end, the last one says so."""
-    checks, checked, step = StepChecks(model.backend, requests), False, NO_STEP
+    backend, turns, step = model.backend, model.turns, NO_STEP
+    checks = StepChecks(backend, requests)
     record.submit(requests)
-    begun = False
-    measured = model.statistics.measure(len(requests))
+    first = True
     with (
-        measured as outcome,
+        model.statistics.measure(len(requests)) as outcome,
         model.running.call(request_id, model.time_limits, requests=requests, client=client) as call,
-        model.turns.of(client, call.num_sequences, call.is_unread) as turn,
+        turns.of(client, call.num_sequences, call.is_unread) as turn,
     ):
-        source = model.in_batch(call, lambda: generate_all(model.backend, requests), client)
         try:
-            async with aclosing(call.until_aborted(source, turn)) as steps:
-                async for step in steps:
-                    checked = checked or checks.begin(step)
-                    begun = begun or record.begin(step)
-                    if step.finish_reason is not None:
-                        checks.end(step)
-                        record.end(step)
-                    yield step
+            async with call.watched(turn, waits_for_first_token=turns.waits_for_first_token):
+                await call.wait_for(turn)
+                async with aclosing(generate_all(backend, requests)) as steps:
+                    async for step in steps:
+                        call.step_came()
+                        if first:
+                            checks.begin(step)
+                            first = not record.begin(step)
+                        if step.finish_reason is not None:
+                            checks.end(step)
+                            record.end(step)
+                        yield step
+                        if not call.waits_on():
+                            break
         except LmiError:
             raise
         except Exception as error:
-            raise failure(model.backend, error, request_id, step) from error
+            raise failure(backend, error, request_id, step) from error
         if not call.aborted:
             checks.complete()
         outcome.succeeds = not call.aborted
@@ -79,18 +80,23 @@ async def all_or_aborted(
     begin: Callable[[], AsyncGenerator[T, None]],
     checks: ResponseChecks | VectorChecks,
 ) -> AsyncGenerator[T, None]:
-    """Yield what the answer of a call is made of. Raise RequestAborted where others end the call."""
-    measured = model.statistics.measure(1)
+    """Yield what the answer of a call consists of. Raise RequestAborted if others end the call."""
+    turns = model.turns
     with (
-        measured as outcome,
+        model.statistics.measure(1) as outcome,
         model.running.call(request_id, model.time_limits, checks.unit, client=client) as call,
-        model.turns.of(client, 1, call.is_unread) as turn,
+        turns.of(client, 1, call.is_unread) as turn,
     ):
         try:
-            async with aclosing(call.until_aborted(model.in_batch(call, begin, client), turn)) as items:
-                async for item in items:
-                    checks.take(item)
-                    yield item
+            async with call.watched(turn, waits_for_first_token=turns.waits_for_first_token):
+                await call.wait_for(turn)
+                async with aclosing(begin()) as items:
+                    async for item in items:
+                        call.step_came()
+                        checks.take(item)
+                        yield item
+                        if not call.waits_on():
+                            break
         except LmiError:
             raise
         except Exception as error:

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 
+from lmi_core.admission.admission import Ticket
 from lmi_core.calls.served_model import ManagedModel
 from lmi_core.did_you_mean import did_you_mean
 from lmi_core.errors import BackendGivenUp, ConfigurationError, ModelNotFound, ModelNotReady
@@ -143,13 +144,14 @@ class Dispatcher:
         model.check_place()
 
     @contextmanager
-    def admit(self, model: ManagedModel) -> Iterator[None]:
+    def admit(self, model: ManagedModel) -> Iterator[Ticket]:
         """Take a place in the model's queue, once the request is read. Raise Overloaded or ModelNotReady."""
-        self.check_place(model)
-        with model.admit():
+        if self.draining:
+            raise ModelNotReady(SHUTTING_DOWN)
+        with model.usage.call(), model.admit() as ticket:
             self.in_flight += 1
             try:
-                yield
+                yield ticket
             finally:
                 self.in_flight -= 1
                 if self.in_flight == 0:

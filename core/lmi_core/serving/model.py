@@ -2,14 +2,16 @@
 
 import asyncio
 import itertools
-import math
 import time
-from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
+from lmi_core.admission.admission import Admission, SequenceCounts, Ticket
+from lmi_core.admission.running import RunningCalls
+from lmi_core.admission.time_limits import TimeLimits
+from lmi_core.admission.turns import AHEAD, DynamicBatch, RollingBatch, Turns
 from lmi_core.backend import Backend
 from lmi_core.calls.generation import Generation
 from lmi_core.chats.chat_formatter import ChatAnswer
@@ -47,19 +49,12 @@ from lmi_core.serving.backend_failures import (
 )
 from lmi_core.serving.call_results import all_or_aborted, generated
 from lmi_core.serving.conversations import Conversations
-from lmi_core.serving.dynamic_batch import DynamicBatch
-from lmi_core.serving.limits.time_limits import TimeLimits
-from lmi_core.serving.limits.turns import AHEAD, Turns
 from lmi_core.serving.model_adapters import ModelAdapters
 from lmi_core.serving.model_plan import ModelPlan
-from lmi_core.serving.places import Places
-from lmi_core.serving.running import RunningCall, RunningCalls
 from lmi_core.serving.sessions import Sessions
 from lmi_core.serving.validation import validate_all, without_unknown
 from lmi_core.serving_runtime import RuntimeSetup, ServingRuntime
 from lmi_core.tensors import Tensor, TensorBackend
-
-T = TypeVar("T")
 
 
 class Model:
@@ -85,12 +80,11 @@ class Model:
         self.metrics = ModelMetrics()
         self.ignored = IgnoredParameters(self.name)
         options, max_running = plan.options, plan.setup.properties.max_rolling_batch_size
-        self.max_in_flight = plan.server.job_queue_size + max_running
         self.time_limits = TimeLimits.of(options)
-        self.places = Places(plan.name, self.max_in_flight, max_running, self.time_limits.queue)
-        self.turns = Turns()
+        max_in_flight = plan.server.job_queue_size + max_running
+        self.admission = Admission(plan.name, max_in_flight, max_running, self.time_limits.queue)
+        self.turns: Turns = DynamicBatch(*_batch(plan.server)) if options.dynamic_batching else RollingBatch()
         self.sessions = Sessions(options.sessions_expiration) if options.enable_stateful_sessions else None
-        self.dynamic_batch = DynamicBatch.chosen(plan.server, options)
         self._formatters = formatters
         self._inference_ids = itertools.count(1)
         self.copies = HeldCopies()
@@ -115,12 +109,12 @@ class Model:
 
     def _size_turns(self) -> None:
         """Set how many sequences the engine is given at the same time: all, where others decide on their order."""
-        if self.dynamic_batch is not None or self._backend is None or self._backend.orders_requests:
-            self.turns.resize(math.inf)
-            return
-        size = self.runtime.setup.properties.max_rolling_batch_size
-        # None wait in the engine where the server is to know for how long they have.
-        self.turns.resize(size, ahead=0 if self.plan.options.queue_timeout else max(AHEAD, size // 4))
+        if isinstance(self.turns, DynamicBatch):
+            self.turns.change(*_batch(self.server))
+        elif isinstance(self.turns, RollingBatch) and self._backend is not None and not self._backend.orders_requests:
+            size = self.runtime.setup.properties.max_rolling_batch_size
+            # None wait in the engine where the server is to know for how long they have.
+            self.turns.resize(size, ahead=0 if self.options.queue_timeout else max(AHEAD, size // 4))
 
     @property
     def warnings(self) -> list[str]:
@@ -229,10 +223,8 @@ class Model:
     def change_server(self, server: ServerProperties, setup: RuntimeSetup[Any]) -> None:
         """Have other options of the server, and the runtime's setup that follows from them when it is next loaded."""
         self.plan = replace(self.plan, server=server, setup=setup)
-        self.max_in_flight = self.places.maximum = server.job_queue_size + setup.properties.max_rolling_batch_size
+        self.admission.maximum = server.job_queue_size + setup.properties.max_rolling_batch_size
         self._size_turns()
-        if self.dynamic_batch is not None:
-            self.dynamic_batch.change(server)
 
     def fail_calls(self, error: LmiError) -> None:
         """End every call with an error, also those that are yet to begin."""
@@ -249,18 +241,28 @@ class Model:
             await check_health(self.runtime)
 
     def check_place(self) -> None:
-        """Raise Overloaded where the bounded queue is full, or ModelNotReady; take no place."""
+        """Raise Overloaded if the bounded queue is full, or ModelNotReady; take no place."""
+        self._check_takes_calls()
+        self.admission.check()
+
+    def admit(self) -> Ticket:
+        """Take a place in the bounded queue. Raise Overloaded if it is full, or ModelNotReady."""
+        self._check_takes_calls()
+        return self.admission.admit()
+
+    def _check_takes_calls(self) -> None:
         if not self.ready and not self.idle:
             raise ModelNotReady(f"model {self.name} is not ready")
-        self.places.check()
         self.running.check_tokens()
 
-    @contextmanager
-    def admit(self) -> Iterator[None]:
-        """Take a place in the bounded queue. Raise Overloaded where it is full, or ModelNotReady."""
-        self.check_place()
-        with self.usage.call(), self.places.one():
-            yield
+    @property
+    def sequence_counts(self) -> SequenceCounts:
+        """The sequences in the queue now; may be counted in any thread."""
+        taken, running = self.admission.taken, self.runtime.figures().running
+        if running is None:  # the engine is taken to work on all that it has been given
+            running = taken - self.turns.waiting
+        running = max(0, min(running, taken))  # the engine may have counted before the last requests ended
+        return SequenceCounts(running, taken - running)
 
     @property
     def adapter_folders(self) -> Mapping[str, Path | str]:
@@ -358,8 +360,7 @@ class Model:
         checks = VectorChecks(backend, len(requests))
         return all_or_aborted(self, request_id, client, lambda: backend.embed(requests), checks)
 
-    def in_batch(
-        self, call: RunningCall, begin: Callable[[], AsyncGenerator[T, None]], client: str
-    ) -> AsyncGenerator[T, None]:
-        """Return what `begin` yields, which begins with its batch where `batch_size` asks for batches."""
-        return begin() if self.dynamic_batch is None else self.dynamic_batch.run(call, begin, client)
+
+def _batch(server: ServerProperties) -> tuple[int, float]:
+    """Return the size of a dynamic batch, and the seconds that its first call waits for others."""
+    return server.batch_size, server.max_batch_delay / 1000

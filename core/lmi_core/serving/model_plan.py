@@ -11,7 +11,7 @@ from typing import Any
 from lmi_core.backend import Backend
 from lmi_core.chats.chat_template import read_chat_template
 from lmi_core.configuration.backend_choice import choose_backend, foreign_keys, standing_in
-from lmi_core.configuration.configuration import Configuration, Given
+from lmi_core.configuration.configuration import DEFAULT, Configuration, Given
 from lmi_core.configuration.device_choice import place_on_devices
 from lmi_core.configuration.formatter_choice import FormatterNames, resolve, resolve_chat
 from lmi_core.configuration.properties import OPTION_PREFIX, ModelProperties, RequestProperties, ServerProperties
@@ -28,7 +28,6 @@ from lmi_core.script.function.finding import find_model_function, how_called
 from lmi_core.script.function.runtime import ModelFunction
 from lmi_core.script.function.setup import function_setup
 from lmi_core.script.import_checks import import_warnings
-from lmi_core.serving.dynamic_batch import choose_batching
 from lmi_core.serving_runtime import RuntimeSetup, ServingRuntime
 
 
@@ -202,6 +201,22 @@ def check_task(backend: type[Backend[Any]] | None, properties: ModelProperties) 
         raise ConfigurationError(
             f"option.task={properties.task}: the {backend.name} backend makes no embeddings; torch and vllm do"
         )
+
+
+def choose_batching(
+    server: ServerProperties, options: RequestProperties, configuration: Configuration
+) -> RequestProperties:
+    """Return the options with dynamic batching where `batch_size` alone asks for it, as LMI has it."""
+    if server.batch_size == 1 or options.rolling_batch == "disable":
+        return options
+    if configuration.source("option.rolling_batch") != DEFAULT or options.async_mode:
+        configuration.warnings.append(
+            f"batch_size={server.batch_size} has no effect: with rolling batch requests join and leave one by one; "
+            "option.rolling_batch=disable selects dynamic batching"
+        )
+        return options
+    configuration.derive("option.rolling_batch", "disable", f"batch_size={server.batch_size}")
+    return options.model_copy(update={"rolling_batch": "disable"})
 
 
 def adapters_warnings(directory: Path, properties: ModelProperties) -> list[str]:

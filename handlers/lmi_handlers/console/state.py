@@ -10,7 +10,6 @@ from lmi_core.metrics.recent_errors import RecentError
 from lmi_core.registry.model_registry import ModelRegistry
 from lmi_core.registry.registered_model import ModelState, RegisteredModel
 from lmi_core.remote.location import without_secrets
-from lmi_core.serving.limits.sequence_counts import SequenceCounts
 from lmi_core.serving.model import Model
 from lmi_handlers.console.answers import ShownError, ShownModel, ShownProgress
 
@@ -57,7 +56,7 @@ async def _shown_model(registered: Registered, memory: int | None) -> ShownModel
     each, model = registered.model, registered.model.model
     state = each.state
     fault = await _fault(model) if model is not None and state is ModelState.READY else None
-    running, waiting = (0, 0) if model is None else SequenceCounts.of(model)
+    running, waiting = (0, 0) if model is None else model.sequence_counts
     figures = None if model is None else model.runtime.figures()
     tokens = [] if model is None else list(model.metrics.tokens_so_far().values())
     requests, failed = (0, 0) if model is None else _requests(model.metrics)
@@ -70,7 +69,7 @@ async def _shown_model(registered: Registered, memory: int | None) -> ShownModel
         loadedAt=each.loaded_at,
         running=running,
         waiting=waiting,
-        queueSize=0 if model is None else model.places.maximum,
+        queueSize=0 if model is None else model.admission.maximum,
         promptTokens=sum([counts.prompt for counts in tokens]),
         generatedTokens=sum([counts.generated for counts in tokens]),
         requests=requests,

@@ -4,18 +4,21 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from contextlib import aclosing
+from contextlib import AsyncExitStack, aclosing
 from functools import partial
 from typing import Protocol, TypeVar
 
 from aiohttp import web
 
+from lmi_core.admission.admission import Ticket
+from lmi_core.admission.time_limits import within
 from lmi_core.calls.beside_loop import LONG_TEXT, READING
+from lmi_core.calls.route import RouteAnswer
 from lmi_core.embeddings.backend import require_generation
 from lmi_core.embeddings.call import EmbeddingCall
 from lmi_core.engines.backend_checks import given
 from lmi_core.errors import GenerationFailed, InvalidParameter, InvalidPayload, LmiError
-from lmi_core.formatter import OutputFormatter, check_sequences, drop_unused_log_probs
+from lmi_core.formatter import check_sequences, drop_unused_log_probs
 from lmi_core.generation import GenerationOutput
 from lmi_core.handler import Answer, Call, Generation, Handler, Route
 from lmi_core.inference import Inference
@@ -25,7 +28,6 @@ from lmi_core.script.formatters.customization import Customization
 from lmi_core.script.function.runtime import ModelFunction
 from lmi_core.script.tracebacks import place_in
 from lmi_core.serving.dispatcher import Dispatcher
-from lmi_core.serving.limits.time_limits import within
 from lmi_core.serving.model import Model
 from lmi_handlers.http.adapter_names import take_adapters, with_adapter_attribute
 from lmi_handlers.http.exchange import Exchange
@@ -43,6 +45,7 @@ T = TypeVar("T")
 PREDICT_TIMEOUT, REQUEST_TIMEOUT = "option.predict_timeout=", "the request's `timeout` of "
 INTERNAL = "internal error: see the server's log for this request's id"
 OWN = "lmi_handlers."  # modules of built-in dialects
+Parsed = Generation | Inference | EmbeddingCall | Answer
 PARSED = "a Generation, an Inference, an EmbeddingCall or an Answer"
 
 
@@ -53,7 +56,13 @@ async def answer(dispatcher: Dispatcher, handler: Handler, route: Route, request
     ending = Ending(dispatcher, exchange, path, counts=route.answer is None, is_polled=route.is_polled)
     try:
         try:
-            response = await _response(dispatcher, exchange, route)
+            permit = check_access(request, route, dispatcher.allowed_hosts)
+            exchange.client, exchange.key = permit.client, permit.key_holder
+            if route.answer is None:
+                with counted(request, permit) as exchange.client_headers:
+                    response = await model_response(dispatcher, exchange)
+            else:
+                response = await _described(dispatcher, exchange, route.answer)
         except LmiError as error:
             ending.failed(error)
             response = await exchange.fail(error)
@@ -71,17 +80,13 @@ async def answer(dispatcher: Dispatcher, handler: Handler, route: Route, request
     return response
 
 
-async def _response(dispatcher: Dispatcher, exchange: Exchange, route: Route) -> web.StreamResponse:
-    permit = check_access(exchange.request, route, dispatcher.allowed_hosts)
-    exchange.client, exchange.key = permit.client, permit.key_holder
-    if route.answer is None:
-        with counted(exchange.request, permit) as exchange.client_headers:
-            return await model_response(dispatcher, exchange)
+async def _described(dispatcher: Dispatcher, exchange: Exchange, describe: RouteAnswer) -> web.StreamResponse:
+    """Send the answer of a route that asks no model for anything."""
     exchange.reach = reach_of(exchange.request)
-    call = await _read(exchange, dispatcher)
-    found = await route.answer(call, dispatcher)
+    found = await describe(await _read(exchange, dispatcher), dispatcher)
     if not isinstance(found, Answer):
-        raise _wrong_return(exchange.handler, f"the `answer` of {route.path} must return an Answer", found)
+        path = exchange.request.path
+        raise _wrong_return(exchange.handler, f"the `answer` of {path} must return an Answer", found)
     return await exchange.send(found)
 
 
@@ -89,21 +94,38 @@ async def model_response(dispatcher: Dispatcher, exchange: ModelExchange[R]) -> 
     """Send the model's response, and return it; comments number its steps as in docs/explanation/architecture.md."""
     model = exchange.model = await _asked_model(dispatcher, exchange)
     exchange.record.model = model.name
-    dispatcher.check_place(model)  # refused before the body is read; a body that does not come holds no place
-    with model.usage.call():  # from here on the model is not unloaded
+    async with AsyncExitStack() as held:
+        held.enter_context(model.usage.call())  # from here on the model is not unloaded
+        if not exchange.is_received:
+            dispatcher.check_place(model)  # refused before the body is read; a body that does not come holds no place
         call = exchange.handler.receive(await exchange.call(model.server.max_request_size), model)
         asked = time.perf_counter()
-        with dispatcher.admit(model):  # 1
-            await dispatcher.wake(model)
-            exchange.record.server_queue_time = time.perf_counter() - asked
-            if model.function is not None:
-                with model.statistics.measure(1):
-                    return await _function_response(exchange, model.function, call)
-            async with within(model.options.predict_timeout, PREDICT_TIMEOUT):
-                return await _backend_response(exchange, model, call)
+        ticket = held.enter_context(dispatcher.admit(model))  # 1
+        await dispatcher.wake(model)
+        exchange.record.server_queue_time = time.perf_counter() - asked
+        if model.function is not None:
+            held.enter_context(model.statistics.measure(1))
+            return await _function_response(exchange, model.function, call)
+        await _limit(held, model.options.predict_timeout, PREDICT_TIMEOUT)
+        parsed, customization = await _parsed(exchange, model, call)
+        if isinstance(parsed, Answer):
+            return await exchange.send(parsed)
+        await _limit(held, parsed.timeout, REQUEST_TIMEOUT)
+        if isinstance(parsed, Inference):
+            return await _inference_response(exchange, model, parsed, customization)
+        if isinstance(parsed, EmbeddingCall):
+            return await _embedding_response(exchange, model, parsed, customization)
+        return await _generation_response(exchange, model, parsed, customization, ticket)
 
 
-async def _backend_response(exchange: ModelExchange[R], model: Model, call: Call) -> R:
+async def _limit(held: AsyncExitStack, seconds: float | None, limit: str) -> None:
+    """Limit the time for the rest of the answer."""
+    if seconds is not None:
+        await held.enter_async_context(within(seconds, limit))
+
+
+async def _parsed(exchange: ModelExchange[R], model: Model, call: Call) -> tuple[Parsed, Customization]:
+    """Return what the call asks for, and the custom code that takes part in its answer."""
     await _parse_json(call, model.server)
     if not exchange.handler.reads_embeddings:
         require_generation(model.backend, model.name)
@@ -111,16 +133,9 @@ async def _backend_response(exchange: ModelExchange[R], model: Model, call: Call
     exchange.record.adapter = customization.adapter or ""
     call = await customization.read(call, request_payload)  # 2
     parsed = await _beside_if_long(call, partial(exchange.handler.parse, call, model))  # 3
-    if isinstance(parsed, Answer):
-        return await exchange.send(parsed)
-    if not isinstance(parsed, (Generation, Inference, EmbeddingCall)):
+    if not isinstance(parsed, Parsed):
         raise _wrong_return(exchange.handler, f"`parse` must return {PARSED}", parsed)
-    async with within(parsed.timeout, REQUEST_TIMEOUT):
-        if isinstance(parsed, Inference):
-            return await _inference_response(exchange, model, parsed, customization)
-        if isinstance(parsed, EmbeddingCall):
-            return await _embedding_response(exchange, model, parsed, customization)
-        return await _generation_response(exchange, model, parsed, customization)
+    return parsed, customization
 
 
 def _raised(handler: Handler, error: Exception) -> str:
@@ -135,23 +150,13 @@ def _wrong_return(handler: Handler, wanted: str, found: object) -> LmiError:
 
 
 async def _generation_response(
-    exchange: ModelExchange[R], model: Model, generation: Generation, customization: Customization
+    exchange: ModelExchange[R], model: Model, generation: Generation, customization: Customization, ticket: Ticket
 ) -> R:
     if generation.request_id is not None:
         exchange.request_id = generation.request_id
     exchange.answer_headers = generation.headers
     formatter = exchange.formatter = customization.formatter(generation.formatter)
-    with model.places.for_sequences(generation.requests):
-        return await _written_response(exchange, model, generation, customization, formatter)
-
-
-async def _written_response(
-    exchange: ModelExchange[R],
-    model: Model,
-    generation: Generation,
-    customization: Customization,
-    formatter: OutputFormatter,
-) -> R:
+    ticket.extend(generation.requests)
     requests = await _valid_requests(exchange, model, generation, customization)  # 4
     check_sequences(generation.formatter, requests)
     requests = drop_unused_log_probs(formatter, requests)

@@ -84,6 +84,11 @@ class Exchange:
     def model_version(self) -> str | None:
         return self.request.match_info.get("version")
 
+    @property
+    def is_received(self) -> bool:
+        """Whether the whole body has come."""
+        return self.request.content.is_eof()
+
     async def call(self, limit: int) -> Call:
         """Return the call; the body is read at the first use.
 

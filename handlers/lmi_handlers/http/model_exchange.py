@@ -40,6 +40,10 @@ class ModelExchange(Protocol[R]):
     def model_version(self) -> str | None:
         """Return the version of the model that the request names, or None."""
 
+    @property
+    def is_received(self) -> bool:
+        """Whether the whole request has come, so that nothing is saved by refusing it unread."""
+
     async def call(self, limit: int) -> Call:
         """Return the call. Raise PayloadTooLarge where it is longer than `limit` bytes."""
 

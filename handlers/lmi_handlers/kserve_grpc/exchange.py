@@ -55,6 +55,11 @@ class GrpcExchange:
         version: str = self._message.model_version
         return version or None
 
+    @property
+    def is_received(self) -> bool:
+        """Return True: the whole message is here."""
+        return True
+
     async def call(self, limit: int) -> Call:
         """Return the call. Raise PayloadTooLarge where the message is longer than `limit` bytes."""
         if self._message.ByteSize() > limit:

@@ -82,7 +82,7 @@ async def _described(registry: ModelRegistry, registered: RegisteredModel) -> De
         maxBatchDelayMillis=server.max_batch_delay,
         maxIdleSeconds=server.max_idle_time,
         queueSize=server.job_queue_size,
-        requestInQueue=0 if model is None else model.places.taken,
+        requestInQueue=0 if model is None else model.admission.taken,
         status="Unhealthy" if fault else "Healthy" if STATUSES[state] == "READY" else STATUSES[state],
         loadedAtStartup=registered.at_startup,
         workerGroups=[] if model is None else await worker_groups(registered, model, is_well=fault is None),

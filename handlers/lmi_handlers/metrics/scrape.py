@@ -7,7 +7,6 @@ from socket import gethostname
 
 from lmi_core.metrics.model_metrics import ABORTS, REJECTIONS, ModelMetrics, TokenCounts
 from lmi_core.metrics.server_metrics import ServerMetrics
-from lmi_core.serving.limits.sequence_counts import SequenceCounts
 from lmi_core.serving.model import Model
 from lmi_handlers.metrics import declared
 from lmi_handlers.metrics.families import Families
@@ -72,10 +71,10 @@ def _add_times(families: Families, model: Labels, metrics: ModelMetrics) -> None
 
 
 def _add_state(families: Families, labels: Labels, model: Model) -> None:
-    figures, counts = model.runtime.figures(), SequenceCounts.of(model)
+    figures, counts = model.runtime.figures(), model.sequence_counts
     families.add(declared.READY, float(model.ready), *labels)
     families.add(declared.IN_FLIGHT, sum(counts), *labels)
-    families.add(declared.QUEUE_SIZE, model.places.maximum, *labels)
+    families.add(declared.QUEUE_SIZE, model.admission.maximum, *labels)
     families.add(declared.RUNNING, counts.running, *labels)
     families.add(declared.ROLLING_BATCH_SIZE, counts.running, _djl_name(labels))
     families.add(declared.WAITING, counts.waiting, *labels)

@@ -52,7 +52,7 @@ class AsyncModel:
         plan, plugins, self._warnings = one_plan(os.fspath(target), given, folder, "options of lmi.load")
         self._model = Model(plan, plugins.formatters)
         self._dispatcher = Dispatcher({plan.name: self._model})
-        self._places = asyncio.Semaphore(self._model.max_in_flight)
+        self._places = asyncio.Semaphore(self._model.admission.maximum)
 
     @property
     def name(self) -> str:

@@ -92,6 +92,11 @@ class OfflineExchange:
     def model_version(self) -> None:
         """Return None: there is one version."""
 
+    @property
+    def is_received(self) -> bool:
+        """Return True: the whole request is here."""
+        return True
+
     async def call(self, limit: int) -> Call:
         """Return the request as a call with a JSON body. Raise InvalidPayload for values that JSON does not have."""
         try:

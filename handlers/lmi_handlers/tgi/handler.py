@@ -54,7 +54,7 @@ def _info(model: ManagedModel) -> dict[str, Any]:
     return {
         "model_id": model.model_id or model.name,
         "model_pipeline_tag": "text-generation" if generates else "feature-extraction",
-        "max_concurrent_requests": model.max_in_flight,
+        "max_concurrent_requests": model.admission.maximum,
         "max_input_tokens": longest - 1 if generates else longest,
         "max_total_tokens": longest,
         "router": "lmi-handlers",

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from lmi_core.admission.turns import RollingBatch
 from lmi_core.calls.beside_loop import LONG_TEXT
 from lmi_core.chats.chat_formatter import ChatAnswer
 from lmi_core.errors import (
@@ -347,7 +348,7 @@ async def test_dynamic_batches_run_one_after_the_other(plan: Plan, plugins: Plug
 
 async def test_rolling_batch_gathers_nothing(started: Start) -> None:
     model, _ = await started()
-    assert model.dynamic_batch is None
+    assert isinstance(model.turns, RollingBatch)
 
 
 async def test_new_formatter_for_each_call(started: Start) -> None:

@@ -85,7 +85,7 @@ async def test_a_model_as_it_is(server: RunningServer) -> None:
     assert (found["adapters"], found["loadedAtStartup"]) == (["french"], True)
     assert (found["workers"], found["memory"]) == ([], None)  # it runs in the server's own process
     assert found["loadedAt"] <= time.time()
-    assert found["queueSize"] == server.dispatcher.models["first"].places.maximum
+    assert found["queueSize"] == server.dispatcher.models["first"].admission.maximum
 
 
 async def test_workers_and_their_memory(server: RunningServer) -> None:
@@ -137,10 +137,10 @@ async def test_what_waits_for_a_worker_does_not_run(server: RunningServer) -> No
 
 async def test_nothing_takes_a_place_in_the_queue_or_is_counted(server: RunningServer) -> None:
     model = server.dispatcher.models["first"]
-    before = dict(server.dispatcher.metrics.statuses), model.places.taken, model.usage.last
+    before = dict(server.dispatcher.metrics.statuses), model.admission.taken, model.usage.last
     await state(server)
     await errors(server)
-    assert (dict(server.dispatcher.metrics.statuses), model.places.taken, model.usage.last) == before
+    assert (dict(server.dispatcher.metrics.statuses), model.admission.taken, model.usage.last) == before
 
 
 async def test_only_failures_are_logged(server: RunningServer, caplog: pytest.LogCaptureFixture) -> None:

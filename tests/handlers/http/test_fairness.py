@@ -31,10 +31,10 @@ async def test_one_of_many_waits_for_no_more_than_its_turn(model_dir: ModelDirec
         for script in held:
             await asyncio.wait_for(script.started.wait(), SECONDS)
         many = [asyncio.create_task(asked(server, "ann", f"ann {i}")) for i in range(40)]
-        while server.model.places._taken < GIVEN + len(many):
+        while server.model.admission.taken < GIVEN + len(many):
             await asyncio.sleep(0.01)
         one = asyncio.create_task(asked(server, "bob", "bob"))
-        while server.model.places._taken < GIVEN + len(many) + 1:
+        while server.model.admission.taken < GIVEN + len(many) + 1:
             await asyncio.sleep(0.01)
         assert len(server.scripted.history) == GIVEN
         streams[0].cancel()  # its client leaves
@@ -85,13 +85,13 @@ async def test_calls_of_a_model_function_take_turns(model_dir: ModelDirectory, b
             await asyncio.sleep(0.01)
         calls += [asyncio.create_task(named(server, "ann", f"ann {i}")) for i in range(30)]
         leaving = asyncio.create_task(named(server, "bob", "left"))
-        while server.model.places.taken < 32:
+        while server.model.admission.taken < 32:
             await asyncio.sleep(0.01)
         calls.append(asyncio.create_task(named(server, "bob", "bob")))
-        while server.model.places.taken < 33:
+        while server.model.admission.taken < 33:
             await asyncio.sleep(0.01)
         leaving.cancel()
-        while server.model.places.taken > 32:
+        while server.model.admission.taken > 32:
             await asyncio.sleep(0.01)
         (directory / "go").touch()
         order = max(await asyncio.gather(*calls), key=len)
@@ -108,10 +108,10 @@ async def test_members_of_dynamic_batches_take_turns(model_dir: ModelDirectory) 
         held = asyncio.create_task(asked(server, "ann", "held"))
         await script.started.wait()
         calls = [asyncio.create_task(asked(server, "ann", f"ann {i}")) for i in range(20)]
-        while server.model.places.taken < 21:
+        while server.model.admission.taken < 21:
             await asyncio.sleep(0.01)
         calls.append(asyncio.create_task(asked(server, "bob", "bob")))
-        while server.model.places.taken < 22:
+        while server.model.admission.taken < 22:
             await asyncio.sleep(0.01)
         assert len(server.scripted.history) == 1
         held.cancel()
@@ -130,7 +130,7 @@ async def test_a_call_that_waits_for_its_turn_can_be_aborted(model_dir: ModelDir
         for script in held:
             await asyncio.wait_for(script.started.wait(), SECONDS)
         waiting = asyncio.create_task(server.post("/v1/completions", body, headers={"x-request-id": "waits"}))
-        while server.model.places._taken < GIVEN + 1:
+        while server.model.admission.taken < GIVEN + 1:
             await asyncio.sleep(0.01)
         for _ in range(100):
             await server.post("/v1/abort_request", {"request_id": "waits"})

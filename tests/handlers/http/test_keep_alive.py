@@ -9,7 +9,7 @@ import pytest
 from lmi_handlers.http.stream import KEEP_ALIVE
 from lmi_plugins.backends.scripted import Script
 from tests.conftest import SCRIPTED, LoopClock, ModelDirectory, RunningServer, Serve
-from tests.core.serving.limits.dialects import CHAT, COMPLETION, DIALECTS, STREAM, Dialect
+from tests.core.admission.dialects import CHAT, COMPLETION, DIALECTS, STREAM, Dialect
 from tests.loop_clock import until
 
 EVENT_STREAM = "text/event-stream"

@@ -119,12 +119,11 @@ async def test_what_fails_within(
     server: RunningServer, log: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, path: str, stream: bool
 ) -> None:
     """An exception that nobody expected is in the log with its traceback, without the prompt, and not in the answer."""
-    backend: Any = server.scripted
 
-    def fail(request: Any) -> None:
+    async def fail(*_: object) -> None:
         raise RuntimeError("the code of /opt/lmi failed")
 
-    monkeypatch.setattr(backend, "generate", fail)
+    monkeypatch.setattr(server.model, "validate", fail)
     chat = [{"role": "user", "content": SECRET}]
     body: dict[str, Any] = {"messages": chat} if "chat" in path or "messages" in path else {"inputs": SECRET}
     body |= {"prompt": SECRET} if path.endswith("/completions") and "chat" not in path else {}

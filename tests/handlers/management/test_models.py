@@ -345,7 +345,7 @@ async def test_change_of_a_queue(server: RunningServer) -> None:
         while (await describe(server, "first"))["queueSize"] != 1:
             await asyncio.sleep(0)
     model = server.model
-    assert model.places.maximum == 1 + model.plan.setup.properties.max_rolling_batch_size
+    assert model.admission.maximum == 1 + model.plan.setup.properties.max_rolling_batch_size
     assert (await describe(server, "first"))["maxIdleSeconds"] == 5
     assert (await ask(server, "PUT", "/models/nobody", min_worker=1)).status == 404
     for synchronous in (True, False):

@@ -152,7 +152,7 @@ async def test_invalid_request(server: RunningServer, path: str, body: dict[str,
 
 @same_loop
 async def test_no_place_in_the_queue(server: RunningServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server.model.places, "maximum", 0)
+    monkeypatch.setattr(server.model.admission, "maximum", 0)
     assert (await server.post("/v1/completions", {"prompt": "a"})).status == 503
     tokenized = await server.post("/tokenize", {"prompt": "a"})
     assert tokenized.status == 200

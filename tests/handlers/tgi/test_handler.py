@@ -275,7 +275,7 @@ async def test_info(server: RunningServer) -> None:
     info = (await server.get("/info")).json()
     assert info["model_id"] == "model"
     assert (info["max_input_tokens"], info["max_total_tokens"]) == (2047, 2048)
-    assert info["max_concurrent_requests"] == server.model.max_in_flight
+    assert info["max_concurrent_requests"] == server.model.admission.maximum
 
 
 async def test_health(server: RunningServer) -> None:

@@ -1,7 +1,7 @@
 import pytest
 
-from lmi_core.serving.limits import departures
-from lmi_core.serving.limits.departures import FEWEST, MAX_ADVICE, Departures
+from lmi_core.admission import admission
+from lmi_core.admission.admission import FEWEST_DEPARTURES, MAX_ADVICE, Departures
 
 
 class Clock:
@@ -15,7 +15,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(departures, "time", clock)
+    monkeypatch.setattr(admission, "time", clock)
     return clock
 
 
@@ -38,7 +38,7 @@ def test_a_queue_that_stands_still_is_slower(clock: Clock) -> None:
 
 
 def test_nothing_is_known_of_a_few_departures_or_where_nobody_waited(clock: Clock) -> None:
-    assert moving(clock, 1, FEWEST - 1).seconds_for(1) is None
+    assert moving(clock, 1, FEWEST_DEPARTURES - 1).seconds_for(1) is None
     found = moving(clock, 1)
     found.add(1, others_wait=False)
     assert (found.seconds_for(1), found.advice()) == (None, None)

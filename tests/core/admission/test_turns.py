@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 import pytest
 
-from lmi_core.serving.limits import turns as turns_module
-from lmi_core.serving.limits.turns import Turns
+from lmi_core.admission import turns as turns_module
+from lmi_core.admission.turns import RollingBatch
 
 SECONDS = 60
 
@@ -18,7 +18,7 @@ def read() -> bool:
 class Calls:
     """Calls that hold their turns until they are told to end, and the order in which the turns came."""
 
-    def __init__(self, turns: Turns) -> None:
+    def __init__(self, turns: RollingBatch) -> None:
         self.order: list[str] = []
         self._turns = turns
         self._ends: dict[str, asyncio.Event] = {}
@@ -55,7 +55,7 @@ async def settled() -> None:
 @pytest.fixture
 async def calls() -> Calls:
     """Calls of an engine that is given 5 sequences, of which it works on one."""
-    turns = Turns()
+    turns = RollingBatch()
     turns.resize(1, ahead=4)
     return Calls(turns)
 

@@ -2,8 +2,7 @@ import asyncio
 
 import pytest
 
-from lmi_core.configuration.properties import ServerProperties
-from lmi_core.serving.dynamic_batch import DynamicBatch
+from lmi_core.admission.turns import DynamicBatch
 from tests.virtual_time import in_virtual_time
 
 LONG = 60.0
@@ -18,7 +17,8 @@ class Member:
         self._task = asyncio.create_task(self._hold(batch, client))
 
     async def _hold(self, batch: DynamicBatch, client: str) -> None:
-        async with batch.member(client):
+        with batch.of(client, 1, lambda: False) as turn:
+            await turn.come()
             self.started.set()
             await self._leave.wait()
 
@@ -174,7 +174,7 @@ async def test_larger_batches_start_at_once_when_they_become_smaller() -> None:
     batch = DynamicBatch(3, LONG)
     members = [Member(batch), Member(batch)]
     assert await waiting(*members)
-    batch.change(ServerProperties(batch_size=2, max_batch_delay=60_000))
+    batch.change(2, LONG)
     await started(*members)
 
 
@@ -189,7 +189,12 @@ async def test_cancelled_member_of_a_running_batch_lets_the_next_start() -> None
 
 async def test_error_in_a_member_lets_the_next_start() -> None:
     batch = DynamicBatch(1, LONG)
-    with pytest.raises(ZeroDivisionError):
-        async with batch.member():
+
+    async def fail() -> None:
+        with batch.of("", 1, lambda: False) as turn:
+            await turn.come()
             raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await fail()
     await started(Member(batch))

@@ -8,9 +8,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from lmi_core.admission.admission import NUMBERS_OF_SEQUENCES, Admission, Ticket
 from lmi_core.errors import InvalidParameter, LmiError, Overloaded
 from lmi_core.request import GenerationRequest
-from lmi_core.serving.places import NUMBERS_OF_SEQUENCES, Places
 
 MAXIMUM = 6
 # Of sequences; what is no number is refused later, and takes one place until then.
@@ -22,12 +22,12 @@ def sequences(parameters: dict[str, Any]) -> int:
 
 
 class Queue(RuleBasedStateMachine):
-    """Places, and the calls that have some: each with what it holds, and how many that are."""
+    """A queue, and the calls in it: each with its ticket, and the number of its places."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.places = Places("model", MAXIMUM)
-        self.calls: list[ExitStack] = []
+        self.admission = Admission("model", MAXIMUM)
+        self.calls: list[Ticket] = []
         self.counts: list[int] = []
 
     @property
@@ -36,13 +36,11 @@ class Queue(RuleBasedStateMachine):
 
     @rule()
     def call(self) -> None:
-        stack = ExitStack()
         if self.taken >= MAXIMUM:
             with pytest.raises(Overloaded, match=f"has {self.taken} requests in its queue, which is full"):
-                stack.enter_context(self.places.one())
+                self.admission.admit()
             return
-        stack.enter_context(self.places.one())
-        self.calls.append(stack)
+        self.calls.append(self.admission.admit())
         self.counts.append(1)
 
     @precondition(lambda self: 1 in self.counts)
@@ -58,35 +56,38 @@ class Queue(RuleBasedStateMachine):
             refusal = Overloaded
         if refusal is not None:
             with pytest.raises(refusal, match=str(count)):
-                self.calls[place].enter_context(self.places.for_sequences(requests))
+                self.calls[place].extend(requests)
             return
-        self.calls[place].enter_context(self.places.for_sequences(requests))
+        self.calls[place].extend(requests)
         self.counts[place] = count
 
     @precondition(lambda self: self.calls)
     @rule(data=st.data())
     def end(self, data: st.DataObject) -> None:
         place = data.draw(st.integers(0, len(self.calls) - 1))
-        self.calls.pop(place).close()
+        with self.calls.pop(place):
+            pass
         self.counts.pop(place)
 
     @invariant()
     def a_full_queue_is_told(self) -> None:
         if self.taken < MAXIMUM:
-            self.places.check()
+            self.admission.check()
         else:
             with pytest.raises(Overloaded):
-                self.places.check()
+                self.admission.check()
 
     def teardown(self) -> None:
         """All places are free once every call has ended."""
-        for stack in self.calls:
-            stack.close()
+        for ticket in self.calls:
+            with ticket:
+                pass
+        assert self.admission.taken == 0
         with ExitStack() as every:
             for _ in range(MAXIMUM):
-                every.enter_context(self.places.one())
+                every.enter_context(self.admission.admit())
             with pytest.raises(Overloaded):
-                self.places.check()
+                self.admission.check()
 
 
 TestQueue: Any = Queue.TestCase

@@ -1,15 +1,32 @@
 import asyncio
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import Any
 
 import pytest
 
+from lmi_core.admission.running import RunningCall, RunningCalls
+from lmi_core.admission.time_limits import TimeLimits
+from lmi_core.admission.turns import Turn
 from lmi_core.errors import GenerationTimeout, LmiError, QueueTimeout
-from lmi_core.serving.limits.time_limits import TimeLimits
-from lmi_core.serving.running import RunningCall, RunningCalls
 from tests.virtual_time import VirtualTimeLoop, in_virtual_time
 
 NO_LIMITS = TimeLimits()
+
+
+async def until_aborted(
+    call: RunningCall, steps: AsyncGenerator[str, None], turn: Turn | None = None
+) -> AsyncGenerator[str, None]:
+    """Yield the steps as a served call does."""
+    turn = turn or Turn(1, lambda: False)
+    async with call.watched(turn):
+        await call.wait_for(turn)
+        async with aclosing(steps):
+            async for step in steps:
+                call.step_came()
+                yield step
+                if not call.waits_on():
+                    break
 
 
 class Engine:
@@ -33,7 +50,7 @@ async def collect(
 ) -> tuple[list[str], bool]:
     """Return the steps received, and whether the call was aborted."""
     with calls.call(request_id, limits) as call:
-        return [step async for step in call.until_aborted(steps)], call.aborted
+        return [step async for step in until_aborted(call, steps)], call.aborted
 
 
 async def abort(calls: RunningCalls, engine: Engine) -> tuple[list[str], bool]:
@@ -74,7 +91,7 @@ async def test_abort_while_a_step_is_sent() -> None:
     calls, engine = RunningCalls(), Engine()
     seen: list[str] = []
     with calls.call("r", NO_LIMITS) as call:
-        async for step in call.until_aborted(engine.steps()):
+        async for step in until_aborted(call, engine.steps()):
             seen.append(step)
             calls.abort("r")
             await asyncio.sleep(0)  # where a cancelled task would notice
@@ -92,7 +109,7 @@ async def test_a_step_that_comes_as_the_call_is_aborted_is_sent() -> None:
     with calls.call("r", NO_LIMITS) as call:
         asyncio.get_running_loop().call_soon(coming.set_result, "one")
         asyncio.get_running_loop().call_soon(calls.abort, "r")
-        async for step in call.until_aborted(steps()):
+        async for step in until_aborted(call, steps()):
             await asyncio.sleep(0.01)  # the abort's own cancellation would come here
             seen.append(step)
     assert (seen, call.aborted) == (["one"], True)
@@ -164,7 +181,7 @@ async def test_the_limit_holds_on_after_a_step_that_came_just_in_time() -> None:
         await asyncio.Event().wait()
 
     with RunningCalls().call("r", TimeLimits(first_token=0.06, inter_token=0.06)) as call:
-        waits = call.until_aborted(steps())
+        waits = until_aborted(call, steps())
         loop.call_later(0.05, coming.set_result, "one")
         loop.call_soon(loop.pass_time, 0.1)  # then the step and the limit are due at once, in this order
         assert await anext(waits) == "one"
@@ -183,7 +200,7 @@ async def paced(pause: float) -> AsyncGenerator[str, None]:
 async def test_only_each_wait_for_the_engine_counts(engine: float, client: float) -> None:
     seen = []
     with RunningCalls().call("r", TimeLimits(first_token=0.15, inter_token=0.15)) as call:
-        async for step in call.until_aborted(paced(engine)):
+        async for step in until_aborted(call, paced(engine)):
             await asyncio.sleep(client)
             seen.append(step)
     assert seen == ["one", "two", "three"]
@@ -197,11 +214,15 @@ class Phases:
         self.queue = queue
         self.closed = False
 
-    async def steps(self, call: RunningCall) -> AsyncGenerator[str, None]:
+    def begin(self, call: RunningCall) -> AsyncGenerator[str, None]:
+        turn = Turn(1, lambda: False)
+        if self.queue:
+            turn.defer()
+            asyncio.get_running_loop().call_later(self.queue, turn.begin)
+        return until_aborted(call, self.steps(), turn)
+
+    async def steps(self) -> AsyncGenerator[str, None]:
         try:
-            call.wait_for_turn()
-            await asyncio.sleep(self.queue)
-            call.begin()
             for pause in self.pauses:
                 await asyncio.sleep(pause)
                 yield "word"
@@ -229,12 +250,12 @@ async def test_each_phase_has_its_own_limit(phases: Phases, after: float, error:
     raised: LmiError | None = None
     with RunningCalls().call("r", LIMITS) as call:
         try:
-            seen = [word async for word in call.until_aborted(phases.steps(call))]
+            seen = [word async for word in phases.begin(call)]
         except LmiError as found:
             raised = found
         else:
             assert seen == ["word"] * 3
-    assert (raised and raised.message, phases.closed) == (error, True)
+    assert (raised and raised.message, phases.closed) == (error, error != QUEUED)
     assert asyncio.get_running_loop().time() == pytest.approx(after)
     assert isinstance(raised, QueueTimeout) == (after == 3)
 
@@ -268,7 +289,7 @@ async def test_waits_for_tokens_begin_anew_with_another_engine(
     raised: LmiError | None = None
     with RunningCalls(None, ReplacedEngine(died, takes).began).call("r", LIMITS) as call:
         try:
-            async for _ in call.until_aborted(phases.steps(call)):
+            async for _ in phases.begin(call):
                 if after is None:
                     break
         except LmiError as found:
@@ -296,7 +317,7 @@ async def test_a_limit_costs_no_timer_per_step(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(loop, "call_later", counted)
     with RunningCalls().call("r", TimeLimits(5, 5, 5)) as call:
-        assert len([word async for word in call.until_aborted(steps())]) == 1000
+        assert len([word async for word in until_aborted(call, steps())]) == 1000
     assert len(timers) <= 4  # in ten seconds
 
 
@@ -304,4 +325,4 @@ async def test_a_limit_costs_no_timer_per_step(monkeypatch: pytest.MonkeyPatch) 
 async def test_no_limit_has_no_timer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(asyncio.BaseEventLoop, "call_later")
     with RunningCalls().call("r", NO_LIMITS) as call:
-        assert [word async for word in call.until_aborted(Phases().steps(call))] == ["word"] * 3
+        assert [word async for word in Phases().begin(call)] == ["word"] * 3

@@ -10,7 +10,7 @@ from lmi_core.backend import Backend
 from lmi_core.hookspecs import hookimpl
 from lmi_plugins.backends.scripted import Script, ScriptedBackend
 from tests.conftest import SCRIPTED, Answer, LoopClock, ModelDirectory, RunningServer, Serve
-from tests.core.serving.limits.dialects import COMPLETION, DIALECTS, INPUTS, STREAM
+from tests.core.admission.dialects import COMPLETION, DIALECTS, INPUTS, STREAM
 from tests.loop_clock import until
 
 LIMIT = 60  # seconds of the event loop's clock

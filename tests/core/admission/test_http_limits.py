@@ -11,15 +11,15 @@ from typing import Any, NamedTuple
 import orjson
 import pytest
 
+from lmi_core.admission import admission
 from lmi_core.backend import Backend
 from lmi_core.errors import BackendUnhealthy
 from lmi_core.generation import GenerationStep
 from lmi_core.hookspecs import hookimpl
 from lmi_core.request import ValidRequest
-from lmi_core.serving.limits import departures
 from lmi_plugins.backends.scripted import Script, ScriptedBackend
 from tests.conftest import SCRIPTED, LoopClock, ModelDirectory, RunningServer, Serve
-from tests.core.serving.limits.dialects import DIALECTS
+from tests.core.admission.dialects import DIALECTS
 from tests.loop_clock import until
 
 COMPLETIONS = "/v1/completions"
@@ -70,7 +70,7 @@ async def test_tokens_of_the_request_itself_count(serve: Serve, model_dir: Model
 async def test_request_that_could_not_begin_in_time_is_refused_at_once(
     clock: LoopClock, serve: Serve, model_dir: ModelDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(departures, "time", SimpleNamespace(monotonic=clock.time))
+    monkeypatch.setattr(admission, "time", SimpleNamespace(monotonic=clock.time))
     limits = "option.max_rolling_batch_size=1\noption.queue_timeout=100\noption.scripted_delay=4\n"
     server = await start(serve, model_dir, limits)
     server.scripted.enqueue(*[Script("one two three four five")] * 100)

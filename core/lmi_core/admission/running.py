@@ -1,17 +1,14 @@
 """The calls that a model works on, each of which somebody else may end."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
-from contextlib import aclosing, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
-from typing import TypeVar
 
+from lmi_core.admission.time_limits import NONE, TimeLimits
+from lmi_core.admission.turns import Turn
 from lmi_core.errors import LmiError, Overloaded
 from lmi_core.request import ValidRequest
-from lmi_core.serving.limits.time_limits import NONE, TimeLimits
-from lmi_core.serving.limits.turns import Turn
-
-T = TypeVar("T")
 
 
 class RunningCalls:
@@ -140,41 +137,25 @@ class RunningCall:
         """Return whether the client has yet to read the last step, so that nobody waits for another."""
         return not self._waiting
 
-    def wait_for_turn(self) -> None:
-        """Note that the call waits for its turn, which it has otherwise from the start."""
-        self._begun = None
-
     def begin(self) -> None:
         """Note that the call's turn has come."""
         if self._begun is None:
             self._begun = asyncio.get_running_loop().time()
 
-    async def until_aborted(self, steps: AsyncGenerator[T, None], turn: Turn | None = None) -> AsyncGenerator[T, None]:
-        """Yield the steps until the end or an abort, from when the call's turn has come.
+    @asynccontextmanager
+    async def watched(self, turn: Turn, *, waits_for_first_token: bool = True) -> AsyncIterator[None]:
+        """Interrupt the body if it waits too long for the call's turn, or for a step.
 
-        Raise QueueTimeout or GenerationTimeout where one takes too long, or what `fail` was given.
+        Raise QueueTimeout or GenerationTimeout then, or what `fail` was given. An abort ends the body without an error.
+        A wait for the turn that has no limit counts toward the time to the first token if `waits_for_first_token`.
         """
-        now = asyncio.get_running_loop().time
-        if turn is None or not turn.waits or self._limits.queue >= NONE:  # then the time to the first token has both
+        if not turn.waits or (self._limits.queue >= NONE and waits_for_first_token):
             self.begin()
         self._watch = self._look_again() if self._limits.shortest < NONE else None
         try:
-            async with aclosing(steps), self._cut:
+            async with self._cut:
                 self._waiting = True
-                if turn is not None and turn.waits:
-                    await turn.come()
-                    self.begin()
-                async for step in steps:
-                    self._waiting = False
-                    if self._is_cut:  # too late: the step is here
-                        self._cut.reschedule(None)
-                        self._is_cut = False
-                    yield step
-                    if self._failure is not None:
-                        raise self._failure
-                    if self.aborted:
-                        return
-                    self._last, self._waiting = now(), True
+                yield
         except TimeoutError:
             if not self._cut.expired():  # the engine's own
                 raise
@@ -186,6 +167,28 @@ class RunningCall:
             self._waiting = False
             if self._watch is not None:
                 self._watch.cancel()
+
+    async def wait_for(self, turn: Turn) -> None:
+        """Wait until the call's turn has come."""
+        if turn.waits:
+            await turn.come()
+            self.begin()
+
+    def step_came(self) -> None:
+        """Note that a step is here, and is sent: nothing interrupts that."""
+        self._waiting = False
+        if self._is_cut:  # too late
+            self._cut.reschedule(None)
+            self._is_cut = False
+
+    def waits_on(self) -> bool:
+        """Begin the wait for another step, or return False after an abort. Raise what `fail` was given."""
+        if self._failure is not None:
+            raise self._failure
+        if self.aborted:
+            return False
+        self._last, self._waiting = asyncio.get_running_loop().time(), True
+        return True
 
     def _look(self) -> None:
         """Check the wait, and again when it may be too long, which is cheaper than a timer per step."""

@@ -1,0 +1,183 @@
+"""Turns of calls in an engine: each client's calls in order of arrival, one client after another."""
+
+import asyncio
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from lmi_core.admission.client_queue import ClientQueue
+
+AHEAD = 4  # the least number of sequences that wait in the engine itself, so that a place there is never empty
+STALLED = 1.0  # seconds without progress of a client that reads too slowly, after which it keeps nobody waiting
+
+
+class Turn:
+    """One call's turn, which has come once the engine may begin the call."""
+
+    __slots__ = ("_come", "arrived", "count", "is_unread", "was_unread")
+
+    def __init__(self, count: int, is_unread: Callable[[], bool]) -> None:
+        self.count = count  # sequences
+        self.is_unread = is_unread
+        self.was_unread = False
+        self.arrived = 0.0  # on the loop's clock, if it waits
+        self._come: asyncio.Event | None = None  # None: it has come at once
+
+    @property
+    def waits(self) -> bool:
+        return self._come is not None and not self._come.is_set()
+
+    def defer(self) -> None:
+        self._come = asyncio.Event()
+        self.arrived = asyncio.get_running_loop().time()
+
+    def begin(self) -> None:
+        assert self._come is not None
+        self._come.set()
+
+    async def come(self) -> None:
+        """Wait until it has come."""
+        if self._come is not None:
+            await self._come.wait()
+
+
+class Turns(ABC):
+    """The order in which an engine is given calls, some of which wait."""
+
+    # Whether the wait counts toward the time to the first token where it has no limit of its own.
+    waits_for_first_token = True
+
+    def __init__(self) -> None:
+        self.waiting = 0  # the sequences of the calls whose turn has not come
+        self._queue: ClientQueue[Turn] = ClientQueue()
+
+    @contextmanager
+    def of(self, client: str, count: int, is_unread: Callable[[], bool]) -> Iterator[Turn]:
+        """Hold the turn of a client's call with `count` sequences; the caller waits until it has come.
+
+        `is_unread` returns whether the client has yet to read what there is: the engine may long be done with the call.
+        """
+        turn = Turn(count, is_unread)
+        if not self._begins_at_once(turn):
+            turn.defer()
+            self._queue.add(client, turn)
+            self.waiting += count
+            self._begin_next()
+        try:
+            yield turn
+        finally:
+            if turn.waits:
+                self._queue.discard(client, turn)
+                self.waiting -= count
+            else:
+                self._end(turn)
+            self._begin_next()
+
+    def _pop(self) -> Turn:
+        """Begin the next waiting turn, and return it."""
+        turn = self._queue.pop()
+        self.waiting -= turn.count
+        turn.begin()
+        return turn
+
+    @abstractmethod
+    def _begins_at_once(self, turn: Turn) -> bool:
+        """Begin a new turn if nothing keeps it waiting, and return whether it has begun."""
+
+    @abstractmethod
+    def _begin_next(self) -> None:
+        """Begin the waiting turns that are due."""
+
+    @abstractmethod
+    def _end(self, turn: Turn) -> None:
+        """Note the end of a turn that had begun."""
+
+
+class RollingBatch(Turns):
+    """Calls join the engine one by one: it is given a few more sequences than it works on; the other calls wait."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._size = math.inf
+        self._given: set[Turn] = set()
+        self._look: asyncio.TimerHandle | None = None
+
+    def resize(self, batch_size: float, ahead: int = 0) -> None:
+        """Set how many sequences the engine works on, math.inf if it orders all, and how many more wait in it."""
+        self._size = batch_size + ahead
+
+    def _begins_at_once(self, turn: Turn) -> bool:
+        if self._queue or not self._has_room(turn.count):
+            return False
+        self._given.add(turn)
+        return True
+
+    def _has_room(self, count: int) -> bool:
+        """Return whether the engine takes as many more; one that has nothing takes any call."""
+        return not self._given or sum([turn.count for turn in self._given]) + count <= self._size
+
+    def _begin_next(self) -> None:
+        """Begin waiting turns while there is room. No smaller call overtakes the next one, which would wait forever."""
+        while self._queue and self._has_room(self._queue.next.count):
+            self._given.add(self._pop())
+        if self._queue and self._look is None:
+            self._look = asyncio.get_running_loop().call_later(STALLED, self._take_from_unread)
+
+    def _end(self, turn: Turn) -> None:
+        self._given.discard(turn)
+
+    def _take_from_unread(self) -> None:
+        """Take the turns of calls whose clients have read nothing since the last look, while others wait."""
+        self._look = None
+        for turn in [*self._given]:
+            is_unread = turn.is_unread()
+            if is_unread and turn.was_unread:
+                self._given.discard(turn)
+            turn.was_unread = is_unread
+        self._begin_next()
+
+
+class DynamicBatch(Turns):
+    """Calls begin together, once there are `size`, or `max_delay` seconds after the first of them came.
+
+    The next batch starts when the last of them is done. If more wait than fit into it, clients take turns.
+    """
+
+    waits_for_first_token = False
+
+    def __init__(self, size: int, max_delay: float) -> None:
+        super().__init__()
+        self._size = size
+        self._max_delay = max_delay
+        self._num_running = 0
+        self._start: asyncio.TimerHandle | None = None
+
+    def change(self, size: int, max_delay: float) -> None:
+        """Have batches of another size, or wait for another time."""
+        self._size, self._max_delay = size, max_delay
+        self._begin_next()
+
+    def _begins_at_once(self, turn: Turn) -> bool:
+        return False
+
+    def _begin_next(self) -> None:
+        """Start the next batch, or set the time at which it starts, unless one runs."""
+        if self._start is not None:
+            self._start.cancel()
+            self._start = None
+        if self._num_running or not self._queue:
+            return
+        if len(self._queue) >= self._size:
+            self._start_now()
+            return
+        due = min(turn.arrived for turn in self._queue.of_each_client()) + self._max_delay
+        self._start = asyncio.get_running_loop().call_at(due, self._start_now)  # in a moment, if that has passed
+
+    def _start_now(self) -> None:
+        while self._queue and self._num_running < self._size:
+            self._num_running += 1
+            self._pop()
+
+    def _end(self, turn: Turn) -> None:
+        self._num_running -= 1
