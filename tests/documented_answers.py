@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from functools import lru_cache
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import jsonschema_rs
 import orjson
@@ -14,7 +15,8 @@ from aiohttp import web
 
 from lmi_core.handler import Answer
 from lmi_handlers.http.documentation.routes import DOCUMENT
-from lmi_handlers.http.exchange import Exchange
+from lmi_handlers.http.exchange import Exchange, Writer
+from lmi_handlers.http.stream import Stream
 
 MAX_EVENTS = 500  # of one stream that are checked
 ANY_TYPE = "*/*"
@@ -83,16 +85,15 @@ class AnswerChecks:
         self._num_events.clear()
         return found
 
-    def check_whole(self, exchange: Exchange, status: int, content_type: str, body: bytes) -> None:
-        self._check(exchange, status, content_type, body)
+    def check_whole(self, request: web.Request, status: int, content_type: str, body: bytes) -> None:
+        self._check(request, status, content_type, body)
 
-    def check_event(self, exchange: Exchange, content_type: str, data: bytes) -> None:
-        count = self._num_events[id(exchange)] = self._num_events.get(id(exchange), 0) + 1
+    def check_event(self, request: web.Request, content_type: str, data: bytes) -> None:
+        count = self._num_events[id(request)] = self._num_events.get(id(request), 0) + 1
         if count <= MAX_EVENTS:
-            self._check(exchange, 200, content_type, data)
+            self._check(request, 200, content_type, data)
 
-    def _check(self, exchange: Exchange, status: int, content_type: str, data: bytes) -> None:
-        request = exchange.request
+    def _check(self, request: web.Request, status: int, content_type: str, data: bytes) -> None:
         resource = request.match_info.route.resource
         assert resource is not None
         path = resource.canonical.rstrip("/") or "/"
@@ -115,25 +116,29 @@ def documented(document: bytes) -> Documented:
 
 def watch(checks: AnswerChecks) -> Iterator[None]:
     """Check all answers that servers in this process send, until the generator goes on."""
-    send, frames = Exchange.send, Exchange._frames
+    send, begin, written = Exchange.send, Exchange._begin, Stream._written
+    requests: WeakKeyDictionary[Stream, web.Request] = WeakKeyDictionary()
 
     async def checked_send(self: Exchange, answer: Answer, headers: Mapping[str, str] | None = None) -> web.Response:
         content_type = (headers or {}).get("Content-Type", answer.content_type)
-        checks.check_whole(self, answer.status, content_type, answer.body)
+        checks.check_whole(self.request, answer.status, content_type, answer.body)
         return await send(self, answer, headers)
 
-    def checked_frames(self: Exchange, data: bytes | list[bytes]) -> list[bytes]:
-        framed = frames(self, data)
-        content_type = self.framing.headers({"Content-Type": self.formatter.content_type if self.formatter else ""})
-        for event in framed:
-            checks.check_event(self, content_type["Content-Type"], event)
-        return framed
+    async def noted_begin(self: Exchange, formatter: Writer, stream: Stream) -> Stream:
+        requests[stream] = self.request
+        return await begin(self, formatter, stream)
 
-    Exchange.send, Exchange._frames = checked_send, checked_frames  # type: ignore[method-assign]
+    def checked_written(self: Stream, events: bytes | list[bytes]) -> bytes:
+        if (request := requests.get(self)) is not None:  # a test of streams alone has no exchange
+            for event in [events] if isinstance(events, bytes) else events:
+                checks.check_event(request, self.headers["Content-Type"], self._frame(event))
+        return written(self, events)
+
+    Exchange.send, Exchange._begin, Stream._written = checked_send, noted_begin, checked_written  # type: ignore[method-assign]
     try:
         yield
     finally:
-        Exchange.send, Exchange._frames = send, frames  # type: ignore[method-assign]
+        Exchange.send, Exchange._begin, Stream._written = send, begin, written  # type: ignore[method-assign]
 
 
 def _values(data: bytes, media_type: str) -> Iterator[Any]:

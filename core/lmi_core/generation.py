@@ -109,6 +109,7 @@ class GenerationOutput:
         "_first",
         "_unfinished",
         "error",
+        "finished",
         "prefill",
         "prompt_index",
         "requests",
@@ -129,6 +130,7 @@ class GenerationOutput:
             self._first.append(len(self.sequences))
             self.sequences.extend(GeneratedSequence() for _ in range(request.parameters.num_sequences))
         self._unfinished = len(self.sequences)
+        self.finished = False  # whether every sequence of the call has ended
         self.prompt_index = 0
         self.sequence = self.sequences[0]
         self.step = GenerationStep([])
@@ -187,11 +189,6 @@ class GenerationOutput:
         return sum(self._cached.values()) if self._cached else None
 
     @property
-    def finished(self) -> bool:
-        """Whether every sequence of the call has ended."""
-        return self._unfinished == 0
-
-    @property
     def best_sequence(self) -> GeneratedSequence:
         if self.parameters.best_first:
             return self.sequences_of(self.prompt_index)[0]
@@ -222,3 +219,4 @@ class GenerationOutput:
             self._cached[prompt_index] = step.cached_tokens
         if step.finish_reason is not None:
             self._unfinished -= 1
+            self.finished = self._unfinished == 0

@@ -79,9 +79,13 @@ def written(formatter: OutputFormatter, data: object) -> bytes | list[bytes]:
     """Return what a formatter returned. Raise FormatterFailed where that is neither bytes nor a list of them."""
     if isinstance(data, bytes):
         return data
-    if isinstance(data, list) and all(isinstance(event, bytes) for event in data):
-        return data
-    wrong = next(event for event in data if not isinstance(event, bytes)) if isinstance(data, list) else data
+    wrong = data
+    if isinstance(data, list):
+        for wrong in data:
+            if not isinstance(wrong, bytes):
+                break
+        else:
+            return data
     raise FormatterFailed(
         f"the output formatter {type(formatter).__name__} must return bytes, as text.encode() does, or a list of them. "
         f"Given: {given(wrong)}"

@@ -160,10 +160,10 @@ class Exchange:
         """Send a part of the model function's answer; errors in its stream have the stream's content type."""
         if isinstance(reply, Chunk):
             assert isinstance(self._response, Stream), "the head must be sent first"
-            await self._response.send(self._frames(reply.data))
+            await self._response.send(reply.data)
         elif reply.streams:
             self.formatter = StreamErrors(reply.headers)
-            self._response = await self._begin(self.formatter, Stream(reply.code, headers_first=True))
+            self._response = await self._begin(self.formatter, Stream(self.framing, reply.code, headers_first=True))
         else:
             answer = self.handler.relayed(Answer(reply.code, reply.headers["Content-Type"], reply.body))
             self._response = await self._send_framed(answer, reply.headers | {"Content-Type": answer.content_type})
@@ -198,21 +198,20 @@ class Exchange:
             answer = self.handler.identified(self._error_answer(error), self.request_id)
             return await self.send(answer, _advice(error))
         if isinstance(self._response, Stream):
-            words = [] if self.formatter is None else self._frames(self._last_words(self.formatter, error))
-            await self._response.end([*words, self.framing.failure(error)])
+            words = b"" if self.formatter is None else self._last_words(self.formatter, error)
+            await self._response.end(words, self.framing.failure(error))
         return self._response
 
     def _put(self, data: bytes | list[bytes], writer: Writer, *, whole: bool) -> Coroutine[None, None, None]:
         if isinstance(self._response, Stream):
-            frames = self._frames(data)
-            return self._response.end(frames) if whole else self._response.send(frames)
+            return self._response.end(data) if whole else self._response.send(data)
         return self._put_first(data, writer, whole=whole)
 
     async def _put_first(self, data: bytes | list[bytes], writer: Writer, *, whole: bool) -> None:
         if whole and isinstance(data, bytes):
             self._response = await self._send_framed(Answer(200, writer.content_type, data), writer.headers)
         elif data:
-            self._response = await self._begin(writer, Stream())
+            self._response = await self._begin(writer, Stream(self.framing))
             await self._put(data, writer, whole=whole)
 
     def _last_words(self, formatter: Writer, error: LmiError) -> bytes | list[bytes]:
@@ -221,11 +220,6 @@ class Exchange:
         except (Exception, SystemExit):  # a user's formatter may fail here too
             logger.exception("request %s: the formatter could not write the error", self.request_id)
             return b""
-
-    def _frames(self, data: bytes | list[bytes]) -> list[bytes]:
-        """Return each event in the frame that the route requires."""
-        frame = self.framing.frame
-        return [frame(data)] if isinstance(data, bytes) else [frame(event) for event in data]
 
     async def _send_framed(self, answer: Answer, headers: Mapping[str, str]) -> web.Response:
         if answer.status >= FAILED:
@@ -259,10 +253,10 @@ class Exchange:
             while True:
                 await asyncio.sleep(seconds)
                 if self._response is None:
-                    self._response = await self._begin(writer, Stream())
+                    self._response = await self._begin(writer, Stream(self.framing))
                 assert isinstance(self._response, Stream), "an answer as a whole is no stream"
                 if self._response.size == seen:
-                    await self._response.send([self.framing.frame(KEEP_ALIVE)])
+                    await self._response.send(KEEP_ALIVE)
                 seen = self._response.size
 
     async def _begin(self, formatter: Writer, stream: Stream) -> Stream:

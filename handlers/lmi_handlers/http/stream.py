@@ -1,8 +1,10 @@
 """A response sent event by event."""
 
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine
 
 from aiohttp import HttpVersion11, hdrs, web
+
+from lmi_core.framing import Framing
 
 LAST_CHUNK = b"0\r\n\r\n"
 EVENT_STREAM = "text/event-stream"  # the content type of server-sent events
@@ -17,9 +19,10 @@ class Stream(web.StreamResponse):
     _send_headers_immediately = False  # sent with the first event, in one packet
     _length_check = False  # this class writes the chunks itself
 
-    def __init__(self, status: int = 200, *, headers_first: bool = False) -> None:
+    def __init__(self, framing: Framing, status: int = 200, *, headers_first: bool = False) -> None:
         super().__init__(status=status)
         self._send_headers_immediately = headers_first
+        self._frame = framing.frame
         self._in_chunks = True
         self.size = 0  # bytes written so far; aiohttp's own `body_length` is 0 until the end
 
@@ -31,16 +34,25 @@ class Stream(web.StreamResponse):
             self.force_close()
         await self.prepare(request)
 
-    def send(self, events: Iterable[bytes]) -> Coroutine[None, None, None]:
+    def send(self, events: bytes | list[bytes]) -> Coroutine[None, None, None]:
+        """Send an event, or several, each in the frame that the route requires."""
         return self.write(self._written(events))
 
-    def end(self, events: Iterable[bytes] = ()) -> Coroutine[None, None, None]:
+    def end(self, events: bytes | list[bytes] = b"", unframed: bytes = b"") -> Coroutine[None, None, None]:
         """Send the last events, if any, and the end of the response."""
-        return self.write_eof(self._written(events) + (LAST_CHUNK if self._in_chunks else b""))
+        data = self._written(events)
+        if unframed:
+            data += self._chunk(unframed)
+        return self.write_eof(data + (LAST_CHUNK if self._in_chunks else b""))
 
-    def _written(self, events: Iterable[bytes]) -> bytes:
-        if self._in_chunks:
-            events = [b"%x\r\n%b\r\n" % (len(event), event) for event in events if event]
-        data = b"".join(events)
+    def _written(self, events: bytes | list[bytes]) -> bytes:
+        data = b""
+        for event in [events] if isinstance(events, bytes) else events:
+            framed = self._frame(event)
+            if framed:
+                data += self._chunk(framed)
         self.size += len(data)
         return data
+
+    def _chunk(self, data: bytes) -> bytes:
+        return b"%x\r\n%b\r\n" % (len(data), data) if self._in_chunks else data

@@ -8,6 +8,7 @@ from aiohttp.base_protocol import BaseProtocol
 from aiohttp.http_writer import StreamWriter
 from aiohttp.test_utils import make_mocked_request
 
+from lmi_core.framing import Framing
 from lmi_handlers.http.stream import Stream
 
 
@@ -32,7 +33,7 @@ async def begun(stream: Stream, version: HttpVersion = HttpVersion11) -> Transpo
 
 
 async def test_the_headers_go_out_with_the_first_event() -> None:
-    stream = Stream()
+    stream = Stream(Framing())
     transport = await begun(stream)
     assert transport.written == []
     await stream.send([b"one"])
@@ -45,14 +46,14 @@ async def test_the_headers_go_out_with_the_first_event() -> None:
 
 
 async def test_the_headers_can_go_first() -> None:
-    transport = await begun(Stream(201, headers_first=True))
+    transport = await begun(Stream(Framing(), 201, headers_first=True))
     [headers] = transport.written
     assert headers.startswith(b"HTTP/1.1 201 Created\r\n")
     assert headers.endswith(b"\r\n\r\n")
 
 
 async def test_events_that_come_together_are_one_write_and_chunks_of_their_own() -> None:
-    stream = Stream()
+    stream = Stream(Framing())
     transport = await begun(stream)
     await stream.send([b"one"])
     await stream.send([b"two", b"", b"a long event, as it is"])
@@ -62,7 +63,7 @@ async def test_events_that_come_together_are_one_write_and_chunks_of_their_own()
 
 @pytest.mark.parametrize("events", [[], [b""]])
 async def test_an_end_without_events(events: list[bytes]) -> None:
-    stream = Stream()
+    stream = Stream(Framing())
     transport = await begun(stream)
     await stream.send([b"one"])
     await stream.end(events)
@@ -71,7 +72,7 @@ async def test_an_end_without_events(events: list[bytes]) -> None:
 
 
 async def test_a_client_that_knows_no_chunks_reads_to_the_end_of_the_connection() -> None:
-    stream = Stream()
+    stream = Stream(Framing())
     transport = await begun(stream, HttpVersion10)
     await stream.send([b"one", b"two"])
     await stream.end([b"last"])
