@@ -114,7 +114,11 @@ class ModelMetrics:
                 self.time_per_token.add(time_per_token)
 
     def _tokens_of(self, record: RequestRecord) -> TokenCounts:
-        return self.tokens.setdefault(self._adapter(record.adapter), TokenCounts())
+        adapter = self._adapter(record.adapter)
+        counts = self.tokens.get(adapter)
+        if counts is None:
+            counts = self.tokens[adapter] = TokenCounts()
+        return counts
 
     def _adapter(self, name: str) -> str:
         known = name in self.tokens or len(self.tokens) < MAX_ADAPTERS

@@ -39,6 +39,7 @@ class ModelRegistry:
     def __init__(self, models: Iterable[Model], reader: ModelReader | None = None) -> None:
         self.models: Mapping[str, Model] = {}  # the default version of each name
         self.by_served_name: Mapping[str, Model] = {}  # the same, by all names that requests may give
+        self.only_model: Model | None = None  # for requests that name none, if no other model is served
         self.changed = asyncio.Event()  # replaced when it is set, as a model has come or gone
         self.drain_seconds = DRAIN_SECONDS
         self.room = Room()
@@ -291,6 +292,7 @@ class ModelRegistry:
                 models[name] = now
                 by_served_name.update(dict.fromkeys(now.names, now))
         self.models, self.by_served_name, self._limits = models, by_served_name, None
+        self.only_model = next(iter(models.values())) if len(models) == 1 else None
         self.changed.set()
         self.changed = asyncio.Event()
 

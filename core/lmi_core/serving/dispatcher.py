@@ -45,12 +45,12 @@ class Dispatcher:
     @property
     def only_model(self) -> Model | None:
         """The model for requests that name none, if it is the only one."""
-        return next(iter(self.models.values())) if len(self.models) == 1 else None
+        return self.registry.only_model
 
     @property
     def chooses_version(self) -> bool:
         """Whether the only model has several versions, so that a body may name one of them."""
-        model = self.only_model
+        model = self.registry.only_model
         return model is not None and self.registry.has_several(model.name)
 
     def find(self, name: str | None) -> Model:

@@ -64,6 +64,8 @@ class Model:
         self.plan = plan
         self.name = plan.name
         self.names = plan.names
+        self.options: RequestProperties = plan.options  # of requests and answers
+        self.server: ServerProperties = plan.server  # the server's for the model
         self.formatters = plan.formatters
         self.configs = plan.configs
         self.fingerprint = plan.fingerprint
@@ -144,16 +146,6 @@ class Model:
         return self.runtime.name
 
     @property
-    def options(self) -> RequestProperties:
-        """The options of the model's requests and answers."""
-        return self.plan.options
-
-    @property
-    def server(self) -> ServerProperties:
-        """The server's options for the model."""
-        return self.plan.server
-
-    @property
     def version(self) -> str | None:
         """The only version that requests may ask for; None allows any."""
         return self.plan.version
@@ -180,7 +172,7 @@ class Model:
 
     async def start(self) -> None:
         """Load the model. Raise ConfigurationError when it cannot be loaded, also when that takes too long."""
-        limit = self.plan.options.model_loading_timeout
+        limit = self.options.model_loading_timeout
         try:
             async with asyncio.timeout(limit) as deadline:
                 await self._download()
@@ -222,7 +214,7 @@ class Model:
 
     def change_server(self, server: ServerProperties, setup: RuntimeSetup[Any]) -> None:
         """Have other options of the server, and the runtime's setup that follows from them when it is next loaded."""
-        self.plan = replace(self.plan, server=server, setup=setup)
+        self.plan, self.server = replace(self.plan, server=server, setup=setup), server
         self.admission.maximum = server.job_queue_size + setup.properties.max_rolling_batch_size
         self._size_turns()
 
@@ -306,12 +298,12 @@ class Model:
         formatters = self.plan.code.of(adapter)
         tokenizer = getattr(self.backend, "tokenizer", None)
         return Customization(
-            formatters, tokenizer, self.configs, self.plan.options, request_id, adapter, loras, model=self.name
+            formatters, tokenizer, self.configs, self.options, request_id, adapter, loras, model=self.name
         )
 
     async def drop_unknown(self, generation: Generation) -> Generation:
         """Drop unknown parameters, adding their names to `ignored`. Raise InvalidParameter where one must not be."""
-        return await without_unknown(generation, self.backend, strict=self.plan.options.strict_parameters)
+        return await without_unknown(generation, self.backend, strict=self.options.strict_parameters)
 
     async def validate(
         self, requests: Sequence[GenerationRequest], request_id: str, key: str | None = None

@@ -1,7 +1,7 @@
 """GenerationRequest to ValidRequest: the one place where a request is checked against a backend."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -39,7 +39,7 @@ async def validate_all(
     def validated() -> list[ValidRequest]:
         return [validate(request, backend, each_id) for request, each_id in zip(requests, ids, strict=True)]
 
-    return await READING.run_if(size_of(requests) > LONG_TEXT, validated)
+    return await READING.run_if(take_long(requests), validated)
 
 
 async def without_unknown(generation: Generation, backend: Backend[Any], *, strict: bool) -> Generation:
@@ -51,7 +51,7 @@ async def without_unknown(generation: Generation, backend: Backend[Any], *, stri
     def dropped() -> list[tuple[GenerationRequest, tuple[str, ...]]]:
         return [drop_unknown(request, backend, strict or generation.strict) for request in generation.requests]
 
-    found = await READING.run_if(size_of(generation.requests) > LONG_TEXT, dropped)
+    found = await READING.run_if(take_long(generation.requests), dropped)
     requests = tuple(request for request, _ in found)
     if requests == generation.requests:
         return generation
@@ -196,19 +196,23 @@ def _fit(
     )
 
 
-def size_of(requests: Sequence[GenerationRequest]) -> int:
-    """Return about how many characters would take as long to check and to tokenize as these requests."""
-    return sum(len(request.prompt) + CHARACTERS_PER_PROMPT + _values(request.parameters) for request in requests)
+def take_long(requests: Sequence[GenerationRequest]) -> bool:
+    """Return whether requests take milliseconds to check and to tokenize, judged by their characters and items."""
+    size = 0
+    for request in requests:
+        size += len(request.prompt) + CHARACTERS_PER_PROMPT
+        for value in request.parameters.values():
+            if isinstance(value, LONG):
+                size += _size_of(value)
+    return size > LONG_TEXT
 
 
-def _values(parameters: Mapping[str, Any]) -> int:
-    """Return how many characters and items the parameters have, counted up to where they are many."""
-    found, left = 0, [value for value in parameters.values() if isinstance(value, LONG)]
-    while left:
+def _size_of(parameter: str | list[Any] | dict[str, Any]) -> int:
+    """Return how many characters and items a parameter has, counted up to where they are many."""
+    found, left = 0, [parameter]
+    while left and found <= LONG_TEXT:
         value = left.pop()
         found += len(value)
-        if found > LONG_TEXT:
-            break
         if not isinstance(value, str):
             inner = value.values() if isinstance(value, dict) else value
             left += [each for each in inner if isinstance(each, LONG)]

@@ -26,7 +26,7 @@ def take_adapters(call: Call) -> tuple[Call, AdapterNames]:
     """
     elsewhere = _named_outside(call)
     call, in_body = _take_from_body(call)
-    return call, _agreed(in_body, elsewhere)
+    return call, _agreed(in_body, elsewhere) if elsewhere else in_body
 
 
 def with_adapter_attribute(call: Call) -> Call:
@@ -43,31 +43,24 @@ def _named_outside(call: Call) -> list[Named]:
 
     Raise InvalidPayload where the query has a key that looks like a misspelt adapter name.
     """
-    _check_query(call.query)
-    return [*_in_header(call.headers), *_in_query(call.query), *_in_attributes(call.headers)]
+    named = _in_header(call.headers) if ADAPTER_HEADER in call.headers else []
+    for name, value in call.query.items():
+        if name == KEY and value:
+            named.append((f"the query's `{KEY}`", value))
+        elif value and seems_to_name_an_adapter(name):
+            raise InvalidPayload(f"the query must name an adapter as `{KEY}`. Given: {shown(name)}")
+    return named + _in_attributes(call.headers) if ATTRIBUTES_HEADER in call.headers else named
 
 
 def _in_header(headers: Mapping[str, str]) -> list[Named]:
     """Return the adapters in the header of that purpose, which may be repeated."""
-    if ADAPTER_HEADER not in headers:
-        return []
     values = (value for name, value in headers.items() if name.lower() == ADAPTER_HEADER.lower() and value)
     return [(f"the header {ADAPTER_HEADER}", value) for value in values]
-
-
-def _in_query(query: Mapping[str, str]) -> list[Named]:
-    return [(f"the query's `{KEY}`", value) for name, value in query.items() if name == KEY and value]
 
 
 def _in_attributes(headers: Mapping[str, str]) -> list[Named]:
     place = f"`{KEY}` in {ATTRIBUTES_HEADER}"
     return [(place, value) for name, value in named_attributes(headers) if name == KEY and value]
-
-
-def _check_query(query: Mapping[str, str]) -> None:
-    for name, value in query.items():
-        if name != KEY and value and seems_to_name_an_adapter(name):
-            raise InvalidPayload(f"the query must name an adapter as `{KEY}`. Given: {shown(name)}")
 
 
 def _take_from_body(call: Call) -> tuple[Call, AdapterNames]:

@@ -178,15 +178,15 @@ async def _generation_response(
 
 
 async def _asked_model(dispatcher: Dispatcher, exchange: ModelExchange[R]) -> Model:
-    handler, name = exchange.handler, exchange.model_name()
-    if name is None and (dispatcher.only_model is None or dispatcher.chooses_version):
+    handler, name, only = exchange.handler, exchange.model_name(), dispatcher.only_model
+    if name is None and (only is None or dispatcher.chooses_version):
         name = _text(handler.model_name_in_body(await _read(exchange, dispatcher)))
         name = name if name is None else handler.served_name(name, dispatcher)
-        if dispatcher.only_model is not None:
+        if only is not None:
             return dispatcher.version_asked(name)
         if handler.adapters_are_models:
             return dispatcher.find_with_adapters(name)
-    model, version = dispatcher.find(name), exchange.model_version()
+    model, version = only if name is None and only is not None else dispatcher.find(name), exchange.model_version()
     return model if version is None else dispatcher.registry.version_of(model, version)
 
 
