@@ -42,7 +42,7 @@ class ExtendedParameters(GenerationParameters):
     length_penalty: float = Field(
         1.0, ge=-10, le=10, description="Beam search: a length penalty above 0 favours longer sequences."
     )
-    early_stopping: bool = Field(False, description="Beam search: stop as soon as num_beams sequences are finished.")
+    early_stopping: bool = Field(False, description="Beam search: stop as soon as enough sequences are finished.")
     min_p: float = Field(
         0.0, ge=0, le=1, description="Drop tokens whose probability is below this fraction of the most likely token's."
     )

@@ -29,6 +29,7 @@ UNSAFE = re.compile(r"[^\w!#$%&'*+.^`|~\[\]-]", re.ASCII)  # characters of a nam
 NEUTRAL: Final[Mapping[str, Any]] = {
     **{name: field.default for name, field in ExtendedParameters.model_fields.items()},
     "best_of": 1,
+    "stop_sequences": [],
     "top_n_tokens": 0,
     "logit_bias": {},
     "bad_sequences": [],

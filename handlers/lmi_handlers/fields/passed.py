@@ -7,8 +7,6 @@ from typing import Annotated, Any, ClassVar
 from pydantic import AfterValidator, Field
 
 from lmi_core.calls.served_model import ServedModel
-from lmi_core.engines.extended_parameters import CacheSalt
-from lmi_core.engines.repetition import RepetitionDetection
 from lmi_core.errors import InvalidPayload
 from lmi_core.handler import Call
 from lmi_core.payloads.payload import shown
@@ -39,12 +37,6 @@ class PassedFields(AnswerFields):
         description="The id of the request in its answer, in the log and for aborting it; the header x-request-id "
         "overrides it.",
     )
-    cache_salt: CacheSalt | None = Field(
-        None, description="Share the prefix cache only with requests that have the same salt."
-    )
-    repetition_detection: RepetitionDetection | None = Field(
-        None, description="Stop once a sequence of tokens has been repeated this often in a row."
-    )
     priority: int | None = Field(
         None,
         ge=-(2**63),
@@ -65,10 +57,9 @@ class PassedFields(AnswerFields):
         self, model: ServedModel, further: Mapping[str, Any], guide: Guide | None
     ) -> tuple[dict[str, Any], dict[str, str]]:
         parameters, names = super().parameters(model, further, guide)
-        if self.cache_salt is not None:
-            parameters["cache_salt"] = self.cache_salt
-        if self.repetition_detection is not None and self.repetition_detection.max_pattern_size:
-            parameters["repetition_detection"] = self.repetition_detection.model_dump()
+        detection = parameters.pop("repetition_detection", None)
+        if detection is not None and detection.max_pattern_size:  # 0 disables it
+            parameters["repetition_detection"] = detection.model_dump()
         if given := {name: value for name in self.only_vllm if (value := getattr(self, name))}:
             _check_for_vllm(given, model)
         if self.priority and VLLM_FIELDS in model.backend.parameters_type.model_fields:

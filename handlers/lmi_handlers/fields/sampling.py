@@ -6,38 +6,25 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field, model_validator
 
 from lmi_core.calls.served_model import ServedModel
+from lmi_core.engines.extended_parameters import GUIDES
 from lmi_core.payloads.exact_numbers import ExactNumbers
+from lmi_core.payloads.tolerance import is_neutral
 from lmi_handlers.fields.guides import Guide, GuideFields
+from lmi_handlers.fields.parameter_fields import all_names, with_parameters
 from lmi_handlers.fields.vocabulary import VLLM_NAMES, refuse_hidden_sequences, translate
 
-NAMES = {
-    **VLLM_NAMES,
-    "max_completion_tokens": "max_new_tokens",
-    "stop": "stop_sequences",
-    "truncate_prompt_tokens": "truncate",
-}
-# Values without effect, dropped since clients send them to any backend, also one without the parameter.
-NEUTRAL = {
-    "frequency_penalty": 0,
-    "presence_penalty": 0,
-    "n": 1,
-    "stop": [],
-    "logit_bias": {},
-    "top_p": 1,
-    "min_p": 0,
-    "min_tokens": 0,
-    "ignore_eos": False,
-    "include_stop_str_in_output": False,
-    "skip_special_tokens": True,
-    "spaces_between_special_tokens": True,
-    "repetition_penalty": 1,
-    "typical_p": 1,
-    "no_repeat_ngram_size": 0,
-    "stop_token_ids": [],
-    "bad_words": [],
-    "length_penalty": 1,
-    "early_stopping": False,
-}
+# Parameters that these requests lack, or have in a form of their own.
+IN_ANOTHER_FORM = frozenset(
+    {
+        *("details", "return_full_text", "decoder_input_details", "do_sample", "num_beams"),
+        *("logprobs", "top_n_tokens", "logprob_token_ids", "prompt_logprobs"),
+        *(*GUIDES, "guided_reasoning", "reasoning_budget"),
+    }
+)
+OWN_NAMES = {**VLLM_NAMES, "stop": "stop_sequences", "truncate_prompt_tokens": "truncate"}
+NAMES = all_names(OWN_NAMES, IN_ANOTHER_FORM)
+# Parameters sent on even if they are neutral: backends have other defaults of these.
+ALWAYS_SENT = frozenset({"best_of", "max_new_tokens", "temperature", "top_k"})
 DEFAULT_TEMPERATURE = 1.0
 SEEDS = 2**63
 AS_MANY_AS_FIT = -1  # as `truncate_prompt_tokens`
@@ -46,10 +33,9 @@ NO_BUDGET = -1  # as `thinking_token_budget`
 Penalty = Annotated[float, Field(ge=-2, le=2)]
 
 
+@with_parameters(NAMES)
 class SamplingFields(GuideFields):
     """Fields that are generation parameters; the backend checks the bounds that are not declared here."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
 
     frequency_penalty: Penalty | None = Field(
         None, description="Above 0 makes tokens less likely each time they are generated."
@@ -62,6 +48,11 @@ class SamplingFields(GuideFields):
     )
     max_tokens: int | None = Field(None, ge=0, description="The maximum number of tokens to generate.")
     n: int | None = Field(None, ge=1, description="The number of choices for each prompt. Default: 1.")
+    best_of: int | None = Field(
+        None,
+        ge=1,
+        description="The number of sequences to generate, of which the n most likely are returned. Default: n.",
+    )
     seed: int | None = Field(
         None, description="Seed of the random choices: the same seed gives the same text. Default: random."
     )
@@ -72,37 +63,7 @@ class SamplingFields(GuideFields):
     top_p: float | None = Field(
         None, le=1, description="Top-p sampling: the probability mass of the most likely tokens to keep."
     )
-
-    top_k: int | None = Field(None, description="Top-k sampling: the number of most likely tokens to keep.")
-    min_p: float | None = Field(
-        None, description="Drop tokens whose probability is below this fraction of the most likely token's."
-    )
-    typical_p: float | None = Field(
-        None, description="Locally typical sampling: the probability mass of the tokens to keep."
-    )
-    repetition_penalty: float | None = Field(None, description="Above 1 makes tokens that occurred before less likely.")
-    no_repeat_ngram_size: int | None = Field(None, description="No sequence of this many tokens may occur twice.")
-    min_tokens: int | None = Field(None, description="The minimum number of tokens before the end-of-sequence token.")
-    ignore_eos: bool | None = Field(None, description="Continue generating after the end-of-sequence token.")
-    stop_token_ids: list[int] | None = Field(None, description="Token ids that end generation.")
-    bad_words: list[str] | None = Field(None, description="Strings that must not be generated.")
-    allowed_token_ids: list[int] | None = Field(None, description="Only these token ids may be generated.")
-    include_stop_str_in_output: bool | None = Field(None, description="Keep the stop sequence in the text.")
-    skip_special_tokens: bool | None = Field(None, description="Omit special tokens from the text. Default: true.")
-    spaces_between_special_tokens: bool | None = Field(
-        None, description="Put spaces between special tokens in the text. Default: true."
-    )
     truncate_prompt_tokens: int | None = Field(None, description="Truncate the prompt to its last tokens, this many.")
-    best_of: int | None = Field(
-        None,
-        ge=1,
-        description="The number of sequences to generate, of which the n most likely are returned. Default: n.",
-    )
-    length_penalty: float | None = Field(
-        None, description="Beam search: a length penalty above 0 favours longer sequences."
-    )
-    early_stopping: bool | None = Field(None, description="Beam search: stop as soon as enough sequences are finished.")
-
     use_beam_search: bool | None = Field(None, description="Use beam search with `best_of` beams.")
 
     def translated(self, further: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
@@ -110,15 +71,17 @@ class SamplingFields(GuideFields):
 
         `further` holds the dialect's fields beside these.
         """
-        given = {name: getattr(self, name) for name in PARAMETERS} | dict(further)
+        given = {name: getattr(self, name) for name in NAMES} | dict(further)
         if isinstance(self.stop, str):
             given["stop"] = [self.stop]
         if self.seed is not None:
             given["seed"] = self.seed % SEEDS  # OpenAI allows negative seeds
         if self.best_of == (self.n or 1):
             given["best_of"] = None
-        asked = {name: value for name, value in given.items() if value is not None and value != NEUTRAL.get(name)}
-        parameters, spellings = translate(asked, NAMES)
+        parameters, spellings = translate(given, {**NAMES, "max_completion_tokens": "max_new_tokens"})
+        for name in parameters.keys() - ALWAYS_SENT:
+            if is_neutral(name, parameters[name]):
+                del parameters[name]  # backends without the parameter take it too
         parameters["do_sample"] = parameters.setdefault("temperature", DEFAULT_TEMPERATURE) > 0
         if self.use_beam_search:
             self._search_beams(parameters, spellings)
@@ -130,10 +93,6 @@ class SamplingFields(GuideFields):
         parameters |= {"do_sample": False, "n": self.n or 1}
         parameters["num_beams"] = parameters.pop("best_of", None) or self.n or 1
         spellings["num_beams"] = "best_of" if self.best_of else "n"
-
-
-_NO_PARAMETERS = {*GuideFields.model_fields, "use_beam_search"}
-PARAMETERS = tuple(name for name in SamplingFields.model_fields if name not in _NO_PARAMETERS)
 
 
 class StreamOptions(ExactNumbers):

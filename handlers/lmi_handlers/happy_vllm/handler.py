@@ -109,8 +109,8 @@ class HappyVllmHandler(Handler):
         formatter = (HappyVllmStreamFormatter if streams else HappyVllmFormatter)(
             count=payload.n,
             prompt=payload.prompt_in_response,
-            logprobs=payload.logprobs is not None,
-            prompt_logprobs=payload.prompt_logprobs is not None,
+            logprobs="logprobs" in parameters,
+            prompt_logprobs="prompt_logprobs" in parameters,
         )
         return with_own(Generation((request,), formatter, ignored=ignored), own)
 

@@ -10,6 +10,7 @@ from lmi_core.calls.served_model import ServedModel
 from lmi_core.errors import InvalidPayload
 from lmi_core.payloads.tolerant_payload import TolerantPayload
 from lmi_handlers.fields.own_parameters import take_own
+from lmi_handlers.fields.parameter_fields import with_parameters
 from lmi_handlers.fields.sampling import SEEDS
 from lmi_handlers.fields.vocabulary import translate
 
@@ -18,6 +19,7 @@ NAMES = MappingProxyType(
         "num_predict": "max_new_tokens",
         "repeat_penalty": "repetition_penalty",
         "stop": "stop_sequences",
+        **{name: name for name in ("min_p", "typical_p", "presence_penalty", "frequency_penalty")},
     }
 )
 # Ollama's own, for requests that do not say otherwise.
@@ -58,6 +60,7 @@ WITHOUT_EFFECT: Mapping[str, tuple[str, tuple[object, ...]]] = MappingProxyType(
 )
 
 
+@with_parameters(NAMES)
 class OllamaOptions(TolerantPayload):
     """Ollama's parameters of sampling; the backend checks the bounds that are not declared here."""
 
@@ -71,17 +74,6 @@ class OllamaOptions(TolerantPayload):
     top_p: float | None = Field(
         None, description="Sample from the most likely tokens of this probability mass. Default: 0.9."
     )
-    min_p: float | None = Field(
-        None, description="Drop tokens whose probability is below this fraction of the most likely token's."
-    )
-    typical_p: float | None = Field(
-        None, description="Locally typical sampling: the probability mass of the tokens to keep."
-    )
-    repeat_penalty: float | None = Field(
-        None, description="Above 1: tokens seen before, in the prompt too, get less likely. Default: 1."
-    )
-    presence_penalty: float | None = Field(None, description="Above 0: tokens get less likely once they have come.")
-    frequency_penalty: float | None = Field(None, description="Above 0: tokens get less likely each time they come.")
     seed: int | None = Field(
         None, description="Seed of the random choices: the same seed gives the same text; -1: random. Default: -1."
     )

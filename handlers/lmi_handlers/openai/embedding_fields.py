@@ -31,6 +31,9 @@ class VectorFields(BaseModel):
     embed_dtype: Literal["float32"] | None = Field(None, description="The type of the numbers in base64.")
     endianness: Literal["native", "little"] | None = Field(None, description="The order of their bytes: little.")
     padding: Literal["do_not_pad"] | None = Field(None, description="Inputs count as they are.")
+    cache_salt: CacheSalt | None = Field(
+        None, description="What is computed for an input is shared only with requests of the same salt."
+    )
 
     @model_validator(mode="after")
     def _one_name(self) -> Self:
@@ -62,9 +65,6 @@ class EmbeddingsRequest(VectorFields, TolerantPayload):
     )
     request_id: RequestId | None = Field(
         None, description="Names the request in its answer, in the log and to abort it, unless x-request-id does."
-    )
-    cache_salt: CacheSalt | None = Field(
-        None, description="What is computed for an input is shared only with requests of the same salt."
     )
 
     def named(self, call: Call) -> Call:

@@ -9,6 +9,7 @@ from pydantic import ConfigDict, Field
 from lmi_core.parameters import RANDOM_SEED
 from lmi_core.payloads.exact_numbers import ExactNumbers
 from lmi_core.payloads.tolerant_payload import TolerantPayload, drop_unknown_fields, take_known
+from lmi_handlers.fields.parameter_fields import with_parameters
 from lmi_handlers.fields.vocabulary import TGI_NAMES, sample_as_tgi, translate
 from lmi_handlers.tgi.grammar import TgiGrammar, use_grammar
 
@@ -16,6 +17,23 @@ MAX_NEW_TOKENS = 100
 SEED_BITS = 53  # of seeds that are drawn here: JavaScript's clients read no larger integers exactly
 
 
+TABLE_PARAMETERS = (
+    "decoder_input_details",
+    "details",
+    "frequency_penalty",
+    "repetition_penalty",
+    "return_full_text",
+    "seed",
+    "temperature",
+    "top_k",
+    "top_n_tokens",
+    "top_p",
+    "truncate",
+    "typical_p",
+)
+
+
+@with_parameters({name: name for name in TABLE_PARAMETERS})
 class TgiParameters(ExactNumbers):
     """TGI's generation parameters; other properties are passed on as LMI's parameters."""
 
@@ -25,32 +43,12 @@ class TgiParameters(ExactNumbers):
     best_of: int | None = Field(
         None, description="The number of sequences to generate, of which the most likely is returned."
     )
-    decoder_input_details: bool | None = Field(None, description="Return `details.prefill`, the prompt's tokens.")
-    details: bool | None = Field(None, description="Return `details`.")
     do_sample: bool | None = Field(None, description="Sample, even if no other sampling parameter is given.")
-    frequency_penalty: float | None = Field(
-        None, description="Above 0 makes tokens less likely each time they are generated."
-    )
     grammar: TgiGrammar | None = Field(None, description="A constraint on the output.")
     max_new_tokens: int | None = Field(
         None, description=f"The maximum number of tokens to generate. Default: {MAX_NEW_TOKENS}."
     )
-    repetition_penalty: float | None = Field(None, description="Above 1 makes tokens that occurred before less likely.")
-    return_full_text: bool | None = Field(None, description="Return the prompt followed by the generated text.")
-    seed: int | None = Field(
-        None, description="Seed of the random choices: the same seed gives the same text; -1 means a random seed."
-    )
     stop: str | list[str] | None = Field(None, description="A string, or several, that end generation.")
-    temperature: float | None = Field(None, description="Sampling temperature, which divides the logits.")
-    top_k: int | None = Field(None, description="Top-k sampling: the number of most likely tokens to keep.")
-    top_n_tokens: int | None = Field(None, description="Return this many most likely tokens at each position.")
-    top_p: float | None = Field(
-        None, description="Top-p sampling: the probability mass of the most likely tokens to keep."
-    )
-    truncate: int | None = Field(None, description="Truncate the prompt to its last tokens, this many.")
-    typical_p: float | None = Field(
-        None, description="Locally typical sampling: the probability mass of the tokens to keep."
-    )
     watermark: Literal[False] | None = Field(None, description="Not supported: must be false.")
 
     def translated(self) -> tuple[dict[str, Any], dict[str, str]]:
@@ -61,7 +59,11 @@ class TgiParameters(ExactNumbers):
         if self.grammar is not None:
             use_grammar(self.grammar, parameters, names)
         sample_as_tgi(parameters)
-        if self.details and parameters.get("do_sample") and parameters.get("seed", RANDOM_SEED) == RANDOM_SEED:
+        if (
+            parameters.get("details")
+            and parameters.get("do_sample")
+            and parameters.get("seed", RANDOM_SEED) == RANDOM_SEED
+        ):
             parameters["seed"] = secrets.randbits(SEED_BITS)  # so that the answer can tell it
         return parameters, names
 

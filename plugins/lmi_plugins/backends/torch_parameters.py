@@ -1,49 +1,44 @@
 """Translation of LMI's generation parameters to the torch engine's."""
 
+from typing import Any
+
 from lmi_core.engines.extended_parameters import ExtendedParameters
 from lmi_core.payloads.written_json import text_of
 from lmi_plugins.torch_engine.worker.messages import Guide, ReasoningLimit, Repetition, SamplingParameters
+
+# Parameters that the engine takes by LMI's name, but in another form.
+CONVERTED = frozenset({"temperature", "stop_sequences", "logit_bias", "bad_sequences"})
+SAME = tuple(
+    name
+    for name in SamplingParameters.__struct_fields__
+    if name in ExtendedParameters.model_fields and name not in CONVERTED
+)
 
 
 def sampling_parameters(
     parameters: ExtendedParameters, markers: tuple[str, ...] = (), *, ranks: bool = False
 ) -> SamplingParameters:
     """Return the engine's parameters; without `do_sample`, decoding is greedy whatever the sampling parameters."""
+    same: dict[str, Any] = {name: getattr(parameters, name) for name in SAME}
     return SamplingParameters(
+        **same,
         temperature=parameters.temperature if parameters.do_sample else 0.0,
-        top_k=parameters.top_k,
-        top_p=parameters.top_p,
-        repetition_penalty=parameters.repetition_penalty,
-        seed=parameters.seed,
-        max_new_tokens=parameters.max_new_tokens,
         stop_sequences=parameters.stop_sequences or [],
         prompt_log_probs=parameters.wants_prefill,
-        min_p=parameters.min_p,
-        typical_p=parameters.typical_p,
-        presence_penalty=parameters.presence_penalty,
-        frequency_penalty=parameters.frequency_penalty,
-        no_repeat_ngram_size=parameters.no_repeat_ngram_size,
         logit_bias={int(token_id): bias for token_id, bias in (parameters.logit_bias or {}).items()},
         bad_texts=parameters.bad_sequences or [],
-        min_length=parameters.min_length,
         ignore_end=parameters.ignore_eos_token,
         stop_token_sequences=[[token_id] for token_id in parameters.stop_token_ids or ()],
         include_stop=parameters.include_stop_str_in_output,
-        skip_special_tokens=parameters.skip_special_tokens,
-        spaces_between_special_tokens=parameters.spaces_between_special_tokens,
         markers=markers,
         num_top_tokens=parameters.num_top_tokens,
         num_prompt_top_tokens=parameters.num_prompt_top_tokens,
         num_samples=parameters.num_sequences if parameters.num_beams == 1 else 1,
         guide=_guide(parameters),
-        num_beams=parameters.num_beams,
-        length_penalty=parameters.length_penalty,
-        early_stopping=parameters.early_stopping,
         allowed_ids=parameters.allowed_token_ids,
         reasoning_limit=_reasoning_limit(parameters),
         top_ids=parameters.logprob_token_ids or [],
         repetition=_repetition(parameters),
-        cache_salt=parameters.cache_salt,
         ranks=ranks,
     )
 
