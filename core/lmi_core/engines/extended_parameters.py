@@ -26,28 +26,15 @@ def _can_be_in_a_path(salt: str) -> str:
 CacheSalt = Annotated[str, Field(min_length=1, max_length=128), AfterValidator(_can_be_in_a_path)]
 
 
-class ExtendedParameters(GenerationParameters):
-    """The parameters of engines that support all of LMI's; a field's validation may use only earlier fields."""
+class EngineParameters(GenerationParameters):
+    """The parameters of every engine of LMI's: torch, vLLM and TensorRT-LLM."""
 
     n: int = Field(1, ge=1, le=64, description="The number of sequences to return; more than 1 only without streaming.")
-    best_of: int | None = Field(
-        None,
-        ge=1,
-        le=64,
-        description="The number of sequences to generate, of which the n most likely are returned. Default: n.",
-    )
     num_beams: int = Field(
         1, ge=1, le=64, description="The number of beams; above 1 means beam search, only without streaming."
     )
     length_penalty: float = Field(
         1.0, ge=-10, le=10, description="Beam search: a length penalty above 0 favours longer sequences."
-    )
-    early_stopping: bool = Field(False, description="Beam search: stop as soon as enough sequences are finished.")
-    min_p: float = Field(
-        0.0, ge=0, le=1, description="Drop tokens whose probability is below this fraction of the most likely token's."
-    )
-    typical_p: float = Field(
-        1.0, gt=0, le=1, description="Locally typical sampling: the probability mass of the tokens to keep."
     )
     presence_penalty: float = Field(
         0.0, ge=-2, le=2, description="Above 0 makes tokens that were generated before less likely."
@@ -66,24 +53,60 @@ class ExtendedParameters(GenerationParameters):
         max_length=MAX_STOPS,
         description="Strings that must not be generated, however they are split into tokens.",
     )
-    allowed_token_ids: list[TokenId] | None = Field(
-        None, min_length=1, description="The only token ids that may be generated."
-    )
     min_length: int = Field(
         0,
         ge=0,
         description="The minimum number of tokens to generate before the end-of-sequence token or a stop token.",
     )
+    ignore_eos_token: bool = Field(False, description="Continue generating after the end-of-sequence token.")
+    stop_token_ids: list[TokenId] | None = Field(None, max_length=64, description="Token ids that end generation.")
+    logprobs: int | None = Field(None, ge=0, le=20, description="Return this many most likely tokens at each position.")
+
+    _biases = field_validator("logit_bias")(by_token_ids)
+
+    @property
+    def num_sequences(self) -> int:
+        return max(self.n, self.num_beams)
+
+    @property
+    def num_answers(self) -> int:
+        return self.n if "n" in self.model_fields_set else self.num_sequences
+
+    @property
+    def best_first(self) -> bool:
+        return self.num_beams > 1
+
+    @property
+    def num_top_tokens(self) -> int:
+        return self.logprobs or 0
+
+
+class ExtendedParameters(EngineParameters):
+    """The parameters of engines that support all of LMI's; a field's validation may use only earlier fields."""
+
+    best_of: int | None = Field(
+        None,
+        ge=1,
+        le=64,
+        description="The number of sequences to generate, of which the n most likely are returned. Default: n.",
+    )
+    early_stopping: bool = Field(False, description="Beam search: stop as soon as enough sequences are finished.")
+    min_p: float = Field(
+        0.0, ge=0, le=1, description="Drop tokens whose probability is below this fraction of the most likely token's."
+    )
+    typical_p: float = Field(
+        1.0, gt=0, le=1, description="Locally typical sampling: the probability mass of the tokens to keep."
+    )
+    allowed_token_ids: list[TokenId] | None = Field(
+        None, min_length=1, description="The only token ids that may be generated."
+    )
     repetition_detection: RepetitionDetection | None = Field(
         None, description="Stop once a sequence of tokens has been repeated this often in a row."
     )
-    ignore_eos_token: bool = Field(False, description="Continue generating after the end-of-sequence token.")
-    stop_token_ids: list[TokenId] | None = Field(None, max_length=64, description="Token ids that end generation.")
     include_stop_str_in_output: bool = Field(False, description="Keep the stop sequence in the text.")
     skip_special_tokens: bool = Field(True, description="Omit special tokens from the text.")
     spaces_between_special_tokens: bool = Field(True, description="Put spaces between special tokens in the text.")
     truncate: int | None = Field(None, ge=1, description="Truncate the prompt to its last tokens, this many.")
-    logprobs: int | None = Field(None, ge=0, le=20, description="Return this many most likely tokens at each position.")
     logprob_token_ids: list[TokenId] | None = Field(
         None,
         min_length=1,
@@ -135,8 +158,6 @@ class ExtendedParameters(GenerationParameters):
             raise ValueError(f"must be at least `n`, which is {info.data['n']}")
         return value
 
-    _biases = field_validator("logit_bias")(by_token_ids)
-
     @field_validator("guided_json")
     @classmethod
     def _not_too_deep(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
@@ -179,20 +200,12 @@ class ExtendedParameters(GenerationParameters):
         return max(self.n, self.best_of or 1, self.num_beams)
 
     @property
-    def num_answers(self) -> int:
-        return self.n if "n" in self.model_fields_set else self.num_sequences
-
-    @property
     def max_prompt_tokens(self) -> int | None:
         return self.truncate
 
     @property
     def wants_prefill(self) -> bool:
         return self.decoder_input_details or self.prompt_logprobs is not None
-
-    @property
-    def best_first(self) -> bool:
-        return self.num_beams > 1
 
     @property
     def includes_stop(self) -> bool:

@@ -3,7 +3,7 @@
 import inspect
 from typing import Final
 
-from lmi_core.engines.extended_parameters import ExtendedParameters
+from lmi_core.engines.extended_parameters import EngineParameters, ExtendedParameters
 from lmi_core.parameters import GenerationParameters
 
 # TextBackend does these itself; a cache salt changes no answer, and texts have no special tokens.
@@ -30,4 +30,4 @@ def is_inherited(parameters_type: type[GenerationParameters], name: str) -> bool
     if name not in LEFT_TO_THE_AUTHOR:
         return False
     declaring = (base for base in parameters_type.__mro__ if name in inspect.get_annotations(base))
-    return next(declaring, None) is ExtendedParameters
+    return next(declaring, None) in (EngineParameters, ExtendedParameters)

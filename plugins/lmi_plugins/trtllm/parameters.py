@@ -3,16 +3,16 @@
 from collections.abc import Mapping
 from typing import Annotated, Any, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
-from lmi_core.parameters import GenerationParameters, StopSequence, by_token_ids
+from lmi_core.engines.extended_parameters import EngineParameters
 
 INT32_MAX = 2**31 - 1  # what the tensors hold
 GREEDY_DEFAULTS: Mapping[str, Any] = {"temperature": 0.8, "top_k": 0, "top_p": 0.0}
 SAMPLING_DEFAULTS: Mapping[str, Any] = {"temperature": 1.0, "top_k": 5, "top_p": 0.85}
 
 
-class TrtllmParameters(GenerationParameters):
+class TrtllmParameters(EngineParameters):
     """Generation parameters for TensorRT-LLM, which samples wherever `top_k` or `top_p` is above 0."""
 
     do_sample: bool = Field(
@@ -41,9 +41,6 @@ class TrtllmParameters(GenerationParameters):
     min_length: int = Field(
         1, ge=0, le=INT32_MAX, description="The minimum number of tokens to generate before the end-of-sequence token."
     )
-    bad_sequences: list[StopSequence] | None = Field(
-        None, max_length=64, description="Strings that must not be generated, however they are split into tokens."
-    )
     stop: bool = Field(False, description="Stop the requests with the same x-request-id instead of generating.")
     presence_penalty: float = Field(
         0.0, ge=-100, le=100, description="Above 0 makes tokens that were generated before less likely."
@@ -54,23 +51,12 @@ class TrtllmParameters(GenerationParameters):
     length_penalty: float = Field(
         0.0, ge=-10, le=10, description="Beam search: a length penalty above 0 favours longer sequences."
     )
-    n: int = Field(1, ge=1, le=64, description="The number of sequences to return; more than 1 only without streaming.")
-    num_beams: int = Field(
-        1, ge=1, le=64, description="The number of beams; above 1 means beam search, only without streaming."
-    )
     no_repeat_ngram_size: int = Field(
         0, ge=0, le=INT32_MAX, description="No sequence of this many tokens may occur twice; 0 disables it."
     )
     stop_token_ids: list[Annotated[int, Field(ge=0, le=INT32_MAX)]] | None = Field(
         None, max_length=64, description="Token ids that end generation."
     )
-    ignore_eos_token: bool = Field(False, description="Continue generating after the end-of-sequence token.")
-    logit_bias: dict[str, float] | None = Field(
-        None, description="Map of token ids to the value added to their logits."
-    )
-    logprobs: int | None = Field(None, ge=0, le=20, description="Return this many most likely tokens at each position.")
-
-    _biases = field_validator("logit_bias")(by_token_ids)
 
     @model_validator(mode="before")
     @classmethod
@@ -94,19 +80,3 @@ class TrtllmParameters(GenerationParameters):
     def num_runs(self) -> int:
         """The number of requests to the manager: one for each sequence, or for all beams."""
         return self.n if self.num_beams == 1 else 1
-
-    @property
-    def num_sequences(self) -> int:
-        return max(self.n, self.num_beams)
-
-    @property
-    def num_answers(self) -> int:
-        return self.n if "n" in self.model_fields_set else self.num_sequences
-
-    @property
-    def num_top_tokens(self) -> int:
-        return self.logprobs or 0
-
-    @property
-    def best_first(self) -> bool:
-        return self.num_beams > 1

@@ -9,11 +9,11 @@ from lmi_plugins.torch_engine.sampling.exclusions import BadSequences, BadTexts,
 from lmi_plugins.torch_engine.sampling.logits_processor import LogitsProcessor
 from lmi_plugins.torch_engine.sampling.penalties import Bias, FrequencyPenalty, RepetitionPenalty
 from lmi_plugins.torch_engine.sampling.selections import AllowedTokens, EndOfReasoning
-from lmi_plugins.torch_engine.sampling.warpers import MinP, Temperature, TopK, TopP, TypicalP
+from lmi_plugins.torch_engine.sampling.warpers import SAMPLING
 from lmi_plugins.torch_engine.sequences.sequence import Sequence
 from lmi_plugins.torch_engine.worker.messages import SamplingParameters
 
-# The order is transformers'; vLLM's differs in that min_p comes before top-k there, and typical_p does not exist.
+# The order is transformers', here and in SAMPLING.
 CHOICE = (
     Bias(),
     RepetitionPenalty(),
@@ -26,7 +26,6 @@ CHOICE = (
     GrammarMask(),
     EndOfReasoning(),
 )
-SAMPLING = (Temperature(), TopK(), TopP(), MinP(), TypicalP())
 
 
 def process(
@@ -34,9 +33,7 @@ def process(
 ) -> torch.Tensor:
     """Return the scores of logits, [rows, vocabulary], float32. A batch that asks for nothing comes back as it is.
 
-    Each row passes what its request asks for of these, in this order: bias, repetition penalty, frequency and presence
-    penalty, no_repeat_ngram_size, bad sequences and texts, allowed tokens, min_length, guide, end of the reasoning;
-    then, where it is sampled: temperature, top-k, top-p, min_p, typical_p.
+    Each row passes the processors that its request asks for, in this order; sampled rows alone pass those of SAMPLING.
     """
     rows: dict[LogitsProcessor, list[int]] = {}
     for row, sequence in enumerate(sequences):

@@ -97,3 +97,7 @@ def _farthest(distances: torch.Tensor, probabilities: torch.Tensor, limit: torch
         if count == vocabulary or bool((mass[:, -1:] >= limit).all()):
             return nearest.gather(1, (mass < limit).sum(-1, keepdim=True).clamp(max=count - 1))
         count = min(8 * count, vocabulary)
+
+
+# The order is transformers'; vLLM's differs in that min_p comes before top-k there, and typical_p does not exist.
+SAMPLING = (Temperature(), TopK(), TopP(), MinP(), TypicalP())
