@@ -3,17 +3,13 @@
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import TypeVar
 
-from lmi_core.calls.haste import NeedsTimeError, in_haste
+from lmi_core.deadlines.event_loop import NeedsTimeError, without_delay
 
 T = TypeVar("T")
 
 LONG_TEXT = 20_000  # characters or bytes; to parse, check or tokenize them takes milliseconds
-# Processor seconds for work that can tell that it takes long, such as a chat template.
-ON_THE_LOOP = 0.01
-IN_TURN = 0.25
 
 
 class BesideLoop:
@@ -27,25 +23,19 @@ class BesideLoop:
 
     async def run(self, work: Callable[[], T]) -> T:
         """Return what the work returns; work that has not begun is dropped when this is cancelled."""
-        try:
-            return await self._run(partial(in_haste, IN_TURN, work))
-        except NeedsTimeError:
-            return await LENGTHY._run(work)
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     async def run_if(self, long: bool, work: Callable[[], T]) -> T:
         """Do long work in the thread, and other work at once."""
         if long:
             return await self.run(work)
         try:
-            return in_haste(ON_THE_LOOP, work)
+            return without_delay(work)
         except NeedsTimeError:
-            return await LENGTHY._run(work)
-
-    async def _run(self, work: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+            return await LENGTHY.run(work)
 
 
 # Two, so that requests that arrive do not wait for huge answers.
 READING = BesideLoop("lmi-reading")
 WRITING = BesideLoop("lmi-writing")
-LENGTHY = BesideLoop("lmi-lengthy")  # for what has given way there, which waits for its like alone
+LENGTHY = BesideLoop("lmi-lengthy")  # for what has given way, which waits for its like alone

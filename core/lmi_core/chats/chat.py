@@ -14,3 +14,4 @@ class Chat:
     template_arguments: Mapping[str, Any] = field(default_factory=dict)  # further variables of the template
     add_generation_prompt: bool = True  # end the prompt with the header of a new answer
     continue_final_message: bool = False  # end the prompt inside the last message, which the answer continues
+    template_of_client: bool = False  # the request brings the template, which may be hostile

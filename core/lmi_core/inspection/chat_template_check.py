@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from lmi_core.chats.chat import Chat
-from lmi_core.chats.rendering.budget import TemplateTooCostlyError
+from lmi_core.deadlines.killable import CallTooCostlyError
 from lmi_core.errors import ConfigurationError
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
 
@@ -11,7 +11,7 @@ MESSAGES = [{"role": "user", "content": "Hello"}]
 
 
 def check_template(model: str, template: str | None, tokenizer: object) -> None:
-    """Raise ConfigurationError where the template in force, given or the tokenizer's own, is not Jinja or a trap."""
+    """Raise ConfigurationError where the template in force, given or the tokenizer's own, fails or takes too long."""
     if not isinstance(tokenizer, HuggingFaceTokenizer):
         return
     template = template or tokenizer.chat_template(with_tools=False)
@@ -20,14 +20,14 @@ def check_template(model: str, template: str | None, tokenizer: object) -> None:
 
 
 def wrong_template(what: str, template: str, tokenizer: HuggingFaceTokenizer) -> Iterator[str]:
-    """Yield the fault of a chat template that is not Jinja, or is a trap; one that refuses a chat is right."""
+    """Yield the fault of a chat template that is not Jinja, or takes too long; one that refuses a chat is right."""
     from jinja2 import TemplateSyntaxError
 
     try:
         tokenizer.write_chat(Chat(MESSAGES), template)
     except TemplateSyntaxError as error:
         yield f"{what} is not Jinja: line {error.lineno}: {error.message}"
-    except TemplateTooCostlyError as error:
+    except CallTooCostlyError as error:
         yield f"{what} cannot be used: for one short message {error}"
     except Exception:  # it may ask for a system message, or for names that requests bring
         return

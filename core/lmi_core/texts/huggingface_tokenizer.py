@@ -5,16 +5,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from lmi_core.calls.haste import NeedsTimeError
 from lmi_core.chats.chat import Chat
 from lmi_core.chats.chat_template import RefusedByTemplate
 from lmi_core.chats.rendering.render import render
+from lmi_core.deadlines.bounded import Bounded
+from lmi_core.deadlines.event_loop import NeedsTimeError
+from lmi_core.deadlines.killable import CallFailedError, Killable
 from lmi_core.errors import ConfigurationError, InvalidParameter
-from lmi_core.inspection.decoder_expressions import costly_decoder
 from lmi_core.inspection.tokenizer_files import why_no_tokenizer
-from lmi_core.inspection.tokenizer_growth import absurd_growth
-from lmi_core.texts.costly_expressions import BoundedEncoding, may_be_costly
 from lmi_core.texts.detokenizers import ByteLevelDetokenizer, FastDetokenizer, SlowDetokenizer, WholeTexts
+from lmi_core.texts.encoding import encoding
 from lmi_core.texts.token_bytes import byte_level_bytes, is_byte_level, joins_bytes, piece_bytes
 from lmi_core.texts.tokenizer_class import is_generic
 from lmi_core.texts.tokenizer_configuration import tokenizer_configuration
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 PANIC = "PanicException"  # Rust's, for an expression that takes too many steps; no Exception, and not to be imported
-LONG_TEXT = 10_000  # characters, which take some milliseconds
 
 # transformers replaces its own module while it is imported, and models load in concurrent threads.
 _importing = threading.Lock()
@@ -44,8 +43,10 @@ class HuggingFaceTokenizer(Tokenizer):
         if self._backend is not None and joins_bytes(self._backend):
             self._whole_texts = WholeTexts(self._backend)
         self._encodes_by_backend = self._backend is not None and _encodes_by_backend(pretrained)
-        costly = self._backend is not None and may_be_costly(self._backend)
-        self._bounded = BoundedEncoding(self._encode_in_batch) if costly else None
+        self._encoding: Bounded[[str, bool], list[int]] | None = None
+        if self._backend is not None:
+            apart = Killable("lmi_core.texts.encoding:encoder", self._backend.to_str)
+            self._encoding = Bounded(encoding(self._backend), apart)
 
     @classmethod
     def load(cls, model: str, revision: str | None = None, trust_remote_code: bool = False) -> "HuggingFaceTokenizer":
@@ -55,11 +56,7 @@ class HuggingFaceTokenizer(Tokenizer):
             pretrained = loader.from_pretrained(model, revision=revision, trust_remote_code=trust_remote_code)
         except Exception as error:  # OSError, ValueError, KeyError and others, depending on what is missing
             raise ConfigurationError(why_no_tokenizer(model, error)) from error
-        tokenizer = cls(pretrained)
-        backend = tokenizer._backend
-        if backend is not None and (absurd := [*absurd_growth(backend), *costly_decoder(backend)]):
-            raise ConfigurationError(f"{model}: the tokenizer is not taken: {'; '.join(absurd)}")
-        return tokenizer
+        return cls(pretrained)
 
     @property
     def vocabulary_size(self) -> int:
@@ -75,24 +72,20 @@ class HuggingFaceTokenizer(Tokenizer):
         try:
             return self._encode(text, add_special_tokens)
         except BaseException as error:
-            if type(error).__name__ != PANIC:
+            if type(error).__name__ != PANIC and not isinstance(error, CallFailedError):
                 raise
             raise InvalidParameter(f"the model's tokenizer cannot read the text: {error}") from None
 
     def _encode(self, text: str, add_special_tokens: bool) -> list[int]:
-        if self._backend is not None and self._encodes_by_backend and _is_plain(self._backend, self.pretrained):
-            if self._bounded is not None:
-                return self._bounded.encode(text, add_special_tokens)
-            if len(text) < LONG_TEXT:
-                return list(self._backend.encode(text, add_special_tokens=add_special_tokens).ids)
-            return self._encode_in_batch(text, add_special_tokens)
+        if (
+            self._backend is not None
+            and self._encoding is not None
+            and self._encodes_by_backend
+            and _is_plain(self._backend, self.pretrained)
+        ):
+            return self._encoding.run(len(text), text, add_special_tokens)
         # Not verbose: the prompt's length is checked elsewhere, against the model.
         return list(self.pretrained.encode(text, add_special_tokens=add_special_tokens, verbose=False))
-
-    def _encode_in_batch(self, text: str, add_special_tokens: bool) -> list[int]:
-        """Encode in a third of the time, letting other threads run; but it takes a while to begin."""
-        assert self._backend is not None
-        return list(self._backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)[0].ids)
 
     def min_tokens(self, text: str) -> int:
         if not self._byte_level or not self._encodes_by_backend:

@@ -4,10 +4,10 @@ import re
 import threading
 from collections.abc import Iterator
 
-from lmi_core.calls.haste import NeedsTimeError
 from lmi_core.chats.chat import Chat
 from lmi_core.chats.chat_template import RefusedByTemplate
 from lmi_core.chats.rendering.render import render
+from lmi_core.deadlines.event_loop import NeedsTimeError
 from lmi_core.tokenizer import Detokenizer, Tokenizer
 
 CHAT_TEMPLATE = """\

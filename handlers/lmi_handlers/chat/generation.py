@@ -93,7 +93,8 @@ def _prompt(payload: ChatRequest, model: ServedModel, template: str, tools: Tool
     given = with_call_ids(with_tool_messages(payload.messages, template), template)
     messages = template_messages(given, template, model.backend)
     begins = not continues and payload.add_generation_prompt is not False
-    chat = Chat(messages, tools.definitions, payload.template_arguments, begins, continues)
+    of_client = payload.chat_template is not None
+    chat = Chat(messages, tools.definitions, payload.template_arguments, begins, continues, of_client)
     try:
         prompt = model.backend.tokenizer.render_chat(chat, template)
         left_out = first_left_out(chat, template, model.backend.tokenizer, ROLES)

@@ -1,1 +1,1 @@
-"""Rendering of chats by their templates, which are programs that may never end, within bounds."""
+"""Rendering of chats by their templates, which are programs: a template that takes too long is ended."""

@@ -1,0 +1,41 @@
+"""A function whose duration depends on a client's text, within a deadline."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Generic, ParamSpec, TypeVar
+
+from lmi_core.deadlines.event_loop import NeedsTimeError, on_event_loop
+from lmi_core.deadlines.helper_threads import HelperThreads, TooLateError
+from lmi_core.deadlines.killable import Killable
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+LOOP_SECONDS = 0.01  # that the event loop waits
+THREAD_SECONDS = 1.0  # that another thread waits before the work is repeated in a process
+MAX_SECONDS = 2.0  # of processor time in that process
+CHARACTERS_PER_SECOND = 200_000  # in addition; tokenizers read ten times as many
+
+
+class Bounded(Generic[P, T]):
+    """A function that runs in this process as long as it is quick, and otherwise in one that can be killed."""
+
+    def __init__(self, function: Callable[P, T], killable: Killable) -> None:
+        """`killable` must be the same function."""
+        self._function, self._killable = function, killable
+        self._threads = HelperThreads()
+
+    def run(self, characters: int, *arguments: P.args, **named: P.kwargs) -> T:
+        """Return what the function returns. Raise NeedsTimeError on the event loop, and CallTooCostlyError."""
+        seconds = LOOP_SECONDS if on_event_loop() else THREAD_SECONDS + characters / CHARACTERS_PER_SECOND
+        try:
+            return self._threads.run(seconds, partial(self._function, *arguments, **named))
+        except TooLateError:
+            return self.run_apart(characters, *arguments, **named)
+
+    def run_apart(self, characters: int, *arguments: P.args, **named: P.kwargs) -> T:
+        """Return what the function returns, never in this process."""
+        if on_event_loop():
+            raise NeedsTimeError
+        found: T = self._killable.call(MAX_SECONDS + characters / CHARACTERS_PER_SECOND, *arguments, **named)
+        return found

@@ -1,0 +1,85 @@
+"""Threads that work for others, which stop waiting once the work takes too long."""
+
+import ctypes
+import threading
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class TooLateError(Exception):
+    """Raised when work takes longer than the caller waits."""
+
+
+class _Abandoned(BaseException):
+    """Raised in a thread that nobody waits for any more; no `except Exception` of the work catches it."""
+
+
+class _Job:
+    def __init__(self, work: Callable[[], Any]) -> None:
+        self.work = work
+        self.answer: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
+
+
+class _Helper:
+    def __init__(self) -> None:
+        self.jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self.thread = threading.Thread(target=self._serve, name="lmi-helper", daemon=True)
+
+    def _serve(self) -> None:
+        try:
+            while (job := self.jobs.get()) is not None:
+                try:
+                    job.answer.put((job.work(), None))
+                except _Abandoned:
+                    raise
+                except BaseException as error:  # Rust's panics too
+                    job.answer.put((None, error))
+                del job
+        except _Abandoned:
+            return
+
+    def abandon(self) -> None:
+        """End the thread: Python code at once, compiled code when it returns."""
+        assert self.thread.ident is not None
+        self.jobs.put(None)
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self.thread.ident), ctypes.py_object(_Abandoned))
+
+
+class HelperThreads:
+    """Helper threads for one kind of work, of which at most one is left behind with work that takes too long."""
+
+    def __init__(self) -> None:
+        self._idle: list[_Helper] = []
+        self._abandoned: _Helper | None = None
+
+    def run(self, seconds: float, work: Callable[[], T]) -> T:
+        """Return what the work returns.
+
+        Raise TooLateError if that takes longer, or while an abandoned thread still works.
+        """
+        if self._abandoned is not None and self._abandoned.thread.is_alive():
+            raise TooLateError
+        helper, job = self._helper(), _Job(work)
+        helper.jobs.put(job)
+        try:
+            result, error = job.answer.get(timeout=seconds)
+        except Empty:
+            helper.abandon()
+            self._abandoned = helper
+            raise TooLateError from None
+        self._idle.append(helper)
+        if error is not None:
+            raise error
+        found: T = result
+        return found
+
+    def _helper(self) -> _Helper:
+        try:
+            return self._idle.pop()
+        except IndexError:
+            helper = _Helper()
+            helper.thread.start()
+            return helper

@@ -1,0 +1,23 @@
+"""Encoding of texts by a tokenizer's Rust backend, here and in a process of its own."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import tokenizers
+
+
+def encoding(backend: "tokenizers.Tokenizer") -> Callable[[str, bool], list[int]]:
+    """Return the function that encodes a text and lets other threads run."""
+
+    def encode(text: str, add_special_tokens: bool) -> list[int]:
+        return list(backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)[0].ids)
+
+    return encode
+
+
+def encoder(tokenizer: str) -> Callable[[str, bool], list[int]]:
+    """Return the function of a tokenizer that is given as the contents of its tokenizer.json."""
+    import tokenizers
+
+    return encoding(tokenizers.Tokenizer.from_str(tokenizer))

@@ -1,0 +1,72 @@
+"""Whatever a client's text makes a tokenizer or a chat template do, the event loop and other requests go on."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tokenizers import Regex, Tokenizer, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
+from lmi_core.calls.beside_loop import READING
+from lmi_core.chats.chat import Chat
+from lmi_core.chats.rendering.render import render
+from lmi_core.deadlines import bounded
+from lmi_core.deadlines.event_loop import NeedsTimeError, without_delay
+from lmi_core.deadlines.killable import CallTooCostlyError
+from lmi_core.errors import InvalidParameter
+from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
+from tests.longest_gap import event_loop_watched
+
+HELLO = Path(__file__).parents[3] / "examples" / "hello"
+COSTLY = r"(x+x+)+y"
+WORD = "x" * 22 + " "  # 0.1 seconds and more
+HELD = 0.5  # seconds, of which a busy machine takes some; all words take several
+LIMIT = 60.0
+ENDLESS = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
+
+
+def tokenizer(expression: str) -> HuggingFaceTokenizer:
+    """Return examples/hello's tokenizer with an expression before all else."""
+    backend: Any = Tokenizer.from_file(str(HELLO / "tokenizer.json"))
+    split = pre_tokenizers.Split(Regex(expression), "isolated")
+    backend.pre_tokenizer = pre_tokenizers.Sequence([split, backend.pre_tokenizer])
+    pretrained: Any = PreTrainedTokenizerFast
+    return HuggingFaceTokenizer(pretrained(tokenizer_object=backend))
+
+
+async def test_a_costly_text_holds_neither_the_event_loop_nor_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounded, "MAX_SECONDS", 0.2)
+    monkeypatch.setattr(bounded, "THREAD_SECONDS", 0.2)
+    costly = tokenizer(COSTLY)
+    async with event_loop_watched() as gap, asyncio.timeout(LIMIT):
+        for long in (False, True):
+            with pytest.raises(InvalidParameter, match=r"cannot read the text: it takes more than 0\.2\d+ seconds"):
+                await READING.run_if(long, lambda: costly.encode(WORD * 80))
+            ids = await READING.run_if(long, lambda: costly.encode("hello"))
+            assert ids == HuggingFaceTokenizer.load(str(HELLO)).encode("hello")
+    assert gap.seconds < HELD
+
+
+def test_texts_are_the_same_in_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounded, "THREAD_SECONDS", 0)
+    text = "Hello, xxxy and 12 others" * 100
+    slow = tokenizer(r"[x]+y?")
+    assert slow.encode(text) == slow.pretrained.encode(text)
+    assert slow.encode(text, add_special_tokens=False) == slow.pretrained.encode(text, add_special_tokens=False)
+
+
+def test_an_endless_template_gives_way_and_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounded, "MAX_SECONDS", 0.2)
+    chat = Chat([{"role": "user", "content": "Hello"}])
+    with pytest.raises(NeedsTimeError):
+        without_delay(lambda: render(chat, ENDLESS, {}))
+    with pytest.raises(CallTooCostlyError, match=r"it takes more than 0\.2 seconds"):
+        render(chat, ENDLESS, {})
+
+
+def test_a_clients_template_is_never_rendered_in_the_server() -> None:
+    chat = Chat([{"role": "user", "content": "Hello"}], template_of_client=True)
+    with pytest.raises(NeedsTimeError):
+        without_delay(lambda: render(chat, "{{ messages[0].content }}", {}))
+    assert render(chat, "{{ messages[0].content }}", {}) == "Hello"

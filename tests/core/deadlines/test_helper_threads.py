@@ -1,0 +1,49 @@
+import threading
+
+import pytest
+
+from lmi_core.deadlines.helper_threads import HelperThreads, TooLateError
+
+LIMIT = 60.0
+
+
+def test_results_and_errors_are_those_of_the_work() -> None:
+    threads = HelperThreads()
+    assert threads.run(LIMIT, lambda: 3) == 3
+    with pytest.raises(ZeroDivisionError):
+        threads.run(LIMIT, lambda: 1 // 0)
+    first = threads.run(LIMIT, threading.get_ident)
+    assert threads.run(LIMIT, threading.get_ident) == first != threading.get_ident()
+
+
+def test_endless_python_code_ends() -> None:
+    threads, running = HelperThreads(), []
+
+    def endless() -> None:
+        running.append(threading.current_thread())
+        while True:
+            try:
+                sum(range(100))
+            except Exception:  # which does not catch the end
+                continue
+
+    with pytest.raises(TooLateError):
+        threads.run(0.05, endless)
+    running[0].join(LIMIT)
+    assert not running[0].is_alive()
+    assert threads.run(LIMIT, lambda: 3) == 3
+
+
+def test_nothing_else_begins_while_an_abandoned_thread_works() -> None:
+    threads, release, running = HelperThreads(), threading.Event(), []
+
+    def held() -> None:
+        running.append(threading.current_thread())
+        release.wait()
+
+    for work in (held, lambda: None):
+        with pytest.raises(TooLateError):
+            threads.run(0.05, work)
+    release.set()
+    running[0].join(LIMIT)
+    assert threads.run(LIMIT, lambda: 3) == 3
