@@ -25,7 +25,7 @@ NEEDS = {
     "clients/test_tritonclient_trtllm.py": "torch",
     "core/chats/rendering": "slow",
     "core/deadlines": "slow",
-    "core/engines/test_hypotheses.py": "torch",
+    "core/generation/test_hypotheses.py": "torch",
     "core/inspection/test_model_folder.py": "torch",
     "core/remote/archives/test_copying.py": "slow",
     "core/remote/archives/test_slow_servers.py": "slow",

@@ -5,15 +5,15 @@ from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
-from lmi_core.chats.images import Image, ImagePrompt
+from lmi_core.backend_checks import start_faults, stream_fault
 from lmi_core.configuration.properties import ModelProperties
-from lmi_core.engines.backend_checks import start_faults, stream_fault
 from lmi_core.errors import AdapterNotFound, ConfigurationError, GenerationFailed, InvalidAdapter, InvalidParameter
-from lmi_core.generation import GenerationStep
-from lmi_core.parameters import GenerationParameters
-from lmi_core.request import ValidRequest
+from lmi_core.generation.images import Image, ImagePrompt
+from lmi_core.generation.output import GenerationStep
+from lmi_core.generation.parameters import GenerationParameters
+from lmi_core.generation.request import ValidRequest
+from lmi_core.generation.tokenizer import Tokenizer
 from lmi_core.serving_runtime import RuntimeSetup, ServingRuntime
-from lmi_core.tokenizer import Tokenizer
 
 P = TypeVar("P", bound=ModelProperties)
 

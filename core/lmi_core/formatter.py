@@ -7,11 +7,11 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import ClassVar
 
+from lmi_core.decorators import output_formatter
 from lmi_core.errors import InvalidParameter, LmiError
-from lmi_core.generation import GenerationOutput
-from lmi_core.parameters import GenerationParameters
-from lmi_core.request import ValidRequest
-from lmi_core.script.formatters.decorators import output_formatter
+from lmi_core.generation.output import GenerationOutput
+from lmi_core.generation.parameters import GenerationParameters
+from lmi_core.generation.request import ValidRequest
 
 __all__ = ["GenerationOutput", "OutputFormatter", "output_formatter"]
 

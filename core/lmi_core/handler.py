@@ -7,13 +7,13 @@ from typing import ClassVar
 from lmi_core.calls.answer import Answer
 from lmi_core.calls.answer_form import AnswerForm
 from lmi_core.calls.call import Call
-from lmi_core.calls.generation import Generation
-from lmi_core.calls.route import Route
-from lmi_core.calls.served_model import ServedModel, ServedModels
-from lmi_core.embeddings.call import EmbeddingCall
+from lmi_core.embedding_call import EmbeddingCall
 from lmi_core.errors import LmiError
 from lmi_core.formatter import OutputFormatter
 from lmi_core.inference import Inference
+from lmi_core.parsed_generation import Generation
+from lmi_core.route import Route
+from lmi_core.served_model import ServedModel, ServedModels
 
 __all__ = [
     "Answer",

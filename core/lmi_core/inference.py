@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import ClassVar
 
 from lmi_core.errors import LmiError
-from lmi_core.tensors import Tensor
+from lmi_core.generation.tensors import Tensor
 
 
 class ResponseWriter(ABC):

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
+from lmi_core.configuration.location import RemoteModel
 from lmi_core.configuration.model_source import copied_source
 from lmi_core.configuration.properties import ModelProperties
-from lmi_core.engines.supervisor import LOADING_TIMEOUT
 from lmi_core.host.substitution import Substitution
+from lmi_core.logs.loading_progress import LoadingProgress
 from lmi_core.metrics.engine_figures import EngineFigures
-from lmi_core.progress.loading import LoadingProgress
-from lmi_core.remote.location import RemoteModel
+from lmi_core.workers.supervisor import LOADING_TIMEOUT
 
 if TYPE_CHECKING:
     from prometheus_client import Metric

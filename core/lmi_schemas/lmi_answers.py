@@ -4,7 +4,7 @@ from typing import Literal, NotRequired
 
 from typing_extensions import TypedDict
 
-from lmi_core.generation import FinishReason
+from lmi_core.generation.output import FinishReason
 
 
 class LmiTopToken(TypedDict):

@@ -9,7 +9,7 @@ from djl_python.services.input_parsing import (
     parse_lmi_default_request_rolling_batch,
     parse_text_inputs_params,
 )
-from lmi_core.script.formatters.decorators import init_handler, input_formatter, prediction_handler
+from lmi_core.decorators import init_handler, input_formatter, prediction_handler
 
 SAGEMAKER_ADAPTER_IDENTIFIER_HEADER = "X-Amzn-SageMaker-Adapter-Identifier"
 

@@ -1,14 +1,14 @@
-"""Aliases of `lmi_core.script.offline`: a handler without a server, and inputs to call it with."""
+"""Aliases of `lmi_core.plugins.offline`: a handler without a server, and inputs to call it with."""
 
-from lmi_core.script.offline.command import run
-from lmi_core.script.offline.handler import (
+from lmi_core.plugins.offline.command import run
+from lmi_core.plugins.offline.handler import (
     TestHandler,
     create_concurrent_batch_request,
     decode_encoded_output_binary,
     load_properties,
     update_properties_with_env_vars,
 )
-from lmi_core.script.offline.requests import (
+from lmi_core.plugins.offline.requests import (
     create_json_request,
     create_npz_request,
     create_numpy_request,

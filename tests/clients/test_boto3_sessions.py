@@ -94,7 +94,7 @@ async def test_no_session_begins_or_ends_in_a_stream(
 
 async def test_session_that_expires(endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
     session_id = await begin(endpoint)
-    monkeypatch.setattr("lmi_core.serving.sessions.monotonic", lambda: 1e12)
+    monkeypatch.setattr("lmi_core.calls.sessions.monotonic", lambda: 1e12)
     with pytest.raises(ClientError, match="there is no session"):
         await invoke(endpoint, INPUTS, session_id)
 

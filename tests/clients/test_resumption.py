@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lmi_core.engines import restarts
+from lmi_core.workers import restarts
 from lmi_plugins.backends.torch import TorchBackend
 from lmi_plugins.torch_engine.worker.client import EngineClient
 from tests.clients.test_every_dialect import DIALECTS, HELLO, QUESTIONS

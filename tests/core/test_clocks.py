@@ -13,13 +13,13 @@ from tests.conftest import SCRIPTED, ModelDirectory, Serve
 ROOT = Path(__file__).parents[2]
 # What dates an answer or a model, and sessions of model functions, which outlive the server's process.
 DATES = {
-    "core/lmi_core/chats/rendering/environment.py",  # `strftime_now` of chat templates
+    "core/lmi_core/texts/rendering/environment.py",  # `strftime_now` of chat templates
     "core/lmi_core/registry/registered_model.py",
     "core/lmi_core/script/djl_names/sessions.py",
     "core/lmi_core/script/formatters/output_formatters.py",
     "core/lmi_core/metrics/request_statistics.py",
     "core/lmi_core/serving/model.py",
-    "core/lmi_core/serving/sessions.py",
+    "core/lmi_core/calls/sessions.py",
     "handlers/lmi_handlers/chat/schema.py",
     "handlers/lmi_handlers/console/handler.py",
     "handlers/lmi_handlers/management/afterwards.py",
@@ -65,7 +65,7 @@ async def test_the_clock_is_set(
     received = await anext(pieces)
     real = time.time
     monkeypatch.setattr(time, "time", lambda: real() + jump)
-    monkeypatch.setattr("lmi_core.serving.sessions.time", lambda: real() + jump)
+    monkeypatch.setattr("lmi_core.calls.sessions.time", lambda: real() + jump)
     received += b"".join([piece async for piece in pieces])
     assert b"three" in received
     assert b"error" not in received

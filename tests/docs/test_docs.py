@@ -8,9 +8,9 @@ import tomllib
 import pytest
 
 from lmi_core import hookspecs
-from lmi_core.chats.tool_calls.formats import ALIASES, FORMATS
 from lmi_core.configuration.options_document import example, markdown
-from lmi_core.engines.extended_parameters import ExtendedParameters
+from lmi_core.generation.extended_parameters import ExtendedParameters
+from lmi_core.parsing.tool_calls.formats import ALIASES, FORMATS
 from lmi_core.plugins.loading import Plugins, load_plugins
 from lmi_core.script.djl_names.modules import PRESENT_MODULES
 from lmi_core.texts import fill_in_the_middle

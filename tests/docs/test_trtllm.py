@@ -7,8 +7,8 @@ import shlex
 
 import pytest
 
-from lmi_core.parameters import GenerationParameters
-from lmi_core.tensors import TensorSpecification
+from lmi_core.generation.parameters import GenerationParameters
+from lmi_core.generation.tensors import TensorSpecification
 from lmi_plugins.trtllm.parameters import TrtllmParameters
 from lmi_plugins.trtllm.requests.tensor_table import INPUTS, OUTPUTS, shape_in_words, shapes_of, types_of
 from tests.conftest import Serve

@@ -12,7 +12,7 @@ import pytest
 
 from lmi_core.errors import ConfigurationError
 from lmi_core.plugins.loading import Plugins, load_plugins
-from lmi_core.serving.dispatcher import Dispatcher
+from lmi_core.registry.dispatcher import Dispatcher
 from lmi_core.serving.model import Model
 from lmi_handlers.cli.serving import read_plans
 from lmi_handlers.http.server import Server

@@ -31,14 +31,14 @@ TESTS = "Tests"
 SECTIONS = {
     "Hooks": ("lmi_core.hookspecs",),
     "Backends": ("lmi_core.backend", "lmi_core.text_backend", "lmi_core.configuration", "lmi_core.serving_runtime"),
-    "Parameters of requests": ("lmi_core.parameters", "lmi_core.engines"),
-    "Requests, and what is generated": ("lmi_core.request", "lmi_core.generation"),
-    "Tokenizers": ("lmi_core.tokenizer", "lmi_core.texts"),
+    "Parameters of requests": ("lmi_core.generation.parameters", "lmi_core.engines"),
+    "Requests, and what is generated": ("lmi_core.generation.request", "lmi_core.generation.output"),
+    "Tokenizers": ("lmi_core.generation.tokenizer", "lmi_core.texts"),
     "Formatters": ("lmi_core.formatter", "lmi_core.script.formatters"),
     "Dialects": ("lmi_core.handler", "lmi_core.calls", "lmi_core.payloads", "lmi_core.framing", "lmi_handlers.http"),
     "Chats": ("lmi.chat_requests", "lmi_core.chats", "lmi_handlers.chat"),
     "Vectors": ("lmi_core.embeddings",),
-    "Tensors": ("lmi_core.tensors", "lmi_core.inference"),
+    "Tensors": ("lmi_core.generation.tensors", "lmi_core.inference"),
     ERRORS: ("lmi_core.errors",),
     "Without a server": ("lmi_handlers.offline", "lmi", "lmi_core"),
 }

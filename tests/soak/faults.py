@@ -11,7 +11,7 @@ import psutil
 
 from tests.soak.target import Target
 
-ENGINES = ("lmi_core.engines.worker", "VLLM::EngineCore")  # in the command line of an engine's process
+ENGINES = ("lmi_core.workers.worker", "VLLM::EngineCore")  # in the command line of an engine's process
 MIN_COMPANY = 6  # requests that must be in progress, as one that is alone twice counts as the cause
 REPLACED_SECONDS = 240.0
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Self
 
 from lmi_core.errors import InvalidParameter, Overloaded
-from lmi_core.request import PROMPT, GenerationRequest
+from lmi_core.generation.request import PROMPT, GenerationRequest
 
 NUMBERS_OF_SEQUENCES = ("n", "best_of", "num_beams")  # parameters
 MOST_DEPARTURES = 64  # that are looked at, so that the rate is the current one

@@ -8,7 +8,7 @@ from functools import partial
 from lmi_core.admission.time_limits import NONE, TimeLimits
 from lmi_core.admission.turns import Turn
 from lmi_core.errors import LmiError, Overloaded
-from lmi_core.request import ValidRequest
+from lmi_core.generation.request import ValidRequest
 
 
 class RunningCalls:

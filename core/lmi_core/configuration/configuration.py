@@ -13,9 +13,9 @@ from lmi_core.configuration import java_properties
 from lmi_core.configuration.cache import DOWNLOAD_VARIABLE
 from lmi_core.configuration.model_directory import PROPERTIES_FILE
 from lmi_core.configuration.properties import OPTION_PREFIX, DeclaredKey, Properties, declared, environment_variable
-from lmi_core.did_you_mean import added_to
 from lmi_core.errors import ConfigurationError
-from lmi_core.inspection.fault import unreadable
+from lmi_core.errors.did_you_mean import added_to
+from lmi_core.errors.fault import unreadable
 
 DEFAULT = "default"  # the source of a default
 _WORD = re.compile(r"[\w.-]+", re.ASCII)  # of a value that may be a name in other letters

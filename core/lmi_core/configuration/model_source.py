@@ -3,10 +3,10 @@
 import re
 from pathlib import Path
 
+from lmi_core.configuration.location import S3Location, is_archive, is_hub_id, is_s3, is_web
 from lmi_core.configuration.properties import ModelProperties
-from lmi_core.did_you_mean import added_to
 from lmi_core.errors import ConfigurationError
-from lmi_core.remote.location import S3Location, is_archive, is_hub_id, is_s3, is_web
+from lmi_core.errors.did_you_mean import added_to
 
 _IN_NO_ID = re.compile(r"[{}<>$%\"'`#\s]")  # characters of placeholders, quotes and comments
 

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from lmi_core.inspection.fault import Fault
-from lmi_core.inspection.json_files import read_json
+from lmi_core.errors.fault import Fault
+from lmi_core.texts.json_files import read_json
 
 MAX_BYTES = 16 * 2**20  # of the file; those of models have some thousands
 MAX_LAYERS = 2000  # of models, a hundred and some are many

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from lmi_core.inspection.fault import Fault
+from lmi_core.errors.fault import Fault
 from lmi_core.inspection.inside import is_outside
-from lmi_core.inspection.json_files import read_value
+from lmi_core.texts.json_files import read_value
 
 MODULES = "modules.json"
 LAYER = "model.safetensors"

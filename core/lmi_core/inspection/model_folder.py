@@ -5,14 +5,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from lmi_core.errors import ConfigurationError
+from lmi_core.errors.fault import Fault, unreadable
 from lmi_core.inspection.chat_template_check import wrong_template
 from lmi_core.inspection.checkpoint import Checkpoint
 from lmi_core.inspection.config_sizes import absurd_sizes
-from lmi_core.inspection.fault import Fault, unreadable
-from lmi_core.inspection.json_files import read_json
 from lmi_core.inspection.layers import outside_layers
 from lmi_core.inspection.vocabulary import tokens_beyond
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
+from lmi_core.texts.json_files import read_json
 
 CONFIG = "config.json"
 GENERATION_CONFIG = "generation_config.json"

@@ -8,7 +8,7 @@ from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lmi_core.inspection.fault import Fault, unreadable
+from lmi_core.errors.fault import Fault, unreadable
 
 LENGTH_BYTES = 8
 MAX_HEADER = 100_000_000  # bytes, as in the format's own implementation

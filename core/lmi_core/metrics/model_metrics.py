@@ -6,7 +6,7 @@ from time import perf_counter
 from typing import NamedTuple
 from weakref import WeakSet
 
-from lmi_core.generation import GenerationOutput
+from lmi_core.generation.output import GenerationOutput
 from lmi_core.metrics.histogram import SECONDS, TOKEN_SECONDS, TOKENS, Histogram
 from lmi_core.metrics.request_record import RequestRecord
 

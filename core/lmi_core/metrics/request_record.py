@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from time import perf_counter
 from typing import Protocol
 
-from lmi_core.generation import FinishReason, GenerationOutput, GenerationStep
+from lmi_core.generation.output import FinishReason, GenerationOutput, GenerationStep
 
 
 class Prompt(Protocol):

@@ -9,8 +9,8 @@ import orjson
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from lmi_core.did_you_mean import did_you_mean
 from lmi_core.errors import InvalidPayload
+from lmi_core.errors.did_you_mean import did_you_mean
 
 MAX_VALUE_LENGTH = 80
 UNION_TAG = "<"  # begins the tag of a union's member, which pydantic has in paths and the client did not write

@@ -6,9 +6,9 @@ from typing import Any
 
 from lmi_core.backend import Backend
 from lmi_core.configuration.properties import ModelProperties
-from lmi_core.did_you_mean import did_you_mean
 from lmi_core.errors import PluginError
-from lmi_core.parameters import GenerationParameters
+from lmi_core.errors.did_you_mean import did_you_mean
+from lmi_core.generation.parameters import GenerationParameters
 from lmi_core.payloads.payload import shown
 from lmi_core.plugins.registry import Registry, origin
 from lmi_core.text_backend.backend import TextBackend

@@ -3,8 +3,8 @@
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from lmi_core.engines.worker import Worker
 from lmi_core.plugins.early_engine import EarlyEngine
+from lmi_core.workers.worker import Worker
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from inspect import Parameter, signature
 
-from lmi_core.chats.chat_formatter import ChatAnswer, ChatFormatter
+from lmi_core.chat_formatter import ChatAnswer, ChatFormatter
 from lmi_core.errors import PluginError
 from lmi_core.formatter import AnswerSchema, OutputFormatter, Variant
 from lmi_core.plugins.registry import Registry, origin

@@ -3,11 +3,11 @@
 import inspect
 from collections.abc import Iterator
 
-from lmi_core.calls.route import Route
 from lmi_core.errors import PluginError
 from lmi_core.handler import Handler
 from lmi_core.payloads.payload import shown
 from lmi_core.plugins.registry import Registry, origin
+from lmi_core.route import Route
 
 
 class HandlerRegistry(Registry[Handler]):

@@ -4,8 +4,8 @@ import sys
 from collections.abc import Iterator
 from typing import ClassVar, Generic, Protocol, TypeVar, get_origin
 
-from lmi_core.did_you_mean import added_to, did_you_mean
 from lmi_core.errors import PluginError
+from lmi_core.errors.did_you_mean import added_to, did_you_mean
 
 
 class Named(Protocol):

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import NamedTuple, Self
 
+from lmi_core.configuration.host_patterns import Host
 from lmi_core.configuration.properties import ServerProperties
-from lmi_core.serving.hosts import Host
 
 
 class Limits(NamedTuple):

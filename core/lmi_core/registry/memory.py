@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 from lmi_core.configuration.model_source import weights_folder
 from lmi_core.configuration.properties import ServerProperties
+from lmi_core.errors.sizes import in_words
 from lmi_core.host.devices import visible_gpus
 from lmi_core.host.memory import free_gpu_memory, free_main_memory
 from lmi_core.serving.model_plan import ModelPlan
-from lmi_core.sizes import in_words
 
 MEGABYTE = 1024 * 1024  # as DJLServing counts them
 WEIGHTS = ("*.safetensors", "*.bin", "*.pt")  # the first of these kinds that a folder has is loaded

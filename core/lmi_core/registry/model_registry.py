@@ -17,9 +17,9 @@ from lmi_core.errors import (
 )
 from lmi_core.registry.idle import seconds_until_idle
 from lmi_core.registry.limits import Limits
+from lmi_core.registry.memory_planner import Room
 from lmi_core.registry.registered_model import ModelState, RegisteredModel
 from lmi_core.registry.registration import ModelReader, Registration
-from lmi_core.registry.room import Room
 from lmi_core.registry.versions import Versions
 from lmi_core.serving.model import Model
 from lmi_core.serving.own_code import code_that_runs

@@ -6,7 +6,7 @@ import time
 from enum import StrEnum
 
 from lmi_core.errors import LmiError, ModelNotReady
-from lmi_core.progress.loading import LoadingProgress
+from lmi_core.logs.loading_progress import LoadingProgress
 from lmi_core.registry.registration import PreparedModel, Registration, nothing
 from lmi_core.serving.model import Model
 

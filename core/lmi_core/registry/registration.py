@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from lmi_core.configuration.configuration import Given
-from lmi_core.progress.loading import Report
+from lmi_core.logs.loading_progress import Report
 from lmi_core.serving.model import Model
 
 

@@ -11,17 +11,17 @@ from pathlib import Path
 import msgspec
 
 from lmi_core.configuration.cache import download_folder
+from lmi_core.configuration.location import RemoteModel, is_s3, is_web, must_be_copied
 from lmi_core.errors import ConfigurationError
-from lmi_core.host.child_process import ChildProcess, start_process
-from lmi_core.progress.display import shown
-from lmi_core.progress.loading import LoadingProgress, Report
+from lmi_core.logs.loading_progress import LoadingProgress, Report
+from lmi_core.logs.progress_display import shown
 from lmi_core.remote.archives.copies import ArchiveCopies
 from lmi_core.remote.held_copies import HeldCopies, let_go
-from lmi_core.remote.location import RemoteModel, is_s3, is_web, must_be_copied
 from lmi_core.remote.progress import DownloadProgress
 from lmi_core.remote.report import Begin, Failed, Note, Progress, read
 from lmi_core.remote.s3.copies import Copies
 from lmi_core.remote.worker import JOB_VARIABLE, Job
+from lmi_core.workers.child_process import ChildProcess, start_process
 
 logger = logging.getLogger(__name__)
 

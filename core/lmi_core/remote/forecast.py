@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from lmi_core.configuration.cache import download_folder
+from lmi_core.configuration.location import RemoteModel
+from lmi_core.errors.sizes import in_words
 from lmi_core.remote.archives.copies import ArchiveCopies
-from lmi_core.remote.location import RemoteModel
 from lmi_core.remote.s3.copies import Copies
-from lmi_core.sizes import in_words
 
 
 def forecast(model: RemoteModel, environment: Mapping[str, str]) -> str:

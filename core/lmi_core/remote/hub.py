@@ -4,10 +4,10 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lmi_core.configuration.location import RemoteModel
 from lmi_core.errors import ConfigurationError
 from lmi_core.remote.errors import Unreachable
 from lmi_core.remote.hub_cache import RepositoryFile, bytes_there, cached_snapshot
-from lmi_core.remote.location import RemoteModel
 from lmi_core.remote.report import REPORT_SECONDS, Report
 from lmi_core.remote.selection import useless, weights
 from lmi_core.remote.space import check_space

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from lmi_core.remote.location import RemoteModel
+from lmi_core.configuration.location import RemoteModel
 
 WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.gguf")
 OF_TOKENIZERS = ("tokenizer_config.json", "tokenizer.json", "config.json")

@@ -3,10 +3,10 @@
 import logging
 import time
 
-from lmi_core.progress.loading import Report
-from lmi_core.remote.location import RemoteModel
+from lmi_core.configuration.location import RemoteModel
+from lmi_core.errors.sizes import in_words
+from lmi_core.logs.loading_progress import Report
 from lmi_core.remote.report import Begin
-from lmi_core.sizes import in_words
 
 logger = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from lmi_core.configuration.cache import CACHE_VARIABLE
 from lmi_core.errors import ConfigurationError
-from lmi_core.sizes import in_words
+from lmi_core.errors.sizes import in_words
 
 REMEDY = "free some space, or set {} to a folder on another disk"
 

@@ -9,15 +9,15 @@ from pathlib import Path
 import msgspec
 
 from lmi_core.configuration.cache import CACHE_VARIABLE, DOWNLOAD_VARIABLE
-from lmi_core.engines.logs import LOG_LEVEL_VARIABLE, configure_logging
-from lmi_core.engines.process_signals import leave_signals_to_parent
+from lmi_core.configuration.location import RemoteModel, without_secrets
 from lmi_core.errors import ConfigurationError
+from lmi_core.logs.logs import LOG_LEVEL_VARIABLE, configure_logging
 from lmi_core.remote.archives.copying import copy_archive
 from lmi_core.remote.hub import copy_from_hub
-from lmi_core.remote.location import RemoteModel, without_secrets
 from lmi_core.remote.report import Failed, Finished, Report
 from lmi_core.remote.s3.copying import copy_from_s3
 from lmi_core.remote.space import REMEDY
+from lmi_core.workers.process_signals import leave_signals_to_parent
 
 CHATTY = ("botocore", "boto3", "urllib3", "httpx", "httpx2")  # log routine work at level INFO
 JOB_VARIABLE = "LMI_DOWNLOAD_JOB"  # set for this process alone

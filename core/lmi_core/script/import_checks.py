@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from lmi_core.did_you_mean import did_you_mean
 from lmi_core.errors import ConfigurationError
+from lmi_core.errors.did_you_mean import did_you_mean
 from lmi_core.script.djl_names.modules import MISSING_MODULES, MISSING_PACKAGES, PACKAGE, PRESENT_MODULES, why_missing
 
 CAUGHT = {"ImportError", "ModuleNotFoundError", "Exception", "BaseException"}

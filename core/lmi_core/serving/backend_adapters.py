@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from lmi_core.backend import Backend
+from lmi_core.configuration.location import RemoteModel
 from lmi_core.configuration.model_source import copied_source
 from lmi_core.errors import ConfigurationError, InvalidAdapter
+from lmi_core.model_adapters import ModelAdapters
 from lmi_core.payloads.payload import shown
 from lmi_core.remote.fetching import fetched
 from lmi_core.remote.held_copies import HeldCopies
-from lmi_core.remote.location import RemoteModel
 from lmi_core.script.formatters.model_code import ADAPTER_WEIGHTS, ModelCode
 from lmi_core.script.formatters.model_script import SCRIPT
-from lmi_core.serving.model_adapters import ModelAdapters
 
 logger = logging.getLogger(__name__)
 

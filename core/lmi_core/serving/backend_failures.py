@@ -4,7 +4,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lmi_core.engines.backend_checks import given, step_fault
+from lmi_core.backend_checks import given, step_fault
 from lmi_core.errors import (
     BackendUnhealthy,
     ConfigurationError,
@@ -14,12 +14,12 @@ from lmi_core.errors import (
     OutOfMemory,
 )
 from lmi_core.formatter import OutputFormatter
-from lmi_core.generation import GenerationStep
+from lmi_core.generation.output import GenerationStep
+from lmi_core.generation.request import ValidRequest
+from lmi_core.generation.tensors import Tensor
 from lmi_core.host.out_of_memory import is_out_of_memory
-from lmi_core.request import ValidRequest
 from lmi_core.script.tracebacks import place_in
 from lmi_core.serving_runtime import ServingRuntime
-from lmi_core.tensors import Tensor
 
 logger = logging.getLogger(__name__)
 

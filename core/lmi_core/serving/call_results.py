@@ -8,12 +8,12 @@ from lmi_core.admission.running import RunningCalls
 from lmi_core.admission.time_limits import TimeLimits
 from lmi_core.admission.turns import Turns
 from lmi_core.backend import Backend
-from lmi_core.engines.merge import generate_all
 from lmi_core.errors import LmiError, RequestAborted
-from lmi_core.generation import GenerationStep
+from lmi_core.generation.merge import generate_all
+from lmi_core.generation.output import GenerationStep
+from lmi_core.generation.request import ValidRequest
 from lmi_core.metrics.request_record import RequestRecord
 from lmi_core.metrics.request_statistics import RequestStatistics
-from lmi_core.request import ValidRequest
 from lmi_core.serving.backend_failures import NO_STEP, ResponseChecks, StepChecks, VectorChecks, failure
 
 T = TypeVar("T")

@@ -12,31 +12,32 @@ from lmi_core.admission.admission import Admission, SequenceCounts, Ticket
 from lmi_core.admission.running import RunningCalls
 from lmi_core.admission.time_limits import TimeLimits
 from lmi_core.admission.turns import AHEAD, DynamicBatch, RollingBatch, Turns
+from lmi_core.admission.usage import Usage
 from lmi_core.backend import Backend
-from lmi_core.calls.generation import Generation
-from lmi_core.chats.chat_formatter import ChatAnswer
-from lmi_core.configuration.formatter_choice import FormatterNames
+from lmi_core.calls.conversations import Conversations
+from lmi_core.calls.sessions import Sessions
+from lmi_core.chat_formatter import ChatAnswer
+from lmi_core.configuration.location import without_secrets
 from lmi_core.configuration.model_source import weights_folder
 from lmi_core.configuration.properties import RequestProperties, ServerProperties
-from lmi_core.embeddings.backend import EmbeddingBackend, Vector
-from lmi_core.embeddings.request import EmbeddingRequest, ValidEmbedding
-from lmi_core.embeddings.validation import validate_embeddings
+from lmi_core.embedding_backend import EmbeddingBackend, Vector
 from lmi_core.errors import ConfigurationError, LmiError, ModelNotFound, ModelNotReady
 from lmi_core.formatter import OutputFormatter
-from lmi_core.generation import GenerationStep
+from lmi_core.generation.embedding_request import EmbeddingRequest, ValidEmbedding
+from lmi_core.generation.output import GenerationStep
+from lmi_core.generation.request import GenerationRequest, ValidRequest
+from lmi_core.generation.tensors import Tensor, TensorBackend
 from lmi_core.host.substitution import Substitution
 from lmi_core.inspection.chat_template_check import check_template
+from lmi_core.logs.loading_progress import LoadingProgress
 from lmi_core.metrics.model_metrics import ModelMetrics
 from lmi_core.metrics.request_record import RequestRecord
 from lmi_core.metrics.request_statistics import RequestStatistics
-from lmi_core.payloads.tolerance import IgnoredParameters
+from lmi_core.model_adapters import ModelAdapters
+from lmi_core.parsed_generation import Generation
 from lmi_core.plugins.formatters import FormatterRegistry
-from lmi_core.progress.loading import LoadingProgress
-from lmi_core.registry.usage import Usage
 from lmi_core.remote.fetching import fetch_all
 from lmi_core.remote.held_copies import HeldCopies
-from lmi_core.remote.location import without_secrets
-from lmi_core.request import GenerationRequest, ValidRequest
 from lmi_core.script.formatters.customization import Customization, check_adapter, common_adapter
 from lmi_core.script.function.adapters import FunctionAdapters
 from lmi_core.script.function.runtime import ModelFunction
@@ -48,13 +49,12 @@ from lmi_core.serving.backend_failures import (
     start_runtime,
 )
 from lmi_core.serving.call_results import all_or_aborted, generated
-from lmi_core.serving.conversations import Conversations
-from lmi_core.serving.model_adapters import ModelAdapters
+from lmi_core.serving.embedding_validation import validate_embeddings
+from lmi_core.serving.formatter_choice import FormatterNames
 from lmi_core.serving.model_plan import ModelPlan
-from lmi_core.serving.sessions import Sessions
 from lmi_core.serving.validation import validate_all, without_unknown
 from lmi_core.serving_runtime import RuntimeSetup, ServingRuntime
-from lmi_core.tensors import Tensor, TensorBackend
+from lmi_core.tolerance import IgnoredParameters
 
 
 class Model:

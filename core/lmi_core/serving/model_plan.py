@@ -9,13 +9,9 @@ from types import SimpleNamespace
 from typing import Any
 
 from lmi_core.backend import Backend
-from lmi_core.chats.chat_template import read_chat_template
-from lmi_core.configuration.backend_choice import choose_backend, foreign_keys, standing_in
 from lmi_core.configuration.configuration import DEFAULT, Configuration, Given
-from lmi_core.configuration.device_choice import place_on_devices
-from lmi_core.configuration.formatter_choice import FormatterNames, resolve, resolve_chat
 from lmi_core.configuration.properties import OPTION_PREFIX, ModelProperties, RequestProperties, ServerProperties
-from lmi_core.embeddings.backend import EmbeddingBackend
+from lmi_core.embedding_backend import EmbeddingBackend
 from lmi_core.errors import ConfigurationError
 from lmi_core.host.devices import visible_gpus
 from lmi_core.host.substitution import Substitution
@@ -28,7 +24,11 @@ from lmi_core.script.function.finding import find_model_function, how_called
 from lmi_core.script.function.runtime import ModelFunction
 from lmi_core.script.function.setup import function_setup
 from lmi_core.script.import_checks import import_warnings
+from lmi_core.serving.backend_choice import choose_backend, foreign_keys, standing_in
+from lmi_core.serving.device_choice import place_on_devices
+from lmi_core.serving.formatter_choice import FormatterNames, resolve, resolve_chat
 from lmi_core.serving_runtime import RuntimeSetup, ServingRuntime
+from lmi_core.texts.chat_template import read_chat_template
 
 
 @dataclass(frozen=True, slots=True)

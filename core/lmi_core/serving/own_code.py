@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from lmi_core.configuration.model_source import weights_folder
-from lmi_core.inspection.fault import Fault
-from lmi_core.inspection.json_files import read_json
+from lmi_core.errors.fault import Fault
 from lmi_core.script.function.setup import FunctionSetup
 from lmi_core.serving.model_plan import ModelPlan
+from lmi_core.texts.json_files import read_json
 
 NONE = "none of its own"
 CONFIGURATIONS = ("config.json", "tokenizer_config.json")

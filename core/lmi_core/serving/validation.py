@@ -8,15 +8,15 @@ from typing import Any
 from pydantic import ValidationError
 
 from lmi_core.backend import Backend
-from lmi_core.calls.beside_loop import LONG_TEXT, READING
-from lmi_core.calls.generation import Generation
-from lmi_core.chats.images import Image
 from lmi_core.errors import ContextLengthExceeded, InvalidParameter
-from lmi_core.parameters import ALL_TOKENS, GenerationParameters
+from lmi_core.generation.images import Image
+from lmi_core.generation.parameters import ALL_TOKENS, GenerationParameters
+from lmi_core.generation.request import PROMPT, GenerationRequest, ValidRequest
+from lmi_core.generation.tokenizer import Tokenizer
+from lmi_core.host.beside_loop import LONG_TEXT, READING
+from lmi_core.parsed_generation import Generation
 from lmi_core.payloads.payload import explain, shown
-from lmi_core.payloads.tolerance import drop_unknown, is_neutral
-from lmi_core.request import PROMPT, GenerationRequest, ValidRequest
-from lmi_core.tokenizer import Tokenizer
+from lmi_core.tolerance import drop_unknown, is_neutral
 
 # What a request may ask for of a whole vocabulary: to write them, 20 MB of JSON, holds up all others for half a second.
 MAX_PROMPT_LOG_PROBS = 2**18

@@ -3,8 +3,8 @@
 import inspect
 from typing import Final
 
-from lmi_core.engines.extended_parameters import EngineParameters, ExtendedParameters
-from lmi_core.parameters import GenerationParameters
+from lmi_core.generation.extended_parameters import EngineParameters, ExtendedParameters
+from lmi_core.generation.parameters import GenerationParameters
 
 # TextBackend does these itself; a cache salt changes no answer, and texts have no special tokens.
 DONE: Final = frozenset(

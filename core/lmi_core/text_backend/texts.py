@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
-from lmi_core.engines.backend_checks import given
+from lmi_core.backend_checks import given
 from lmi_core.errors import GenerationFailed
 
 END = object()

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from lmi_core.generation import Token
+from lmi_core.generation.output import Token
+from lmi_core.generation.tokenizer import Detokenizer, Tokenizer
 from lmi_core.texts.token_stream import TokenStream
-from lmi_core.tokenizer import Detokenizer, Tokenizer
 
 CERTAIN = 0.0  # the log probability of a text that is what it is
 NO_ID = 0  # stands for a text that the vocabulary leaves out

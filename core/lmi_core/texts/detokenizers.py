@@ -3,7 +3,7 @@
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
-from lmi_core.tokenizer import Detokenizer
+from lmi_core.generation.tokenizer import Detokenizer
 
 if TYPE_CHECKING:
     import tokenizers

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from lmi_core.errors import InvalidPayload
-from lmi_core.tokenizer import Tokenizer
+from lmi_core.generation.tokenizer import Tokenizer
 
 PREFIX, SUFFIX = "prefix", "suffix"  # placeholders of the two texts in a format
 ANCHOR = "☺"  # a text that no tokenizer merges with the text after it

@@ -5,20 +5,20 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from lmi_core.chats.chat import Chat
-from lmi_core.chats.chat_template import RefusedByTemplate
-from lmi_core.chats.rendering.render import render
 from lmi_core.deadlines.bounded import Bounded
 from lmi_core.deadlines.event_loop import NeedsTimeError
 from lmi_core.deadlines.killable import CallFailedError, Killable
 from lmi_core.errors import ConfigurationError, InvalidParameter
-from lmi_core.inspection.tokenizer_files import why_no_tokenizer
+from lmi_core.generation.chat import Chat
+from lmi_core.generation.tokenizer import Detokenizer, Tokenizer
+from lmi_core.texts.chat_template import RefusedByTemplate
 from lmi_core.texts.detokenizers import ByteLevelDetokenizer, FastDetokenizer, SlowDetokenizer, WholeTexts
 from lmi_core.texts.encoding import encoding
+from lmi_core.texts.rendering.render import render
 from lmi_core.texts.token_bytes import byte_level_bytes, is_byte_level, joins_bytes, piece_bytes
 from lmi_core.texts.tokenizer_class import is_generic
 from lmi_core.texts.tokenizer_configuration import tokenizer_configuration
-from lmi_core.tokenizer import Detokenizer, Tokenizer
+from lmi_core.texts.tokenizer_files import why_no_tokenizer
 
 if TYPE_CHECKING:
     import tokenizers

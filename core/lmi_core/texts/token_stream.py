@@ -3,9 +3,9 @@
 from collections import deque
 from collections.abc import Callable, Collection, Sequence, Set
 
-from lmi_core.generation import Token
+from lmi_core.generation.output import Token
+from lmi_core.generation.tokenizer import Detokenizer
 from lmi_core.texts.stop_matcher import Match, StopMatcher
-from lmi_core.tokenizer import Detokenizer
 
 
 class TokenStream:

@@ -4,11 +4,11 @@ import re
 import threading
 from collections.abc import Iterator
 
-from lmi_core.chats.chat import Chat
-from lmi_core.chats.chat_template import RefusedByTemplate
-from lmi_core.chats.rendering.render import render
 from lmi_core.deadlines.event_loop import NeedsTimeError
-from lmi_core.tokenizer import Detokenizer, Tokenizer
+from lmi_core.generation.chat import Chat
+from lmi_core.generation.tokenizer import Detokenizer, Tokenizer
+from lmi_core.texts.chat_template import RefusedByTemplate
+from lmi_core.texts.rendering.render import render
 
 CHAT_TEMPLATE = """\
 {% for tool in tools or [] %}tool: {{ tool.function.name }}

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from djl_python.services.model_engine import ModelEngine
-from lmi_core.request import ValidRequest
+from lmi_core.generation.request import ValidRequest
 
 
 def texts_after_prompts(engine: ModelEngine, requests: Sequence[ValidRequest]) -> list[str]:

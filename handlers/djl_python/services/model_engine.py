@@ -12,18 +12,18 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from lmi_core.backend import Backend, BackendSetup
-from lmi_core.configuration.backend_choice import choose_backend
 from lmi_core.configuration.configuration import Configuration, Given
 from lmi_core.configuration.properties import OPTION_PREFIX, RequestProperties, ServerProperties, declared
-from lmi_core.engines.merge import generate_all
 from lmi_core.errors import ConfigurationError, LmiError
 from lmi_core.formatter import OutputFormatter, joined
-from lmi_core.generation import GenerationOutput, GenerationStep
-from lmi_core.payloads.tolerance import IgnoredParameters, drop_unknown
+from lmi_core.generation.merge import generate_all
+from lmi_core.generation.output import GenerationOutput, GenerationStep
+from lmi_core.generation.request import GenerationRequest, ValidRequest
 from lmi_core.payloads.tolerant_payload import field_names
 from lmi_core.plugins.loading import Plugins, load_plugins
-from lmi_core.request import GenerationRequest, ValidRequest
+from lmi_core.serving.backend_choice import choose_backend
 from lmi_core.serving.validation import validate
+from lmi_core.tolerance import IgnoredParameters, drop_unknown
 
 logger = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from lmi_core.script.formatters.decorators import INPUT_MARK, OUTPUT_MARK
+from lmi_core.decorators import INPUT_MARK, OUTPUT_MARK
 
 
 def own_formatters(directory: Path) -> dict[str, Callable[..., Any]]:

@@ -7,8 +7,8 @@ from uuid import uuid4
 
 from djl_python.services.service_formatters import Writing
 from djl_python.services.service_properties import ServiceProperties
+from lmi_core.generation.request import ValidRequest
 from lmi_core.payloads.payload import shown
-from lmi_core.request import ValidRequest
 from lmi_core.script.djl_names.inputs import Input
 
 # The prompts of all items, how many each has, their parameters, errors by the index of the item, the items.

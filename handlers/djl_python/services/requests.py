@@ -6,8 +6,8 @@ from typing import Any
 from djl_python.services.chats import CHAT_FORMATTERS
 from lmi_core.backend import Backend
 from lmi_core.errors import InvalidParameter
+from lmi_core.generation.request import GenerationRequest
 from lmi_core.payloads.payload import shown
-from lmi_core.request import GenerationRequest
 
 NOT_TEXT = ("images", "tools")  # in a chat
 NOT_GENERATION = (*NOT_TEXT, "output_formatter", "stream", "cached_prompt", "adapters", "request_input")

@@ -9,7 +9,7 @@ from typing import Any
 from djl_python.services.model_engine import ModelEngine
 from lmi_core.errors import LmiError
 from lmi_core.formatter import OutputFormatter
-from lmi_core.request import ValidRequest
+from lmi_core.generation.request import ValidRequest
 from lmi_core.script.djl_names.outputs import Output
 
 FAILED = 424

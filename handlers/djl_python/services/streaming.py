@@ -6,8 +6,8 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
+from lmi_core.generation.tokenizer import Detokenizer
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
-from lmi_core.tokenizer import Detokenizer
 
 logger = logging.getLogger(__name__)
 

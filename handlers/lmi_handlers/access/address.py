@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from lmi_core.serving.hosts import is_loopback
+from lmi_core.configuration.host_patterns import is_loopback
 
 UNIX = "unix:"
 

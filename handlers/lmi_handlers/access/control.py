@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 from lmi_core.calls.access import Access
 from lmi_core.calls.reach import Reach
-from lmi_core.calls.route import Route
-from lmi_core.calls.served_model import ServedModels
+from lmi_core.configuration.host_patterns import is_loopback
 from lmi_core.errors import Forbidden, LmiError, Unauthorized
-from lmi_core.serving.hosts import is_loopback
+from lmi_core.route import Route
+from lmi_core.served_model import ServedModels
 from lmi_handlers.access.api_keys import ApiKey
 from lmi_handlers.access.credentials import digest_of, shown_credentials
 from lmi_handlers.access.cross_origin import CrossOrigin

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from lmi_core.serving.hosts import ANY, DEFAULT_PORTS, Host
+from lmi_core.configuration.host_patterns import ANY, DEFAULT_PORTS, Host
 
 ANY_PORT = f":{ANY}"
 FORM = "an origin is SCHEME://HOST[:PORT], such as https://app.example.com, https://*.example.com or http://localhost:*"

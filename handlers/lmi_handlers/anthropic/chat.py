@@ -3,10 +3,10 @@
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from lmi_core.calls.served_model import ServedModel
-from lmi_core.chats.chat_template import RefusedByTemplate
 from lmi_core.errors import InvalidPayload
 from lmi_core.handler import Call, Generation
+from lmi_core.served_model import ServedModel
+from lmi_core.texts.chat_template import RefusedByTemplate
 from lmi_handlers.anthropic.messages import ImagePart, chat_messages, has_system_within
 from lmi_handlers.anthropic.payload import CountTokensRequest, OutputFormat
 from lmi_handlers.anthropic.tolerance import BUDGET

@@ -6,10 +6,10 @@ from functools import partial
 
 import orjson
 
-from lmi_core.calls.beside_loop import LONG_TEXT, READING
-from lmi_core.calls.served_model import ManagedModel, ServedModels
+from lmi_core.generation.request import GenerationRequest
 from lmi_core.handler import Answer, Call
-from lmi_core.request import GenerationRequest
+from lmi_core.host.beside_loop import LONG_TEXT, READING
+from lmi_core.served_model import ManagedModel, ServedModels
 from lmi_core.serving.validation import with_images
 from lmi_handlers.anthropic.chat import message_generation
 from lmi_handlers.anthropic.errors import REQUEST_ID_HEADER

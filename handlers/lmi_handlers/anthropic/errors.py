@@ -4,9 +4,9 @@ from typing import Any, ClassVar
 
 import orjson
 
-from lmi_core.calls.served_model import ServedModel
 from lmi_core.errors import ContextLengthExceeded, InvalidPayload, LmiError, Overloaded
 from lmi_core.handler import Answer
+from lmi_core.served_model import ServedModel
 from lmi_handlers.http.statuses import STATUSES
 
 INVALID_STATUS = 400

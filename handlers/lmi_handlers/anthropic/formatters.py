@@ -9,10 +9,10 @@ from uuid import uuid4
 import orjson
 from pydantic_core import from_json
 
-from lmi_core.chats.chat_formatter import ChatAnswer
-from lmi_core.chats.tool_calls import CallArguments, CallBegun, Content
+from lmi_core.chat_formatter import ChatAnswer
 from lmi_core.errors import GenerationFailed, LmiError, RequestAborted
-from lmi_core.generation import GeneratedSequence, GenerationOutput
+from lmi_core.generation.output import GeneratedSequence, GenerationOutput
+from lmi_core.parsing.tool_calls import CallArguments, CallBegun, Content
 from lmi_handlers.anthropic.errors import REQUEST_ID_HEADER, stream_error
 from lmi_handlers.chat.pieces import AnswerPiece, ReasoningText
 from lmi_handlers.chat.schema import ChatSchemaFormatter, JsonObject, answers

@@ -6,12 +6,12 @@ from functools import partial
 from typing import ClassVar
 
 from lmi_core.calls.access import Access
-from lmi_core.calls.served_model import ServedModel
-from lmi_core.chats.chat_formatter import ChatAnswer
+from lmi_core.chat_formatter import ChatAnswer
 from lmi_core.errors import LmiError
 from lmi_core.formatter import OutputFormatter
 from lmi_core.handler import Answer, AnswerForm, Call, Generation, Handler, Route
 from lmi_core.hookspecs import hookimpl
+from lmi_core.served_model import ServedModel
 from lmi_handlers.anthropic import errors
 from lmi_handlers.anthropic.answers import ERRORS, MESSAGES, MessageTokens
 from lmi_handlers.anthropic.chat import message_generation

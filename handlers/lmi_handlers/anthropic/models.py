@@ -6,10 +6,10 @@ from typing import Any
 
 import orjson
 
-from lmi_core.calls.served_model import ManagedModel
 from lmi_core.errors import InvalidPayload, LmiError
 from lmi_core.handler import Answer, Call
 from lmi_core.payloads.payload import shown
+from lmi_core.served_model import ManagedModel
 from lmi_handlers.anthropic.errors import REQUEST_ID_HEADER, error_answer, identified
 
 VERSION_HEADER = "anthropic-version"

@@ -4,10 +4,10 @@ from typing import ClassVar
 
 import orjson
 
-from lmi_core.chats.chat_formatter import ChatAnswer
-from lmi_core.chats.tool_calls import CallArguments, CallBegun, Content
+from lmi_core.chat_formatter import ChatAnswer
 from lmi_core.errors import LmiError
-from lmi_core.generation import NO_TOKEN, GenerationOutput
+from lmi_core.generation.output import NO_TOKEN, GenerationOutput
+from lmi_core.parsing.tool_calls import CallArguments, CallBegun, Content
 from lmi_handlers.anthropic.errors import stream_error
 from lmi_handlers.anthropic.formatters import (
     MessageAnswer,

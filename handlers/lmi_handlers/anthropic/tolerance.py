@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from lmi_core.calls.served_model import ServedModel
 from lmi_core.errors import InvalidPayload
 from lmi_core.payloads.tolerant_payload import take_known
+from lmi_core.served_model import ServedModel
 from lmi_handlers.anthropic.errors import ThreadRefused
 from lmi_handlers.anthropic.payload import CountTokensRequest
 from lmi_handlers.anthropic.tool_fields import CUSTOM

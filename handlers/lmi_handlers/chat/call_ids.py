@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from lmi_core.chats.tool_calls.template_formats import template_format
+from lmi_core.parsing.tool_calls.template_formats import template_format
 from lmi_handlers.chat.messages import Message, ToolCall
 
 

@@ -4,18 +4,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from lmi_core.calls.served_model import ServedModel
-from lmi_core.chats.chat import Chat
-from lmi_core.chats.chat_formatter import ChatAnswer
-from lmi_core.chats.chat_template import RefusedByTemplate, find_chat_template
-from lmi_core.chats.reasoning.reader import Reasoning
-from lmi_core.chats.roles import first_left_out
-from lmi_core.did_you_mean import did_you_mean
+from lmi_core.chat_formatter import ChatAnswer
 from lmi_core.errors import InvalidPayload
+from lmi_core.errors.did_you_mean import did_you_mean
 from lmi_core.formatter import OutputFormatter
+from lmi_core.generation.chat import Chat
+from lmi_core.generation.request import GenerationRequest
 from lmi_core.handler import Call, Generation
+from lmi_core.parsing.reasoning.reader import Reasoning
 from lmi_core.payloads.payload import shown
-from lmi_core.request import GenerationRequest
+from lmi_core.served_model import ServedModel
+from lmi_core.texts.chat_template import RefusedByTemplate, find_chat_template
+from lmi_core.texts.roles import first_left_out
 from lmi_handlers.chat.call_ids import with_call_ids
 from lmi_handlers.chat.functions import with_tool_messages
 from lmi_handlers.chat.images import image_sources

@@ -5,11 +5,11 @@ from base64 import b64decode
 from typing import Any
 
 from lmi_core.backend import Backend
-from lmi_core.calls.beside_loop import LONG_TEXT, READING
-from lmi_core.calls.served_model import ServedModel
-from lmi_core.chats.images import ImageSource
 from lmi_core.configuration.properties import RequestProperties
 from lmi_core.errors import InvalidPayload
+from lmi_core.generation.images import ImageSource
+from lmi_core.host.beside_loop import LONG_TEXT, READING
+from lmi_core.served_model import ServedModel
 from lmi_handlers.chat.image_fetching import fetch_image, too_large
 from lmi_handlers.chat.messages import ContentPart
 from lmi_handlers.chat.request import ChatRequest

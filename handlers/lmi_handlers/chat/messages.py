@@ -9,8 +9,8 @@ import orjson
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from lmi_core.backend import Backend
-from lmi_core.chats.chat_template import takes_parts
 from lmi_core.payloads.exact_json import exact_json
+from lmi_core.texts.chat_template import takes_parts
 
 logger = logging.getLogger(__name__)
 

@@ -6,10 +6,10 @@ from itertools import groupby
 from operator import itemgetter
 from uuid import uuid4
 
-from lmi_core.chats.reasoning.parser import SplitText
-from lmi_core.chats.reasoning.reader import ReasoningReader
-from lmi_core.chats.tool_calls import CallBegun, Content, Piece, ToolCallParser
-from lmi_core.generation import NO_TOKEN, GenerationStep, Token
+from lmi_core.generation.output import NO_TOKEN, GenerationStep, Token
+from lmi_core.parsing.reasoning.parser import SplitText
+from lmi_core.parsing.reasoning.reader import ReasoningReader
+from lmi_core.parsing.tool_calls import CallBegun, Content, Piece, ToolCallParser
 
 
 @dataclass(frozen=True, slots=True)

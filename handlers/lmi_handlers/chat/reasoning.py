@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from lmi_core.calls.served_model import ServedModel
-from lmi_core.chats.reasoning.parser import AnswerContext
-from lmi_core.chats.reasoning.reader import Reasoning
+from lmi_core.parsing.reasoning.parser import AnswerContext
+from lmi_core.parsing.reasoning.reader import Reasoning
+from lmi_core.served_model import ServedModel
 from lmi_handlers.chat.reasoning_limit import reasoning_limit
 from lmi_handlers.chat.request import ChatRequest
 from lmi_handlers.fields.guides import Guide

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from lmi_core.calls.served_model import ServedModel
-from lmi_core.chats.reasoning.parser import AnswerContext
 from lmi_core.errors import InvalidPayload
-from lmi_core.tokenizer import Tokenizer
+from lmi_core.generation.tokenizer import Tokenizer
+from lmi_core.parsing.reasoning.parser import AnswerContext
+from lmi_core.served_model import ServedModel
 from lmi_handlers.fields.sampling import NO_BUDGET
 
 FIELD = "thinking_token_budget"

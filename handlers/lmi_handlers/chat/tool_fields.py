@@ -5,8 +5,8 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
-from lmi_core.did_you_mean import did_you_mean
 from lmi_core.errors import InvalidPayload
+from lmi_core.errors.did_you_mean import did_you_mean
 from lmi_handlers.chat.tool_schemas import check_tool_schema
 
 CHOICES = ("none", "auto", "required")

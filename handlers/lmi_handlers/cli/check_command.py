@@ -11,8 +11,8 @@ from rich.console import Console
 
 from lmi_core.configuration.configuration import shown_value
 from lmi_core.errors import ConfigurationError
+from lmi_core.errors.fault import unreadable
 from lmi_core.inspection.checkpoint import read_checkpoint
-from lmi_core.inspection.fault import unreadable
 from lmi_core.inspection.model_folder import CONFIG, inspect_folder
 from lmi_core.plugins.formatters import FormatterRegistry
 from lmi_core.plugins.loading import load_plugins

@@ -13,12 +13,12 @@ from typing import NamedTuple
 import aiohttp
 from aiohttp import web
 
-from lmi_core.engines.logs import LOG_LEVEL_VARIABLE, configure_logging
+from lmi_core import tolerance
 from lmi_core.errors import ConfigurationError
-from lmi_core.payloads import tolerance
+from lmi_core.logs.logs import LOG_LEVEL_VARIABLE, configure_logging
+from lmi_core.logs.progress_display import shown_on_terminal
 from lmi_core.plugins.loading import Plugins, load_plugins
-from lmi_core.progress.display import shown_on_terminal
-from lmi_core.serving.dispatcher import Dispatcher
+from lmi_core.registry.dispatcher import Dispatcher
 from lmi_core.serving.model import Model
 from lmi_core.serving.model_plan import ModelPlan
 from lmi_handlers.cli.serving import launch_plans, refuse_warnings

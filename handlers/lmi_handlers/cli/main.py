@@ -11,9 +11,9 @@ from typing import Annotated
 
 import typer
 
-from lmi_core.engines.logs import flush_log
 from lmi_core.errors import BackendGivenUp, ConfigurationError, LmiError
-from lmi_core.inspection.fault import unreadable
+from lmi_core.errors.fault import unreadable
+from lmi_core.logs.logs import flush_log
 from lmi_handlers.cli.arguments import (
     AccessLog,
     ApiKeyVariable,

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from lmi_core.configuration.configuration import Given
+from lmi_core.configuration.location import must_be_copied
 from lmi_core.configuration.model_directory import find_model_directories
 from lmi_core.errors import ConfigurationError
-from lmi_core.inspection.fault import unreadable
+from lmi_core.errors.fault import unreadable
 from lmi_core.plugins.early_workers import end_unwanted
 from lmi_core.plugins.loading import Plugins, load_plugins
+from lmi_core.registry.dispatcher import Dispatcher, check_names
 from lmi_core.remote.fetching import local_directory
 from lmi_core.remote.held_copies import let_go
-from lmi_core.remote.location import must_be_copied
-from lmi_core.serving.dispatcher import Dispatcher, check_names
 from lmi_core.serving.model import Model
 from lmi_core.serving.model_plan import ModelPlan, read_plan
 from lmi_core.serving.own_code import code_that_runs

@@ -9,9 +9,9 @@ from contextlib import contextmanager
 
 import typer
 
-from lmi_core.engines.log_formats import ACCESS_LOG, LOG_FORMAT_VARIABLE
-from lmi_core.engines.logs import LOG_LEVEL_VARIABLE, configure_logging, terminal_thread
-from lmi_core.progress.loading import LoadingProgress
+from lmi_core.logs.formats import ACCESS_LOG, LOG_FORMAT_VARIABLE
+from lmi_core.logs.loading_progress import LoadingProgress
+from lmi_core.logs.logs import LOG_LEVEL_VARIABLE, configure_logging, terminal_thread
 from lmi_handlers.process.lifetime import leave
 
 logger = logging.getLogger(__name__)

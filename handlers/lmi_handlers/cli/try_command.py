@@ -11,8 +11,8 @@ from pathlib import Path
 import aiohttp
 import orjson
 
-from lmi_core.engines.logs import LOG_LEVEL_VARIABLE, configure_logging
 from lmi_core.errors import ConfigurationError
+from lmi_core.logs.logs import LOG_LEVEL_VARIABLE, configure_logging
 from lmi_core.plugins.loading import Plugins
 from lmi_core.serving.model_plan import ModelPlan
 from lmi_handlers.cli.connection import one_plan, own_server

@@ -3,13 +3,13 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from lmi_core.calls.pauses import with_pauses
+from lmi_core.configuration.location import without_secrets
 from lmi_core.errors import LmiError
+from lmi_core.host.pauses import with_pauses
 from lmi_core.metrics.model_metrics import CLIENT_LEFT, FAILED, ModelMetrics
 from lmi_core.metrics.recent_errors import RecentError
 from lmi_core.registry.model_registry import ModelRegistry
 from lmi_core.registry.registered_model import ModelState, RegisteredModel
-from lmi_core.remote.location import without_secrets
 from lmi_core.serving.model import Model
 from lmi_handlers.console.answers import ShownError, ShownModel, ShownProgress
 

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from lmi_core.configuration.configuration import Given
+from lmi_core.configuration.host_patterns import ANY
 from lmi_core.errors import ConfigurationError
-from lmi_core.serving.hosts import ANY
 from lmi_handlers.access.cross_origin import METHODS, CrossOrigin, Origin, is_token
 from lmi_handlers.container.server_keys import CORS_CREDENTIALS, CORS_HEADERS, CORS_METHODS, CORS_ORIGIN
 from lmi_handlers.container.settings import Settings, is_true

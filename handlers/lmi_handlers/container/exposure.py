@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from lmi_core.serving.hosts import is_loopback
+from lmi_core.configuration.host_patterns import is_loopback
 from lmi_handlers.container.launch import Launch
 
 

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from lmi_core.errors import ConfigurationError
-from lmi_core.remote.location import (
+from lmi_core.configuration.location import (
     OTHER_ARCHIVES,
     S3Location,
     archive_name,
@@ -16,6 +15,7 @@ from lmi_core.remote.location import (
     is_s3,
     is_web,
 )
+from lmi_core.errors import ConfigurationError
 from lmi_handlers.container.declarations import begins
 
 WAYS = (

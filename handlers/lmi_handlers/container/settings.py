@@ -6,8 +6,8 @@ from pathlib import Path
 from lmi_core.configuration import java_properties
 from lmi_core.configuration.configuration import Given
 from lmi_core.configuration.properties import ServerProperties, declared, environment_variable
-from lmi_core.did_you_mean import did_you_mean
 from lmi_core.errors import ConfigurationError
+from lmi_core.errors.did_you_mean import did_you_mean
 from lmi_handlers.container.declarations import Declared, Fate
 from lmi_handlers.container.server_keys import SERVER_KEYS
 from lmi_handlers.container.variables import VARIABLES

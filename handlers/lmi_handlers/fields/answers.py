@@ -5,7 +5,7 @@ from typing import Self
 from pydantic import Field, model_validator
 
 from lmi_core.errors import InvalidPayload
-from lmi_core.parameters import ALL_TOKENS
+from lmi_core.generation.parameters import ALL_TOKENS
 from lmi_handlers.fields.sampling import CallFields
 
 

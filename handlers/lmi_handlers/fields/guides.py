@@ -5,8 +5,8 @@ from typing import Annotated, Any, Literal, NamedTuple
 import orjson
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from lmi_core.engines.structural_tag import StructuralTag, read_structural_tag
 from lmi_core.errors import InvalidPayload
+from lmi_core.generation.structural_tag import StructuralTag, read_structural_tag
 from lmi_core.payloads.tolerant_payload import TolerantPayload
 from lmi_handlers.chat.calls_schema import ANY_OBJECT
 

@@ -7,11 +7,11 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from lmi_core.calls.served_model import ServedModel
+from lmi_core.generation.parameters import GenerationParameters
 from lmi_core.handler import Generation
-from lmi_core.parameters import GenerationParameters
-from lmi_core.payloads.tolerance import NEUTRAL
 from lmi_core.payloads.tolerant_payload import field_names
+from lmi_core.served_model import ServedModel
+from lmi_core.tolerance import NEUTRAL
 
 JsonObject = Mapping[str, Any]
 

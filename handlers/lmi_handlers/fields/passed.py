@@ -6,10 +6,10 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, Field
 
-from lmi_core.calls.served_model import ServedModel
 from lmi_core.errors import InvalidPayload
 from lmi_core.handler import Call
 from lmi_core.payloads.payload import shown
+from lmi_core.served_model import ServedModel
 from lmi_handlers.fields.answers import AnswerFields
 from lmi_handlers.fields.guides import Guide
 from lmi_handlers.http.request_ids import REQUEST_ID_HEADER

@@ -5,10 +5,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, model_validator
 
-from lmi_core.calls.served_model import ServedModel
-from lmi_core.engines.extended_parameters import GUIDES
+from lmi_core.generation.extended_parameters import GUIDES
 from lmi_core.payloads.exact_numbers import ExactNumbers
-from lmi_core.payloads.tolerance import is_neutral
+from lmi_core.served_model import ServedModel
+from lmi_core.tolerance import is_neutral
 from lmi_handlers.fields.guides import Guide, GuideFields
 from lmi_handlers.fields.parameter_fields import all_names, with_parameters
 from lmi_handlers.fields.vocabulary import VLLM_NAMES, refuse_hidden_sequences, translate

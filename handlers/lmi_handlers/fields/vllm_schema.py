@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
-from lmi_core.generation import FinishReason, Token
-from lmi_core.parameters import ALL_TOKENS
-from lmi_core.tokenizer import Tokenizer
+from lmi_core.generation.output import FinishReason, Token
+from lmi_core.generation.parameters import ALL_TOKENS
+from lmi_core.generation.tokenizer import Tokenizer
 
 JsonObject = dict[str, Any]
 

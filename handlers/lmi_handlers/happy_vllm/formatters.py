@@ -6,8 +6,8 @@ import orjson
 
 from lmi_core.errors import LmiError
 from lmi_core.formatter import OutputFormatter
-from lmi_core.generation import GeneratedSequence, GenerationOutput, Token
-from lmi_core.parameters import GenerationParameters
+from lmi_core.generation.output import GeneratedSequence, GenerationOutput, Token
+from lmi_core.generation.parameters import GenerationParameters
 from lmi_core.payloads.json_list import joined_items, json_list
 from lmi_handlers.fields import vllm_schema
 

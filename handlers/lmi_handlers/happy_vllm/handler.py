@@ -7,15 +7,15 @@ import orjson
 from pydantic import ConfigDict, Field
 
 from lmi_core.calls.access import Access
-from lmi_core.calls.served_model import ServedModel, ServedModels
 from lmi_core.errors import LmiError
 from lmi_core.formatter import OutputFormatter
+from lmi_core.generation.request import GenerationRequest
 from lmi_core.handler import Answer, AnswerForm, Call, Generation, Handler, Route
 from lmi_core.hookspecs import hookimpl
 from lmi_core.payloads.payload import MAX_VALUE_LENGTH
-from lmi_core.payloads.tolerance import names_of
 from lmi_core.payloads.tolerant_payload import TolerantPayload, take_known
-from lmi_core.request import GenerationRequest
+from lmi_core.served_model import ServedModel, ServedModels
+from lmi_core.tolerance import names_of
 from lmi_handlers.fields.own_parameters import take_own, with_own
 from lmi_handlers.fields.vocabulary import refuse_hidden_sequences
 from lmi_handlers.happy_vllm.answers import ANSWER, ERRORS, STREAM, AbortedRequest

@@ -5,9 +5,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
 
-from lmi_core.calls.served_model import ServedModel
+from lmi_core.generation.tokenizer import Tokenizer
 from lmi_core.payloads.tolerant_payload import TolerantPayload
-from lmi_core.tokenizer import Tokenizer
+from lmi_core.served_model import ServedModel
 
 SEPARATORS = [".", "!", "?", "|", " .", " !", " ?", " |"]
 

@@ -9,12 +9,12 @@ from typing import TypeVar
 import orjson
 
 from lmi_core.calls.access import Access
-from lmi_core.calls.served_model import ManagedModel, ServedModels
 from lmi_core.errors import LmiError
 from lmi_core.handler import Answer, AnswerForm, Call, Route
 from lmi_core.payloads.payload import check_payload
-from lmi_core.payloads.tolerance import names_of
 from lmi_core.payloads.tolerant_payload import take_known
+from lmi_core.served_model import ManagedModel, ServedModels
+from lmi_core.tolerance import names_of
 from lmi_handlers.happy_vllm.answers import HappyInfo, Liveness, Readiness, SplitChunks, TextMetadata
 from lmi_handlers.happy_vllm.texts import (
     MetadataPayload,

@@ -3,9 +3,9 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from lmi_core.calls.served_model import ManagedModel, ServedModels
 from lmi_core.errors import ModelNotFound, ModelNotReady
 from lmi_core.handler import Call
+from lmi_core.served_model import ManagedModel, ServedModels
 from lmi_handlers.lmi.handler import TARGET_MODEL_HEADER
 
 

@@ -12,22 +12,22 @@ from aiohttp import web
 
 from lmi_core.admission.admission import Ticket
 from lmi_core.admission.time_limits import within
-from lmi_core.calls.beside_loop import LONG_TEXT, READING
-from lmi_core.calls.route import RouteAnswer
-from lmi_core.embeddings.backend import require_generation
-from lmi_core.embeddings.call import EmbeddingCall
-from lmi_core.engines.backend_checks import given
+from lmi_core.backend_checks import given
+from lmi_core.embedding_backend import require_generation
+from lmi_core.embedding_call import EmbeddingCall
 from lmi_core.errors import GenerationFailed, InvalidParameter, InvalidPayload, LmiError
 from lmi_core.formatter import check_sequences, drop_unused_log_probs
-from lmi_core.generation import GenerationOutput
+from lmi_core.generation.output import GenerationOutput
+from lmi_core.generation.request import ValidRequest
 from lmi_core.handler import Answer, Call, Generation, Handler, Route
+from lmi_core.host.beside_loop import LONG_TEXT, READING
 from lmi_core.inference import Inference
 from lmi_core.payloads.payload import shown
-from lmi_core.request import ValidRequest
+from lmi_core.registry.dispatcher import Dispatcher
+from lmi_core.route import RouteAnswer
 from lmi_core.script.formatters.customization import Customization
 from lmi_core.script.function.runtime import ModelFunction
 from lmi_core.script.tracebacks import place_in
-from lmi_core.serving.dispatcher import Dispatcher
 from lmi_core.serving.model import Model
 from lmi_handlers.http.adapter_names import take_adapters, with_adapter_attribute
 from lmi_handlers.http.exchange import Exchange

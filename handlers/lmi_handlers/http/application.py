@@ -11,7 +11,7 @@ from aiohttp.web_urldispatcher import AbstractRoute
 from lmi_core.errors import LmiError
 from lmi_core.handler import Handler, Route
 from lmi_core.plugins.registry import Registry
-from lmi_core.serving.dispatcher import Dispatcher
+from lmi_core.registry.dispatcher import Dispatcher
 from lmi_handlers.access.control import AccessControl
 from lmi_handlers.http.answer import answer
 from lmi_handlers.http.bodies.pending import PENDING_BODIES, PendingBodies

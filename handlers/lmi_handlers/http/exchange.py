@@ -10,7 +10,6 @@ from math import ceil
 
 from aiohttp import web
 
-from lmi_core.calls.beside_loop import LONG_TEXT, WRITING
 from lmi_core.calls.reach import Reach
 from lmi_core.errors import (
     FormatterFailed,
@@ -23,17 +22,18 @@ from lmi_core.errors import (
     UnsupportedEncoding,
 )
 from lmi_core.formatter import OutputFormatter, joined
-from lmi_core.generation import GenerationOutput
+from lmi_core.generation.output import GenerationOutput
+from lmi_core.generation.tensors import Tensor
 from lmi_core.handler import Answer, Call, Handler, Route
+from lmi_core.host.beside_loop import LONG_TEXT, WRITING
 from lmi_core.inference import ResponseWriter
 from lmi_core.metrics.recent_errors import without_values
 from lmi_core.metrics.request_record import RequestRecord
-from lmi_core.payloads.tolerance import IGNORED_HEADER, ignored_header, names_of
 from lmi_core.script.function.answers import StreamErrors
 from lmi_core.script.function.protocol import Chunk, Head
 from lmi_core.serving.backend_failures import writing_failure, written
 from lmi_core.serving.model import Model
-from lmi_core.tensors import Tensor
+from lmi_core.tolerance import IGNORED_HEADER, ignored_header, names_of
 from lmi_handlers.http.attributes import named_attributes
 from lmi_handlers.http.bodies.compressed import ENCODINGS
 from lmi_handlers.http.bodies.pieces import response_body

@@ -5,13 +5,13 @@ from contextlib import AbstractAsyncContextManager
 from typing import Protocol, TypeVar
 
 from lmi_core.formatter import OutputFormatter
-from lmi_core.generation import GenerationOutput
+from lmi_core.generation.output import GenerationOutput
+from lmi_core.generation.tensors import Tensor
 from lmi_core.handler import Answer, Call, Handler
 from lmi_core.inference import ResponseWriter
 from lmi_core.metrics.request_record import RequestRecord
 from lmi_core.script.function.protocol import Chunk, Head
 from lmi_core.serving.model import Model
-from lmi_core.tensors import Tensor
 
 R = TypeVar("R", covariant=True)
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import orjson
 from aiohttp import web
 
-from lmi_core.did_you_mean import did_you_mean
+from lmi_core.errors.did_you_mean import did_you_mean
 from lmi_core.handler import Answer
 from lmi_handlers.anthropic.errors import REQUEST_ID_HEADER as ANTHROPIC_HEADER
 from lmi_handlers.anthropic.errors import error_content, type_of_status

@@ -6,8 +6,8 @@ from contextlib import AbstractContextManager
 from aiohttp import web
 
 from lmi_core.calls.reach import Reach
-from lmi_core.calls.route import Route
-from lmi_core.serving.hosts import ANY, Host
+from lmi_core.configuration.host_patterns import ANY, Host
+from lmi_core.route import Route
 from lmi_handlers.access.control import AccessControl, Caller, Permit
 from lmi_handlers.http.origins.cross_origin import is_admitted
 from lmi_handlers.http.origins.same_origin import refuse_foreign_pages

@@ -10,9 +10,9 @@ from typing import Protocol
 from aiohttp import web
 
 from lmi_core.handler import Handler
+from lmi_core.logs.progress_display import shown
 from lmi_core.plugins.registry import Registry
-from lmi_core.progress.display import shown
-from lmi_core.serving.dispatcher import Dispatcher
+from lmi_core.registry.dispatcher import Dispatcher
 from lmi_handlers.access.address import ListenAddress
 from lmi_handlers.access.control import AccessControl
 from lmi_handlers.access.options import Scope

@@ -11,7 +11,7 @@ import grpc
 
 from lmi_core.errors import GenerationTimeout, LmiError, Overloaded
 from lmi_core.metrics.recent_errors import without_values
-from lmi_core.serving.dispatcher import Dispatcher
+from lmi_core.registry.dispatcher import Dispatcher
 from lmi_handlers.access.control import AccessControl, Caller
 from lmi_handlers.http.answer import model_response
 from lmi_handlers.http.statuses import STATUSES

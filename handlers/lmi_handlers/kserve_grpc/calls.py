@@ -7,9 +7,9 @@ import orjson
 from multidict import CIMultiDict
 
 from lmi_core.errors import InvalidPayload
+from lmi_core.generation.tensors import LENGTH_SIZE
 from lmi_core.handler import Call
 from lmi_core.payloads.payload import read_object
-from lmi_core.tensors import LENGTH_SIZE
 from lmi_handlers.http.adapter_names import ADAPTER_HEADER
 from lmi_handlers.http.request_ids import REQUEST_ID_HEADER, given_id, new_request_id
 from lmi_handlers.kserve_grpc.contents import input_data

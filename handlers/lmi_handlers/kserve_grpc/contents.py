@@ -4,8 +4,8 @@ import struct
 from typing import Any
 
 from lmi_core.errors import InvalidPayload
+from lmi_core.generation.tensors import LENGTH_SIZE, STRUCT_FORMATS
 from lmi_core.payloads.payload import shown
-from lmi_core.tensors import LENGTH_SIZE, STRUCT_FORMATS
 
 FIELDS = {
     "BOOL": "bool_contents",

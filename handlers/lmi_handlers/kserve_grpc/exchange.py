@@ -7,15 +7,15 @@ from typing import Any
 
 from lmi_core.errors import FormatterFailed, LmiError, PayloadTooLarge
 from lmi_core.formatter import OutputFormatter, joined
-from lmi_core.generation import GenerationOutput
+from lmi_core.generation.output import GenerationOutput
+from lmi_core.generation.tensors import LENGTH_SIZE, LastResponse, Tensor
 from lmi_core.handler import Answer, Call
 from lmi_core.inference import ResponseWriter
 from lmi_core.metrics.request_record import RequestRecord
-from lmi_core.payloads.tolerance import names_of
 from lmi_core.script.function.protocol import Chunk, Head
 from lmi_core.serving.backend_failures import writing_failure, written
 from lmi_core.serving.model import Model
-from lmi_core.tensors import LENGTH_SIZE, LastResponse, Tensor
+from lmi_core.tolerance import names_of
 from lmi_handlers.kserve_grpc.calls import EMPTY_FINAL_RESPONSE, infer_call, plain, request_id
 from lmi_handlers.kserve_grpc.formatter import GrpcFormatter
 from lmi_handlers.kserve_grpc.handler import GrpcHandler

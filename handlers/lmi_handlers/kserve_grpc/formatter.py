@@ -4,7 +4,7 @@ from typing import ClassVar
 
 import orjson
 
-from lmi_core.generation import GenerationOutput
+from lmi_core.generation.output import GenerationOutput
 from lmi_core.inference import ResponseWriter
 from lmi_handlers.triton.formatters import TritonFormatter, TritonStreamFormatter
 from lmi_handlers.triton.text import TextInferFormatter

@@ -3,9 +3,9 @@
 from dataclasses import replace
 from typing import ClassVar
 
-from lmi_core.calls.served_model import ServedModel
 from lmi_core.errors import InvalidPayload, ModelNotFound
 from lmi_core.handler import Call, Generation, Inference
+from lmi_core.served_model import ServedModel
 from lmi_handlers.kserve_grpc.formatter import GrpcFormatter
 from lmi_handlers.kserve_grpc.writer import MessageWriter, StreamedMessageWriter
 from lmi_handlers.triton.generate import STREAMING

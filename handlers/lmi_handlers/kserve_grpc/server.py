@@ -3,7 +3,7 @@
 import grpc
 
 from lmi_core.errors import ConfigurationError
-from lmi_core.serving.dispatcher import Dispatcher
+from lmi_core.registry.dispatcher import Dispatcher
 from lmi_handlers.access.certificate import Certificate
 from lmi_handlers.access.control import AccessControl
 from lmi_handlers.http.connections.limits import DEFAULT_LIMITS

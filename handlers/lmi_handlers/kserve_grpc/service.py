@@ -6,9 +6,9 @@ from typing import Any
 from google.protobuf import json_format
 from grpc import StatusCode
 
-from lmi_core.calls.served_model import ManagedModel
 from lmi_core.errors import InvalidPayload, LmiError
-from lmi_core.serving.dispatcher import Dispatcher
+from lmi_core.registry.dispatcher import Dispatcher
+from lmi_core.served_model import ManagedModel
 from lmi_handlers.access.control import AccessControl
 from lmi_handlers.kserve_grpc.answering import InferStream, abort, caller, infer
 from lmi_handlers.kserve_grpc.definitions import service_pb2

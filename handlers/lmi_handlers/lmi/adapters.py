@@ -5,11 +5,11 @@ from typing import ClassVar, NotRequired
 
 from typing_extensions import TypedDict
 
-from lmi_core.calls.served_model import ManagedModel, ServedModel, ServedModels
 from lmi_core.errors import AdapterNotFound, InvalidPayload
 from lmi_core.handler import Answer, AnswerForm, Call, Handler, Route
 from lmi_core.hookspecs import hookimpl
 from lmi_core.payloads.payload import check_payload
+from lmi_core.served_model import ManagedModel, ServedModel, ServedModels
 from lmi_handlers.lmi.adapter_fields import (
     AdapterChange,
     AdapterPage,

@@ -5,12 +5,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, field_validator
 
-from lmi_core.calls.served_model import ServedModel
-from lmi_core.embeddings.backend import require_generation
-from lmi_core.embeddings.call import EmbeddingCall, EmbeddingWriter
-from lmi_core.embeddings.request import EmbeddingRequest, Side, ValidEmbedding
-from lmi_core.embeddings.validation import AS_MANY_AS_FIT
+from lmi_core.embedding_backend import require_generation
+from lmi_core.embedding_call import EmbeddingCall, EmbeddingWriter
+from lmi_core.generation.embedding_request import EmbeddingRequest, Side, ValidEmbedding
 from lmi_core.payloads.tolerant_payload import TolerantPayload, take_known
+from lmi_core.served_model import ServedModel
+from lmi_core.serving.embedding_validation import AS_MANY_AS_FIT
 from lmi_handlers.fields.vectors import json_numbers
 
 

@@ -8,17 +8,17 @@ from typing import Annotated, Any, ClassVar
 import orjson
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
 
-from lmi_core.calls.served_model import ServedModel
-from lmi_core.embeddings.call import EmbeddingCall
-from lmi_core.engines.extended_parameters import ParametersObject
+from lmi_core.embedding_call import EmbeddingCall
 from lmi_core.errors import InvalidPayload, LmiError, ModelNotFound, Overloaded
 from lmi_core.formatter import OutputFormatter, joined
+from lmi_core.generation.extended_parameters import ParametersObject
+from lmi_core.generation.request import GenerationRequest
 from lmi_core.handler import Answer, AnswerForm, Call, Generation, Handler, Route
 from lmi_core.hookspecs import hookimpl
 from lmi_core.payloads.payload import check_payload, shown
 from lmi_core.payloads.plain_text import is_plain_text, read_plain_text
 from lmi_core.payloads.tolerant_payload import TolerantPayload, take_known
-from lmi_core.request import GenerationRequest
+from lmi_core.served_model import ServedModel
 from lmi_handlers.chat.generation import ChatForm, chat_generation, read_chat
 from lmi_handlers.chat.request import ChatRequest
 from lmi_handlers.fields.own_parameters import take_own, with_own

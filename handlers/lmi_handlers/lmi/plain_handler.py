@@ -8,11 +8,11 @@ from pydantic import BaseModel
 
 from lmi_core.calls.access import Access
 from lmi_core.calls.answer_form import failures
-from lmi_core.calls.route import RouteAnswer
-from lmi_core.calls.served_model import ServedModel
 from lmi_core.errors import InvalidPayload, LmiError
 from lmi_core.formatter import OutputFormatter
 from lmi_core.handler import Answer, AnswerForm, Call, Generation, Handler, Route
+from lmi_core.route import RouteAnswer
+from lmi_core.served_model import ServedModel
 from lmi_handlers.http.statuses import STATUSES
 from lmi_handlers.lmi.answers import LmiRefusal
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import orjson
 
-from lmi_core.calls.served_model import ServedModel
+from lmi_core.calls.sessions import Session, Sessions
 from lmi_core.errors import InvalidPayload
 from lmi_core.handler import Answer, Call
 from lmi_core.payloads.payload import shown
-from lmi_core.serving.sessions import Session, Sessions
+from lmi_core.served_model import ServedModel
 
 SESSION_HEADER = "X-Amzn-SageMaker-Session-Id"
 NEW_SESSION_HEADER = "X-Amzn-SageMaker-New-Session-Id"

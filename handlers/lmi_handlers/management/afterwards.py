@@ -7,10 +7,10 @@ from time import time
 from typing import Any
 
 from lmi_core.calls.call import Call
-from lmi_core.calls.served_model import ServedModels
 from lmi_core.errors import LmiError
 from lmi_core.metrics.recent_errors import RecentError, without_values
 from lmi_core.registry.registered_model import RegisteredModel
+from lmi_core.served_model import ServedModels
 from lmi_handlers.lmi.plain_handler import INVALID_STATUS
 from lmi_handlers.management.served import registry_of
 from lmi_handlers.management.statuses import STATUSES

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 
-from lmi_core.calls.pauses import with_pauses
+from lmi_core.configuration.location import without_secrets
 from lmi_core.configuration.properties import ServerProperties
 from lmi_core.errors import LmiError
+from lmi_core.host.pauses import with_pauses
 from lmi_core.registry.model_registry import ModelRegistry
 from lmi_core.registry.registered_model import ModelState, RegisteredModel
-from lmi_core.remote.location import without_secrets
 from lmi_core.serving.model import Model
 from lmi_handlers.lmi.adapters import listed_adapters
 from lmi_handlers.management.answers import DescribedModel, DescribedWorkflow, ListedModel, ListedModels

@@ -4,13 +4,13 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import ClassVar
 
-from lmi_core.calls.served_model import ServedModels
+from lmi_core.configuration.location import without_secrets
 from lmi_core.errors import InvalidPayload
 from lmi_core.handler import Answer, AnswerForm, Call, Handler, Route
 from lmi_core.hookspecs import hookimpl
 from lmi_core.payloads.payload import check_payload
 from lmi_core.registry.registration import Registration
-from lmi_core.remote.location import without_secrets
+from lmi_core.served_model import ServedModels
 from lmi_handlers.container.locations import name_of_url
 from lmi_handlers.lmi.plain_handler import PlainHandler, json_answer, operator_route, refusals
 from lmi_handlers.management.afterwards import until_loaded, watch_change, watch_loading

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import TypeVar
 
 from lmi_core.configuration.configuration import Given
+from lmi_core.configuration.location import is_hub_id, is_s3, is_web, must_be_copied, without_secrets
 from lmi_core.configuration.model_directory import find_model_directories
 from lmi_core.errors import ConfigurationError
+from lmi_core.logs.loading_progress import Report
 from lmi_core.plugins.loading import Plugins
-from lmi_core.progress.loading import Report
 from lmi_core.registry.registration import PreparedModel, Registration
 from lmi_core.remote.fetching import fetched, whole_model
-from lmi_core.remote.location import is_hub_id, is_s3, is_web, must_be_copied, without_secrets
 from lmi_core.script.loading_limit import unless
 from lmi_core.serving.model import Model
 from lmi_core.serving.model_plan import read_plan

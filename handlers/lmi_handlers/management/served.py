@@ -1,8 +1,8 @@
 """The registry of a server's models, which dialects do not see."""
 
-from lmi_core.calls.served_model import ServedModels
+from lmi_core.registry.dispatcher import Dispatcher
 from lmi_core.registry.model_registry import ModelRegistry
-from lmi_core.serving.dispatcher import Dispatcher
+from lmi_core.served_model import ServedModels
 
 
 def registry_of(served: ServedModels) -> ModelRegistry:

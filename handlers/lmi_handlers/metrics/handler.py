@@ -5,10 +5,10 @@ from typing import ClassVar
 
 from lmi_core.calls.access import Access
 from lmi_core.calls.answer_form import TEXT
-from lmi_core.calls.beside_loop import WRITING
-from lmi_core.calls.served_model import ServedModels
 from lmi_core.handler import Answer, AnswerForm, Call, Handler, Route
 from lmi_core.hookspecs import hookimpl
+from lmi_core.host.beside_loop import WRITING
+from lmi_core.served_model import ServedModels
 from lmi_handlers.lmi.plain_handler import PlainHandler
 from lmi_handlers.management.served import registry_of
 

@@ -11,12 +11,12 @@ from typing import Any, Self, TypeVar, overload
 
 import orjson
 
-from lmi_core.engines.logs import LOG_LEVEL_VARIABLE
 from lmi_core.formatter import OutputFormatter as Formatter
 from lmi_core.formatter import joined
-from lmi_core.generation import GenerationOutput as Output
+from lmi_core.generation.output import GenerationOutput as Output
+from lmi_core.logs.logs import LOG_LEVEL_VARIABLE
+from lmi_core.registry.dispatcher import Dispatcher
 from lmi_core.serving.backend_failures import written
-from lmi_core.serving.dispatcher import Dispatcher
 from lmi_core.serving.model import Model
 from lmi_handlers.cli.connection import one_plan
 from lmi_handlers.http.answer import model_response

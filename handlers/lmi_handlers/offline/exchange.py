@@ -9,16 +9,16 @@ from typing import Any, ClassVar
 
 import orjson
 
-from lmi_core.calls.served_model import ServedModel
 from lmi_core.errors import FormatterFailed, InvalidPayload, LmiError, ModelNotFound
 from lmi_core.formatter import OutputFormatter
-from lmi_core.generation import GenerationOutput
+from lmi_core.generation.output import GenerationOutput
+from lmi_core.generation.tensors import Tensor
 from lmi_core.handler import Answer, Call, Generation
 from lmi_core.inference import ResponseWriter
 from lmi_core.metrics.request_record import RequestRecord
 from lmi_core.script.function.protocol import Chunk, Head
+from lmi_core.served_model import ServedModel
 from lmi_core.serving.model import Model
-from lmi_core.tensors import Tensor
 from lmi_handlers.chat.generation import ChatForm, chat_generation, read_chat
 from lmi_handlers.chat.request import ChatRequest
 from lmi_handlers.fields.own_parameters import take_own, with_own

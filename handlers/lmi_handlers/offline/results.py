@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lmi_core.generation import FinishReason, GeneratedSequence, GenerationOutput, Token, Usage
+from lmi_core.generation.output import FinishReason, GeneratedSequence, GenerationOutput, Token, Usage
 
 
 @dataclass(frozen=True, slots=True)

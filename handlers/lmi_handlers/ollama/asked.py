@@ -5,11 +5,11 @@ from typing import Any
 
 import orjson
 
-from lmi_core.calls.served_model import ServedModel
-from lmi_core.chats.chat_formatter import ChatAnswer
+from lmi_core.chat_formatter import ChatAnswer
 from lmi_core.errors import InvalidPayload
 from lmi_core.formatter import OutputFormatter
 from lmi_core.handler import Answer, Call
+from lmi_core.served_model import ServedModel
 from lmi_handlers.ollama.formatters import Members, OllamaStreamFormatter, OllamaWholeFormatter
 from lmi_handlers.ollama.options import OllamaOptions
 from lmi_handlers.ollama.payload import OllamaRequest

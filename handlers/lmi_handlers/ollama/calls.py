@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 
-from lmi_core.generation import Token
+from lmi_core.generation.output import Token
 from lmi_core.payloads.exact_json import exact_json, writable
 from lmi_handlers.chat.schema import ChatStream, JsonObject
 

@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from lmi_core.calls.capabilities import takes_tools
 from lmi_core.errors import InvalidPayload
 from lmi_core.handler import Generation
 from lmi_core.payloads.payload import check_payload
+from lmi_core.serving.capabilities import takes_tools
 from lmi_handlers.chat.generation import ChatForm, chat_generation
 from lmi_handlers.chat.reasoning import SWITCHES
 from lmi_handlers.chat.request import ChatRequest

@@ -6,15 +6,15 @@ from typing import Annotated, Any, ClassVar
 import orjson
 from pydantic import BeforeValidator, ConfigDict, Field
 
-from lmi_core.calls.served_model import ServedModel
-from lmi_core.embeddings.backend import require_embeddings
-from lmi_core.embeddings.call import EmbeddingCall, EmbeddingWriter
-from lmi_core.embeddings.request import EmbeddingRequest, ValidEmbedding
-from lmi_core.embeddings.validation import AS_MANY_AS_FIT
+from lmi_core.embedding_backend import require_embeddings
+from lmi_core.embedding_call import EmbeddingCall, EmbeddingWriter
 from lmi_core.errors import InvalidPayload, ModelNotFound
+from lmi_core.generation.embedding_request import EmbeddingRequest, ValidEmbedding
 from lmi_core.handler import AnswerForm, Call, Handler, Route
 from lmi_core.hookspecs import hookimpl
 from lmi_core.payloads.tolerant_payload import TolerantPayload, take_known
+from lmi_core.served_model import ServedModel
+from lmi_core.serving.embedding_validation import AS_MANY_AS_FIT
 from lmi_handlers.fields.vectors import json_numbers
 from lmi_handlers.ollama.answers import OllamaVectorAnswer, OllamaVectorsAnswer
 from lmi_handlers.ollama.handler import OllamaHandler, name_asked

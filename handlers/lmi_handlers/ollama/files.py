@@ -10,9 +10,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from lmi_core.inspection.fault import Fault
-from lmi_core.inspection.json_files import read_json
+from lmi_core.errors.fault import Fault
 from lmi_core.inspection.safetensors_header import WeightFacts, read_header
+from lmi_core.texts.json_files import read_json
 
 FORMATS = {"safetensors": "*.safetensors", "gguf": "*.gguf", "pytorch": "*.bin"}
 CONFIGURATION = "config.json"

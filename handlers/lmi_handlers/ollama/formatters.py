@@ -5,9 +5,9 @@ from typing import ClassVar, NamedTuple
 
 import orjson
 
-from lmi_core.chats.chat_formatter import ChatAnswer
+from lmi_core.chat_formatter import ChatAnswer
 from lmi_core.errors import LmiError
-from lmi_core.generation import NO_TOKEN, FinishReason, GenerationOutput, Token
+from lmi_core.generation.output import NO_TOKEN, FinishReason, GenerationOutput, Token
 from lmi_handlers.chat.schema import ChatSchemaFormatter, JsonObject, WholeChatFormatter, answers
 from lmi_handlers.ollama.calls import MessageStream, message_with_calls
 from lmi_handlers.ollama.stopwatch import Stopwatch, written_time

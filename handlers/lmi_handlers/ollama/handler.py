@@ -6,13 +6,13 @@ from typing import ClassVar
 
 import orjson
 
-from lmi_core.calls.served_model import ServedModel, ServedModels
-from lmi_core.embeddings.call import EmbeddingCall
+from lmi_core.embedding_call import EmbeddingCall
 from lmi_core.errors import InvalidPayload, LmiError, Overloaded
 from lmi_core.formatter import OutputFormatter
 from lmi_core.handler import Answer, AnswerForm, Call, Generation, Handler, Route
 from lmi_core.hookspecs import hookimpl
 from lmi_core.payloads.payload import shown
+from lmi_core.served_model import ServedModel, ServedModels
 from lmi_handlers.fields.own_parameters import with_own
 from lmi_handlers.http.statuses import STATUSES
 from lmi_handlers.lmi.handler import TARGET_MODEL_HEADER

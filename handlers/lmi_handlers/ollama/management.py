@@ -6,10 +6,10 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field
 
 from lmi_core.calls.access import Access
-from lmi_core.calls.served_model import ServedModels
 from lmi_core.errors import InvalidPayload, ModelNotFound
 from lmi_core.handler import Answer, Call, Route
 from lmi_core.payloads.tolerant_payload import TolerantPayload, take_known
+from lmi_core.served_model import ServedModels
 from lmi_handlers.ollama.answers import LINES, PULLED, REFUSED
 from lmi_handlers.ollama.names import served_name
 

@@ -11,11 +11,11 @@ import orjson
 from pydantic import Field
 
 from lmi_core.calls.access import Access
-from lmi_core.calls.capabilities import capabilities, chat_template
-from lmi_core.calls.served_model import ManagedModel, ServedModel, ServedModels
 from lmi_core.errors import LmiError
 from lmi_core.handler import Answer, AnswerForm, Call, Route
 from lmi_core.payloads.tolerant_payload import take_known
+from lmi_core.served_model import ManagedModel, ServedModel, ServedModels
+from lmi_core.serving.capabilities import capabilities, chat_template
 from lmi_handlers.ollama.answers import GREETING, OllamaProcesses, OllamaShown, OllamaTags, OllamaVersion
 from lmi_handlers.ollama.files import ModelFiles, human_number, read_files
 from lmi_handlers.ollama.management import NamedModel

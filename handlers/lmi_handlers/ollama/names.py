@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
-from lmi_core.calls.served_model import ManagedModel, ServedModels
 from lmi_core.errors import ModelNotFound
+from lmi_core.served_model import ManagedModel, ServedModels
 
 HOST = "registry.ollama.ai/"  # the host and the namespace that a name without them has
 NAMESPACE = "library/"

@@ -6,9 +6,9 @@ from typing import Any
 
 from pydantic import Field
 
-from lmi_core.calls.served_model import ServedModel
 from lmi_core.errors import InvalidPayload
 from lmi_core.payloads.tolerant_payload import TolerantPayload
+from lmi_core.served_model import ServedModel
 from lmi_handlers.fields.own_parameters import take_own
 from lmi_handlers.fields.parameter_fields import with_parameters
 from lmi_handlers.fields.sampling import SEEDS

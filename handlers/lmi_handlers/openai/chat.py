@@ -6,9 +6,9 @@ from functools import partial
 from typing import ClassVar
 
 from lmi_core.calls.answer_form import of_output_formatter
-from lmi_core.calls.served_model import ServedModel
 from lmi_core.handler import Call, Generation, Handler, Route
 from lmi_core.hookspecs import hookimpl
+from lmi_core.served_model import ServedModel
 from lmi_handlers.chat.generation import ChatForm, chat_generation, read_chat
 from lmi_handlers.chat.request import ChatRequest
 from lmi_handlers.fields.own_parameters import take_own, with_own

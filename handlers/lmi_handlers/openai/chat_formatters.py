@@ -4,9 +4,9 @@ from typing import ClassVar
 
 import orjson
 
-from lmi_core.chats.chat_formatter import ChatAnswer
+from lmi_core.chat_formatter import ChatAnswer
 from lmi_core.errors import LmiError
-from lmi_core.generation import NO_TOKEN, FinishReason, GeneratedSequence, GenerationOutput, Token
+from lmi_core.generation.output import NO_TOKEN, FinishReason, GeneratedSequence, GenerationOutput, Token
 from lmi_core.payloads.json_list import json_list
 from lmi_handlers.chat.schema import (
     ChatSchemaFormatter,

@@ -9,10 +9,10 @@ import orjson
 
 from lmi_core.errors import LmiError
 from lmi_core.formatter import OutputFormatter
-from lmi_core.generation import FinishReason, GeneratedSequence, GenerationOutput, Token
-from lmi_core.parameters import GenerationParameters
+from lmi_core.generation.output import FinishReason, GeneratedSequence, GenerationOutput, Token
+from lmi_core.generation.parameters import GenerationParameters
+from lmi_core.generation.tokenizer import Tokenizer
 from lmi_core.payloads.json_list import json_list
-from lmi_core.tokenizer import Tokenizer
 from lmi_handlers.chat.schema import JsonObject, token_id_text, token_text, usage
 from lmi_handlers.fields.vllm_schema import finite, prompt_logprobs
 from lmi_handlers.openai.schema import FINISH_REASONS, ChunkEvents, error_events, error_object

@@ -6,13 +6,13 @@ from typing import Annotated, Any, ClassVar
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from lmi_core.calls.answer_form import of_output_formatter
-from lmi_core.calls.served_model import ServedModel
 from lmi_core.errors import InvalidPayload
 from lmi_core.formatter import OutputFormatter
+from lmi_core.generation.parameters import ALL_TOKENS
+from lmi_core.generation.request import GenerationRequest
 from lmi_core.handler import Call, Generation, Handler, Route
 from lmi_core.hookspecs import hookimpl
-from lmi_core.parameters import ALL_TOKENS
-from lmi_core.request import GenerationRequest
+from lmi_core.served_model import ServedModel
 from lmi_core.texts.fill_in_the_middle import middle_prompt
 from lmi_handlers.chat.reasoning_limit import completion_context, reasoning_limit
 from lmi_handlers.fields.own_parameters import take_own, with_own

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import orjson
 
-from lmi_core.embeddings.call import EmbeddingWriter
-from lmi_core.embeddings.request import ValidEmbedding
+from lmi_core.embedding_call import EmbeddingWriter
+from lmi_core.generation.embedding_request import ValidEmbedding
 from lmi_handlers.fields.vectors import json_numbers
 
 

@@ -3,13 +3,13 @@
 from collections.abc import Callable
 from typing import ClassVar, TypeVar
 
-from lmi_core.calls.served_model import ServedModel
-from lmi_core.embeddings.backend import require_embeddings
-from lmi_core.embeddings.call import EmbeddingCall
-from lmi_core.embeddings.request import EmbeddingRequest
+from lmi_core.embedding_backend import require_embeddings
+from lmi_core.embedding_call import EmbeddingCall
 from lmi_core.errors import InvalidPayload
+from lmi_core.generation.embedding_request import EmbeddingRequest
 from lmi_core.handler import Call, Handler, Route
 from lmi_core.hookspecs import hookimpl
+from lmi_core.served_model import ServedModel
 from lmi_handlers.chat.generation import chat_prompt
 from lmi_handlers.chat.images import image_parts
 from lmi_handlers.fields.users import log_user

@@ -6,12 +6,12 @@ from typing import ClassVar
 
 import orjson
 
-from lmi_core.calls.served_model import ManagedModel, ServedModel, ServedModels
-from lmi_core.did_you_mean import did_you_mean
 from lmi_core.errors import ContextLengthExceeded, InvalidPayload, LmiError, ModelNotFound, Overloaded
+from lmi_core.errors.did_you_mean import did_you_mean
 from lmi_core.formatter import OutputFormatter
 from lmi_core.handler import Answer, AnswerForm, Call, Handler
 from lmi_core.payloads.payload import shown
+from lmi_core.served_model import ManagedModel, ServedModel, ServedModels
 from lmi_handlers.http.statuses import STATUSES
 from lmi_handlers.lmi.handler import TARGET_MODEL_HEADER
 from lmi_handlers.openai.answers import ERRORS

@@ -10,11 +10,11 @@ from typing import Any
 import orjson
 
 from lmi_core.calls.answer_form import failures
-from lmi_core.calls.capabilities import known_capabilities
-from lmi_core.calls.pauses import with_pauses
-from lmi_core.calls.served_model import ManagedModel, ServedModels
 from lmi_core.errors import ModelNotFound
 from lmi_core.handler import Answer, AnswerForm, Call
+from lmi_core.host.pauses import with_pauses
+from lmi_core.served_model import ManagedModel, ServedModels
+from lmi_core.serving.capabilities import known_capabilities
 from lmi_handlers.anthropic import models as anthropic
 from lmi_handlers.anthropic.answers import AnthropicError, AnthropicModel, AnthropicModels
 from lmi_handlers.openai.answers import STATUSES, OpenAiError, OpenAiModel, OpenAiModels

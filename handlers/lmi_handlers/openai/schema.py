@@ -7,7 +7,7 @@ import orjson
 from msgspec import structs
 
 from lmi_core.errors import LmiError
-from lmi_core.generation import FinishReason, Token
+from lmi_core.generation.output import FinishReason, Token
 
 FINISH_REASONS: Mapping[FinishReason | None, str | None] = {
     None: None,

@@ -9,14 +9,14 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field
 
 from lmi_core.calls.access import Access
-from lmi_core.calls.beside_loop import LONG_TEXT, READING
-from lmi_core.calls.served_model import ManagedModel, ServedModels
 from lmi_core.errors import InvalidPayload, ModelNotFound
+from lmi_core.generation.tokenizer import Tokenizer
 from lmi_core.handler import Answer, AnswerForm, Call, Route
+from lmi_core.host.beside_loop import LONG_TEXT, READING
 from lmi_core.payloads.payload import shown
-from lmi_core.payloads.tolerance import names_of
 from lmi_core.payloads.tolerant_payload import TolerantPayload
-from lmi_core.tokenizer import Tokenizer
+from lmi_core.served_model import ManagedModel, ServedModels
+from lmi_core.tolerance import names_of
 from lmi_handlers.chat.generation import chat_prompt
 from lmi_handlers.chat.images import image_parts
 from lmi_handlers.chat.request import ChatRequest

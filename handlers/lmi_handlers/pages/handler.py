@@ -11,9 +11,9 @@ from typing_extensions import TypedDict
 
 from lmi_core.calls.access import Access
 from lmi_core.calls.answer_form import TEXT
-from lmi_core.calls.served_model import ServedModels
 from lmi_core.handler import Answer, AnswerForm, Call, Handler, Route
 from lmi_core.hookspecs import hookimpl
+from lmi_core.served_model import ServedModels
 from lmi_handlers.lmi.plain_handler import PlainHandler, json_answer
 from lmi_handlers.pages.files import CONTENT_TYPES, INDEX, StaticFile, static_files
 

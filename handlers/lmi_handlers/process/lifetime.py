@@ -33,7 +33,7 @@ def open_standard_streams() -> None:
 
 def leave(status: int) -> NoReturn:
     """End this process without waiting for its threads, which may be importing libraries for seconds."""
-    from lmi_core.engines.logs import flush_log
+    from lmi_core.logs.logs import flush_log
 
     flush_log()
     for stream in (sys.stdout, sys.stderr):

@@ -5,8 +5,8 @@ from typing import Any, ClassVar
 
 from pydantic import ConfigDict, SkipValidation
 
+from lmi_core.generation.request import GenerationRequest
 from lmi_core.payloads.payload import check_payload
-from lmi_core.request import GenerationRequest
 from lmi_handlers.chat.request import ChatRequest
 from lmi_handlers.chat.tool_fields import ToolNames
 from lmi_handlers.fields.guides import Guide

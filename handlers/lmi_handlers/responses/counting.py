@@ -6,11 +6,11 @@ from typing import Any, NamedTuple
 import orjson
 
 from lmi_core.calls.access import Access
-from lmi_core.calls.beside_loop import LONG_TEXT, READING
-from lmi_core.calls.served_model import ManagedModel, ServedModels
 from lmi_core.errors import InvalidPayload
 from lmi_core.handler import Answer, AnswerForm, Call, Route
-from lmi_core.payloads.tolerance import names_of
+from lmi_core.host.beside_loop import LONG_TEXT, READING
+from lmi_core.served_model import ManagedModel, ServedModels
+from lmi_core.tolerance import names_of
 from lmi_handlers.chat.generation import chat_prompt
 from lmi_handlers.chat.images import image_parts
 from lmi_handlers.http.admission import check_tokenizer

@@ -7,13 +7,13 @@ from typing import ClassVar
 
 import orjson
 
-from lmi_core.calls.served_model import ServedModel
+from lmi_core.calls.conversations import Conversations, Turn
 from lmi_core.errors import InvalidPayload, LmiError, ResponseNotFound
 from lmi_core.formatter import OutputFormatter
+from lmi_core.generation.request import ShorterPrompt
 from lmi_core.handler import Call, Generation, Handler, Route
 from lmi_core.hookspecs import hookimpl
-from lmi_core.request import ShorterPrompt
-from lmi_core.serving.conversations import Conversations, Turn
+from lmi_core.served_model import ServedModel
 from lmi_handlers.chat.generation import ChatForm, chat_generation
 from lmi_handlers.chat.schema import JsonObject
 from lmi_handlers.fields.own_parameters import take_own, with_own

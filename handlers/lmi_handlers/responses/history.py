@@ -6,10 +6,10 @@ from typing import NamedTuple
 import orjson
 from pydantic import TypeAdapter
 
-from lmi_core.calls.served_model import ServedModel
+from lmi_core.calls.conversations import Turn
 from lmi_core.errors import InvalidPayload, PayloadTooLarge, ResponseNotFound
 from lmi_core.payloads.payload import shown
-from lmi_core.serving.conversations import Turn
+from lmi_core.served_model import ServedModel
 from lmi_handlers.chat.schema import JsonObject
 from lmi_handlers.responses.items import CallItem, FunctionOutputItem, Item, ItemReference, Known
 from lmi_handlers.responses.request import ResponsesRequest

@@ -6,8 +6,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 
-from lmi_core.calls.served_model import ServedModel
 from lmi_core.errors import InvalidPayload
+from lmi_core.served_model import ServedModel
 from lmi_handlers.chat.calls_schema import ANY_OBJECT
 from lmi_handlers.fields.offered_tools import left_out
 from lmi_handlers.fields.passed import PassedFields

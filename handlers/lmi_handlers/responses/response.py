@@ -7,7 +7,7 @@ from types import MappingProxyType
 from uuid import uuid4
 
 from lmi_core.errors import LmiError
-from lmi_core.generation import FinishReason
+from lmi_core.generation.output import FinishReason
 from lmi_handlers.chat.schema import JsonObject
 from lmi_handlers.fields.offered_tools import own_tools
 from lmi_handlers.responses.request import ResponsesRequest

@@ -5,11 +5,11 @@ from typing import Any
 import orjson
 
 from lmi_core.calls.access import Access
-from lmi_core.calls.served_model import ManagedModel, ServedModels
+from lmi_core.calls.conversations import RunningAnswer, Turn
 from lmi_core.errors import InvalidPayload, ResponseNotFound
 from lmi_core.handler import Answer, AnswerForm, Call, Route
 from lmi_core.payloads.payload import shown
-from lmi_core.serving.conversations import RunningAnswer, Turn
+from lmi_core.served_model import ManagedModel, ServedModels
 from lmi_handlers.responses.answers import DeletedResponse, InputItems, OpenAiResponse
 from lmi_handlers.responses.history import past_items
 

@@ -3,7 +3,7 @@
 import logging
 from bisect import bisect_left
 
-from lmi_core.calls.served_model import ServedModel
+from lmi_core.served_model import ServedModel
 from lmi_handlers.chat.generation import chat_prompt
 from lmi_handlers.responses.chat import ResponseChat
 from lmi_handlers.responses.messages import PlacedMessage

@@ -10,13 +10,13 @@ from typing_extensions import TypedDict
 
 from lmi_core.calls.access import Access
 from lmi_core.calls.answer_form import failures
-from lmi_core.calls.served_model import ServedModel, ServedModels
-from lmi_core.embeddings.call import EmbeddingCall
+from lmi_core.embedding_call import EmbeddingCall
 from lmi_core.errors import AdapterNotFound, InvalidPayload, LmiError
 from lmi_core.formatter import OutputFormatter
 from lmi_core.handler import Answer, AnswerForm, Call, Generation, Handler, Route
 from lmi_core.hookspecs import hookimpl
 from lmi_core.payloads.plain_text import is_plain_text
+from lmi_core.served_model import ServedModel, ServedModels
 from lmi_handlers.http.adapter_names import ADAPTER_HEADER
 from lmi_handlers.lmi.answers import ANSWERS
 from lmi_handlers.lmi.handler import PAYLOADS, TARGET_MODEL_HEADER, LmiHandler

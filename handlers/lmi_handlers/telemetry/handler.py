@@ -8,11 +8,11 @@ import orjson
 from typing_extensions import TypedDict
 
 from lmi_core.calls.access import Access
-from lmi_core.calls.served_model import ServedModels
-from lmi_core.engines.log_level import change_log_level
 from lmi_core.errors import InvalidParameter
 from lmi_core.handler import Answer, AnswerForm, Call, Handler, Route
 from lmi_core.hookspecs import hookimpl
+from lmi_core.logs.level import change_log_level
+from lmi_core.served_model import ServedModels
 from lmi_handlers.lmi.plain_handler import PlainHandler
 
 logger = logging.getLogger(__name__)

@@ -7,9 +7,9 @@ from typing import Any, Protocol, cast
 
 import aiohttp
 
+from lmi_core.generation.request import ValidRequest
 from lmi_core.plugins.loading import import_file, load_plugins
-from lmi_core.request import ValidRequest
-from lmi_core.serving.dispatcher import Dispatcher
+from lmi_core.registry.dispatcher import Dispatcher
 from lmi_core.serving.model import Model
 from lmi_handlers.access.control import AccessControl
 from lmi_handlers.access.options import DEFAULT_ACCESS, AccessOptions

@@ -5,7 +5,7 @@ from typing import Literal, NotRequired
 from typing_extensions import TypedDict
 
 from lmi_core.calls.answer_form import EVENTS, TEXT, AnswerForm, failures, streamed
-from lmi_core.generation import FinishReason
+from lmi_core.generation.output import FinishReason
 from lmi_schemas.tgi_errors import TgiError
 
 

@@ -7,8 +7,8 @@ import orjson
 
 from lmi_core.errors import LmiError
 from lmi_core.formatter import OutputFormatter
-from lmi_core.generation import NO_TOKEN, GeneratedSequence, GenerationOutput, Token
-from lmi_core.parameters import GenerationParameters
+from lmi_core.generation.output import NO_TOKEN, GeneratedSequence, GenerationOutput, Token
+from lmi_core.generation.parameters import GenerationParameters
 from lmi_schemas.tgi_errors import error_object
 
 JsonObject = dict[str, Any]

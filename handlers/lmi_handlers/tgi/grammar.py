@@ -5,8 +5,8 @@ from typing import Any, Literal
 import orjson
 from pydantic import BaseModel, ConfigDict, Field
 
-from lmi_core.engines.extended_parameters import GUIDES
 from lmi_core.errors import InvalidPayload
+from lmi_core.generation.extended_parameters import GUIDES
 
 
 class TgiGrammar(BaseModel):

@@ -7,12 +7,12 @@ from typing import Any, ClassVar
 import orjson
 
 from lmi_core.calls.access import Access
-from lmi_core.calls.served_model import ManagedModel, ServedModel, ServedModels
 from lmi_core.errors import InvalidPayload, LmiError
 from lmi_core.formatter import OutputFormatter
+from lmi_core.generation.request import GenerationRequest
 from lmi_core.handler import Answer, AnswerForm, Call, Generation, Handler, Route
 from lmi_core.hookspecs import hookimpl
-from lmi_core.request import GenerationRequest
+from lmi_core.served_model import ManagedModel, ServedModel, ServedModels
 from lmi_handlers.fields.vocabulary import refuse_hidden_sequences
 from lmi_handlers.http.admission import described_model
 from lmi_handlers.lmi.handler import TARGET_MODEL_HEADER

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
 
-from lmi_core.parameters import RANDOM_SEED
+from lmi_core.generation.parameters import RANDOM_SEED
 from lmi_core.payloads.exact_numbers import ExactNumbers
 from lmi_core.payloads.tolerant_payload import TolerantPayload, drop_unknown_fields, take_known
 from lmi_handlers.fields.parameter_fields import with_parameters

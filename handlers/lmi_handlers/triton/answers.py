@@ -6,7 +6,7 @@ from pydantic import ConfigDict, with_config
 from typing_extensions import TypedDict
 
 from lmi_core.calls.answer_form import EVENTS, JSON, AnswerForm, failures, streamed
-from lmi_core.tensors import TensorType
+from lmi_core.generation.tensors import TensorType
 
 BINARY = "application/octet-stream"
 

@@ -7,9 +7,9 @@ import orjson
 
 from lmi_core.errors import LmiError
 from lmi_core.formatter import OutputFormatter
-from lmi_core.generation import FinishReason, GeneratedSequence, GenerationOutput, Token
-from lmi_core.parameters import GenerationParameters
-from lmi_core.request import ValidRequest
+from lmi_core.generation.output import FinishReason, GeneratedSequence, GenerationOutput, Token
+from lmi_core.generation.parameters import GenerationParameters
+from lmi_core.generation.request import ValidRequest
 from lmi_handlers.fields import vllm_schema
 
 EVENTS = "text/event-stream; charset=utf-8"

@@ -3,15 +3,15 @@
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from lmi_core.calls.served_model import ServedModel
-from lmi_core.did_you_mean import did_you_mean
 from lmi_core.errors import InvalidPayload
+from lmi_core.errors.did_you_mean import did_you_mean
+from lmi_core.generation.request import GenerationRequest
+from lmi_core.generation.tensors import Tensor, TensorBackend, TensorSpecification
 from lmi_core.handler import Call, Generation
 from lmi_core.inference import Inference
 from lmi_core.payloads.payload import check_payload, shown
 from lmi_core.payloads.tolerant_payload import field_names, never_dropped
-from lmi_core.request import GenerationRequest
-from lmi_core.tensors import Tensor, TensorBackend, TensorSpecification
+from lmi_core.served_model import ServedModel
 from lmi_handlers.triton.formatters import TritonFormatter, TritonStreamFormatter, TritonWholeEventFormatter
 from lmi_handlers.triton.payload import TritonParameters, TritonPayload, known_parameters
 from lmi_handlers.triton.responses import GenerateStreamWriter, GenerateWriter

@@ -6,12 +6,12 @@ from typing import ClassVar
 import orjson
 
 from lmi_core.calls.access import Access
-from lmi_core.calls.served_model import ServedModel
 from lmi_core.errors import LmiError
 from lmi_core.formatter import OutputFormatter
 from lmi_core.handler import Answer, AnswerForm, Call, Generation, Handler, Route
 from lmi_core.hookspecs import hookimpl
 from lmi_core.inference import Inference
+from lmi_core.served_model import ServedModel
 from lmi_handlers.http.statuses import STATUSES
 from lmi_handlers.triton.adapters import with_adapters
 from lmi_handlers.triton.answers import (

@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
-from lmi_core.calls.served_model import ServedModel
 from lmi_core.errors import InvalidPayload
+from lmi_core.generation.tensors import TensorBackend
 from lmi_core.handler import Call, Generation
 from lmi_core.inference import Inference, ResponseWriter
-from lmi_core.tensors import TensorBackend
+from lmi_core.served_model import ServedModel
 from lmi_handlers.triton.generate import dropped_scalars, head, refuse_stream
 from lmi_handlers.triton.infer_payload import InferRequest
 from lmi_handlers.triton.payload import known_parameters

@@ -5,11 +5,11 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt
 
-from lmi_core.did_you_mean import did_you_mean
 from lmi_core.errors import InvalidPayload
+from lmi_core.errors.did_you_mean import did_you_mean
+from lmi_core.generation.tensors import MAX_DIMENSIONS, Tensor, TensorType
 from lmi_core.handler import Call
 from lmi_core.payloads.payload import check_payload, read_object, shown
-from lmi_core.tensors import MAX_DIMENSIONS, Tensor, TensorType
 from lmi_handlers.triton.tensors import from_json
 
 HEADER_LENGTH = "Inference-Header-Content-Length"  # length of the JSON object, if binary data follow

@@ -5,10 +5,10 @@ from typing import Any
 
 import orjson
 
-from lmi_core.calls.served_model import ManagedModel, ServedModel, ServedModels
 from lmi_core.errors import ModelNotFound
+from lmi_core.generation.tensors import TensorBackend, TensorSpecification, TensorType
 from lmi_core.handler import Answer, Call
-from lmi_core.tensors import TensorBackend, TensorSpecification, TensorType
+from lmi_core.served_model import ManagedModel, ServedModel, ServedModels
 from lmi_handlers.triton.generate import version_of
 from lmi_handlers.triton.payload import NAMES
 from lmi_handlers.triton.text import TEXT_OUTPUTS, text_inputs

@@ -6,8 +6,8 @@ from typing import Any, ClassVar
 import orjson
 
 from lmi_core.errors import LmiError
+from lmi_core.generation.tensors import Tensor
 from lmi_core.inference import ResponseWriter
-from lmi_core.tensors import Tensor
 from lmi_handlers.triton.formatters import EVENTS
 from lmi_handlers.triton.infer_payload import HEADER_LENGTH, InferRequest
 from lmi_handlers.triton.tensors import flat_array

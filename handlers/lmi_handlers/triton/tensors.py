@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from lmi_core.errors import InvalidPayload
+from lmi_core.generation.tensors import NUMPY_TYPES, Tensor, TensorSpecification, TensorType
 from lmi_core.payloads.payload import shown
-from lmi_core.tensors import NUMPY_TYPES, Tensor, TensorSpecification, TensorType
 
 if TYPE_CHECKING:
     import numpy

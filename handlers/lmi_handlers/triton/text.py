@@ -3,15 +3,15 @@
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from lmi_core.calls.served_model import ServedModel
 from lmi_core.errors import InvalidPayload, LmiError
 from lmi_core.formatter import OutputFormatter
-from lmi_core.generation import GenerationOutput
+from lmi_core.generation.output import GenerationOutput
+from lmi_core.generation.parameters import GenerationParameters
+from lmi_core.generation.tensors import Tensor, TensorSpecification, TensorType
 from lmi_core.handler import Generation
 from lmi_core.inference import ResponseWriter
-from lmi_core.parameters import GenerationParameters
 from lmi_core.payloads.payload import check_payload
-from lmi_core.tensors import Tensor, TensorSpecification, TensorType
+from lmi_core.served_model import ServedModel
 from lmi_handlers.triton.formatters import TritonFormatter, TritonStreamFormatter
 from lmi_handlers.triton.generate import dropped_scalars, text_request
 from lmi_handlers.triton.infer_payload import InferRequest

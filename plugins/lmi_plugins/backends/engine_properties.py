@@ -6,11 +6,11 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, NonNegativeInt, PositiveInt, field_validator
 
 from lmi_core.backend import BackendSetup
+from lmi_core.configuration.location import RemoteModel, must_be_copied
 from lmi_core.configuration.model_source import copied_source, is_on_hub, model_source
 from lmi_core.configuration.properties import ModelProperties, Names
-from lmi_core.engines.failures.heartbeat import HEARTBEAT_TIMEOUT
-from lmi_core.remote.location import RemoteModel, must_be_copied
 from lmi_core.script.formatters.model_code import ADAPTER_WEIGHTS
+from lmi_core.workers.heartbeat import HEARTBEAT_TIMEOUT
 from lmi_plugins.torch_engine.worker.embedding_messages import Pooling
 
 ANY = "any"  # size that vectors may be cut to

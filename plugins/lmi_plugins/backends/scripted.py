@@ -10,16 +10,16 @@ from typing import Any
 from pydantic import Field, NonNegativeFloat
 
 from lmi_core.backend import Backend, BackendSetup
+from lmi_core.configuration.location import RemoteModel
 from lmi_core.configuration.properties import ModelProperties
-from lmi_core.embeddings.backend import EmbeddingBackend, EmbeddingModel, Vector
-from lmi_core.embeddings.request import ValidEmbedding
-from lmi_core.engines.extended_parameters import ExtendedParameters
+from lmi_core.embedding_backend import EmbeddingBackend, EmbeddingModel, Vector
 from lmi_core.errors import GenerationFailed
-from lmi_core.generation import FinishReason, GenerationStep, Token
+from lmi_core.generation.embedding_request import ValidEmbedding
+from lmi_core.generation.extended_parameters import ExtendedParameters
+from lmi_core.generation.output import FinishReason, GenerationStep, Token
+from lmi_core.generation.parameters import ALL_TOKENS
+from lmi_core.generation.request import ValidRequest
 from lmi_core.hookspecs import hookimpl
-from lmi_core.parameters import ALL_TOKENS
-from lmi_core.remote.location import RemoteModel
-from lmi_core.request import ValidRequest
 from lmi_core.texts.token_stream import TokenStream
 from lmi_core.texts.word_tokenizer import CHAT_TEMPLATE, WordTokenizer
 

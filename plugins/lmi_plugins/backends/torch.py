@@ -9,18 +9,18 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar
 from pydantic import Field, PositiveInt, field_validator
 
 from lmi_core.backend import Backend, BackendSetup
+from lmi_core.configuration.location import RemoteModel
 from lmi_core.configuration.model_source import model_source
 from lmi_core.configuration.properties import ModelProperties, Names, NoEffect
-from lmi_core.embeddings.backend import EmbeddingBackend, Vector
-from lmi_core.embeddings.request import ValidEmbedding
-from lmi_core.engines.extended_parameters import ExtendedParameters
+from lmi_core.embedding_backend import EmbeddingBackend, Vector
 from lmi_core.errors import InvalidParameter
-from lmi_core.generation import GenerationStep
+from lmi_core.generation.embedding_request import ValidEmbedding
+from lmi_core.generation.extended_parameters import ExtendedParameters
+from lmi_core.generation.output import GenerationStep
+from lmi_core.generation.request import ValidRequest
 from lmi_core.hookspecs import hookimpl
 from lmi_core.host.substitution import Substitution
 from lmi_core.metrics.engine_figures import EngineFigures
-from lmi_core.remote.location import RemoteModel
-from lmi_core.request import ValidRequest
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
 from lmi_plugins.backends.engine_properties import (
     EngineProperties,

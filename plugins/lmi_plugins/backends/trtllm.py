@@ -7,14 +7,14 @@ from typing import Any
 import msgspec
 
 from lmi_core.backend import Backend, BackendSetup
+from lmi_core.configuration.location import RemoteModel
 from lmi_core.configuration.properties import ModelProperties
-from lmi_core.engines.merge import merge_sequences
-from lmi_core.generation import GenerationStep
+from lmi_core.generation.merge import merge_sequences
+from lmi_core.generation.output import GenerationStep
+from lmi_core.generation.request import ValidRequest
+from lmi_core.generation.tensors import Tensor, TensorBackend
 from lmi_core.hookspecs import hookimpl
 from lmi_core.metrics.engine_figures import EngineFigures
-from lmi_core.remote.location import RemoteModel
-from lmi_core.request import ValidRequest
-from lmi_core.tensors import Tensor, TensorBackend
 from lmi_core.texts.token_writer import TokenWriter
 from lmi_plugins.backends.engine_properties import EmbeddingProperties, engine_downloads
 from lmi_plugins.backends.torch import engine_options, inspect_torch_model, with_tokenizer

@@ -14,21 +14,21 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import psutil
 
 from lmi_core.backend import Backend, BackendSetup, StandIn
-from lmi_core.chats.images import Image, ImagePrompt
+from lmi_core.configuration.location import RemoteModel
 from lmi_core.configuration.model_source import model_source
-from lmi_core.embeddings.backend import EmbeddingBackend, Vector
-from lmi_core.embeddings.request import ValidEmbedding
+from lmi_core.embedding_backend import EmbeddingBackend, Vector
 from lmi_core.errors import BackendUnhealthy, ConfigurationError, InvalidParameter
-from lmi_core.generation import GenerationStep
+from lmi_core.generation.embedding_request import ValidEmbedding
+from lmi_core.generation.images import Image, ImagePrompt
+from lmi_core.generation.output import GenerationStep
+from lmi_core.generation.request import ValidRequest
 from lmi_core.hookspecs import hookimpl
 from lmi_core.host.devices import in_words, visible_gpus
 from lmi_core.inspection.checkpoint import Checkpoint, read_checkpoint
 from lmi_core.inspection.model_folder import inspect_folder, wrong_files, wrong_vocabulary
 from lmi_core.metrics.engine_figures import EngineFigures
-from lmi_core.progress.reading import reading_ahead
-from lmi_core.remote.location import RemoteModel
-from lmi_core.request import ValidRequest
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
+from lmi_core.workers.reading_ahead import reading_ahead
 from lmi_plugins.backends.engine_properties import adapter_folders
 from lmi_plugins.backends.parallel_degrees import parallel_degrees
 from lmi_plugins.backends.vllm_fields import OF_IMAGES, VllmFields, fields_of, read_fields

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema
 
 from lmi_core.errors import InvalidParameter
-from lmi_core.parameters import GenerationParameters
+from lmi_core.generation.parameters import GenerationParameters
 from lmi_core.payloads.payload import explain
 
 OF_IMAGES = ("mm_processor_kwargs", "media_io_kwargs")

@@ -8,10 +8,10 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, PositiveInt
 
 from lmi_core.backend import BackendSetup
+from lmi_core.configuration.location import RemoteModel, is_s3
 from lmi_core.configuration.model_source import is_on_hub, model_source
 from lmi_core.configuration.properties import Names
 from lmi_core.errors import ConfigurationError
-from lmi_core.remote.location import RemoteModel, is_s3
 from lmi_plugins.backends.engine_properties import (
     NGRAM,
     EmbeddingProperties,

@@ -7,9 +7,9 @@ import orjson
 
 from lmi_core.errors import LmiError
 from lmi_core.formatter import OutputFormatter
-from lmi_core.generation import GenerationOutput
+from lmi_core.generation.output import GenerationOutput
+from lmi_core.generation.parameters import GenerationParameters
 from lmi_core.hookspecs import hookimpl
-from lmi_core.parameters import GenerationParameters
 from lmi_plugins.formatters import lmi_schema
 
 

@@ -7,7 +7,7 @@ import orjson
 
 from lmi_core.errors import LmiError
 from lmi_core.formatter import OutputFormatter
-from lmi_core.generation import NO_TOKEN, GenerationOutput, Token
+from lmi_core.generation.output import NO_TOKEN, GenerationOutput, Token
 from lmi_core.hookspecs import hookimpl
 from lmi_plugins.formatters import lmi_schema
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from lmi_core.errors import LmiError
-from lmi_core.generation import GeneratedSequence, GenerationOutput, Token
+from lmi_core.generation.output import GeneratedSequence, GenerationOutput, Token
 from lmi_core.payloads.json_list import json_list
 
 JsonObject = dict[str, Any]

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from lmi_core.errors import LmiError
 from lmi_core.formatter import OutputFormatter
-from lmi_core.generation import GenerationOutput
+from lmi_core.generation.output import GenerationOutput
 from lmi_core.hookspecs import hookimpl
 
 

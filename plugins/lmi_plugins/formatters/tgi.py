@@ -7,7 +7,7 @@ import orjson
 
 from lmi_core.errors import LmiError
 from lmi_core.formatter import AnswerSchema, OutputFormatter, Variant
-from lmi_core.generation import GenerationOutput, Token
+from lmi_core.generation.output import GenerationOutput, Token
 from lmi_core.hookspecs import hookimpl
 from lmi_plugins.formatters import lmi_schema
 from lmi_plugins.formatters.json import JsonFormatter

@@ -6,7 +6,7 @@ from collections.abc import Sequence as Items
 
 import torch
 
-from lmi_core.generation import FinishReason, GenerationStep
+from lmi_core.generation.output import FinishReason, GenerationStep
 from lmi_plugins.torch_engine.beams.search import BeamSearch
 from lmi_plugins.torch_engine.cache.prefix_cache import PrefixCache
 from lmi_plugins.torch_engine.requests.active_requests import ActiveRequests

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from lmi_core.errors import GenerationFailed, LmiError
-from lmi_core.generation import GenerationStep
+from lmi_core.generation.output import GenerationStep
 
 Result = GenerationStep | LmiError  # an error ends its request; a finish reason ends one of its sequences
 Results = list[tuple[str, Result]]  # by request id

@@ -5,13 +5,13 @@ import itertools
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing, suppress
 
-from lmi_core.engines.failures.heartbeat import HEARTBEAT_TIMEOUT
-from lmi_core.engines.failures.resumption import EngineLost, Resumption
-from lmi_core.engines.failures.turns import Place
-from lmi_core.engines.supervisor import LOADING_TIMEOUT
-from lmi_core.engines.worker import Worker
 from lmi_core.errors import BackendUnhealthy, ConfigurationError, LmiError, OutOfMemory, RequestAborted
-from lmi_core.tensors import LastResponse, Tensor
+from lmi_core.generation.tensors import LastResponse, Tensor
+from lmi_core.workers.heartbeat import HEARTBEAT_TIMEOUT
+from lmi_core.workers.isolation import Place
+from lmi_core.workers.resumption import EngineLost, Resumption
+from lmi_core.workers.supervisor import LOADING_TIMEOUT
+from lmi_core.workers.worker import Worker
 from lmi_plugins.torch_engine.worker.engine_worker import EngineWorker
 from lmi_plugins.torch_engine.worker.messages import EngineOptions
 from lmi_plugins.torch_engine.worker.protocol import PING, Alive

@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 
 from lmi_core.errors import GenerationFailed
-from lmi_core.tensors import Tensor
+from lmi_core.generation.tensors import Tensor
 
 Tensors = Mapping[str, Tensor]
 

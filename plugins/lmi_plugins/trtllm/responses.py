@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy
 
-from lmi_core.generation import GenerationStep
+from lmi_core.generation.output import GenerationStep
 from lmi_plugins.trtllm.requests.inference_request import InferenceRequest
 from lmi_plugins.trtllm.requests.tensor_table import TOP_IDS, TOP_LOG_PROBS
 from lmi_plugins.trtllm.requests.translation import NO_END

@@ -3,10 +3,10 @@
 import threading
 from collections import deque
 
-from lmi_core.engines.worker import Channel
 from lmi_core.errors import ConfigurationError, LmiError
+from lmi_core.generation.tensors import Tensor
 from lmi_core.host.out_of_memory import is_out_of_memory
-from lmi_core.tensors import Tensor
+from lmi_core.workers.worker import Channel
 from lmi_plugins.torch_engine.worker.protocol import ALIVE, Failure, Ping
 from lmi_plugins.torch_engine.worker.pulse import Pulse
 from lmi_plugins.trtllm.gpt_manager import GptManager, Tensors

@@ -3,9 +3,9 @@
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 
-from lmi_core.embeddings.backend import EmbeddingModel, Vector
-from lmi_core.embeddings.request import ValidEmbedding
+from lmi_core.embedding_backend import EmbeddingModel, Vector
 from lmi_core.errors import GenerationFailed
+from lmi_core.generation.embedding_request import ValidEmbedding
 from lmi_plugins.vllm_engine.adapters.loaded import VllmAdapters
 from lmi_plugins.vllm_engine.engine import VllmEngine
 from lmi_plugins.vllm_engine.library import ModelConfig, PoolingParams, token_prompt

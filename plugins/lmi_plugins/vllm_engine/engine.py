@@ -10,10 +10,6 @@ from weakref import WeakKeyDictionary
 from msgspec.structs import replace
 from prometheus_client import Metric
 
-from lmi_core.engines.failures.heartbeat import HEARTBEAT_TIMEOUT, Heartbeat
-from lmi_core.engines.failures.resumption import EngineLost, Resumption
-from lmi_core.engines.restarts import Restarts
-from lmi_core.engines.supervisor import LOADING_TIMEOUT, Supervisor
 from lmi_core.errors import (
     BackendUnhealthy,
     ConfigurationError,
@@ -25,6 +21,10 @@ from lmi_core.errors import (
 from lmi_core.host.out_of_memory import tells_of_memory
 from lmi_core.metrics.engine_figures import EngineFigures
 from lmi_core.metrics.trace_context import TRACE_HEADERS
+from lmi_core.workers.heartbeat import HEARTBEAT_TIMEOUT, Heartbeat
+from lmi_core.workers.restarts import Restarts
+from lmi_core.workers.resumption import EngineLost, Resumption
+from lmi_core.workers.supervisor import LOADING_TIMEOUT, Supervisor
 from lmi_plugins.vllm_engine.adapters.adapter import Adapter
 from lmi_plugins.vllm_engine.adapters.slots import AdapterSlots
 from lmi_plugins.vllm_engine.arguments.parsing import engine_arguments

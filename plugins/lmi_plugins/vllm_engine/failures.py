@@ -12,7 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from lmi_core.inspection.reason import reason
+from lmi_core.texts.reason import reason
 
 VARIABLE = "LMI_VLLM_FAILURES"  # environment variable: the file
 LOGGER = "vllm"

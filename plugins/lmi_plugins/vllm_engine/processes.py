@@ -10,7 +10,7 @@ from typing import Any
 
 import psutil
 
-from lmi_core.engines.logs import LOG_LEVEL_VARIABLE, configure_logging_of_another_program
+from lmi_core.logs.logs import LOG_LEVEL_VARIABLE, configure_logging_of_another_program
 from lmi_plugins.vllm_engine.failures import VARIABLE as FAILURES_VARIABLE
 from lmi_plugins.vllm_engine.failures import tell_failures
 from lmi_plugins.vllm_engine.guide_libraries import choose_library_by_request

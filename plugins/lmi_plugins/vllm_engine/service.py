@@ -7,19 +7,19 @@ from typing import Any
 
 from prometheus_client import Metric
 
-from lmi_core.chats.images import Image, ImagePrompt
-from lmi_core.embeddings.backend import EmbeddingModel, Vector
-from lmi_core.embeddings.request import ValidEmbedding
-from lmi_core.engines.extended_parameters import ExtendedParameters
-from lmi_core.engines.failures.so_far import Given, SoFar
-from lmi_core.engines.failures.turns import Place
-from lmi_core.engines.merge import merge
+from lmi_core.embedding_backend import EmbeddingModel, Vector
 from lmi_core.errors import GenerationFailed
-from lmi_core.generation import GenerationStep
+from lmi_core.generation.embedding_request import ValidEmbedding
+from lmi_core.generation.extended_parameters import ExtendedParameters
+from lmi_core.generation.images import Image, ImagePrompt
+from lmi_core.generation.merge import merge
+from lmi_core.generation.output import GenerationStep
+from lmi_core.generation.request import ValidRequest
 from lmi_core.metrics.engine_figures import EngineFigures
-from lmi_core.request import ValidRequest
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
 from lmi_core.texts.token_writer import TokenWriter
+from lmi_core.workers.isolation import Place
+from lmi_core.workers.partial_output import Given, SoFar
 from lmi_plugins.backends.vllm_fields import fields_of, read_fields
 from lmi_plugins.torch_engine.guides.limits import GuideLimits
 from lmi_plugins.torch_engine.worker.messages import Guide

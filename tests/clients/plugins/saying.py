@@ -6,9 +6,9 @@ from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
 from lmi_core.backend import Backend
-from lmi_core.generation import GenerationStep
+from lmi_core.generation.output import GenerationStep
+from lmi_core.generation.request import ValidRequest
 from lmi_core.hookspecs import hookimpl
-from lmi_core.request import ValidRequest
 from lmi_plugins.backends.scripted import Script, ScriptedBackend
 
 ARGUMENTS = {"weather": {"city": "Paris"}, "add": {"a": 2, "b": 3}}

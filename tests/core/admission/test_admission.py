@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from lmi_core.admission.admission import NUMBERS_OF_SEQUENCES, Admission, Ticket
 from lmi_core.errors import InvalidParameter, LmiError, Overloaded
-from lmi_core.request import GenerationRequest
+from lmi_core.generation.request import GenerationRequest
 
 MAXIMUM = 6
 # Of sequences; what is no number is refused later, and takes one place until then.

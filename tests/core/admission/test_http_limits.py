@@ -14,9 +14,9 @@ import pytest
 from lmi_core.admission import admission
 from lmi_core.backend import Backend
 from lmi_core.errors import BackendUnhealthy
-from lmi_core.generation import GenerationStep
+from lmi_core.generation.output import GenerationStep
+from lmi_core.generation.request import ValidRequest
 from lmi_core.hookspecs import hookimpl
-from lmi_core.request import ValidRequest
 from lmi_plugins.backends.scripted import Script, ScriptedBackend
 from tests.conftest import SCRIPTED, LoopClock, ModelDirectory, RunningServer, Serve
 from tests.core.admission.dialects import DIALECTS

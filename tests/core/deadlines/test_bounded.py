@@ -8,14 +8,14 @@ import pytest
 from tokenizers import Regex, Tokenizer, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from lmi_core.calls.beside_loop import READING
-from lmi_core.chats.chat import Chat
-from lmi_core.chats.rendering.render import render
 from lmi_core.deadlines import bounded
 from lmi_core.deadlines.event_loop import NeedsTimeError, without_delay
 from lmi_core.deadlines.killable import CallTooCostlyError
 from lmi_core.errors import InvalidParameter
+from lmi_core.generation.chat import Chat
+from lmi_core.host.beside_loop import READING
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
+from lmi_core.texts.rendering.render import render
 from tests.longest_gap import event_loop_watched
 
 HELLO = Path(__file__).parents[3] / "examples" / "hello"

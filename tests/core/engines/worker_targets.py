@@ -6,7 +6,7 @@ import signal
 import sys
 import threading
 
-from lmi_core.engines.worker import Channel
+from lmi_core.workers.worker import Channel
 
 
 def echo(channel: Channel) -> None:

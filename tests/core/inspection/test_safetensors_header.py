@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from lmi_core.inspection.fault import Fault
+from lmi_core.errors.fault import Fault
 from lmi_core.inspection.safetensors_header import WeightFacts, read_header, weight_bytes
 
 WEIGHTS: dict[str, Any] = {

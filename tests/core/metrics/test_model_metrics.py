@@ -1,10 +1,10 @@
 from time import perf_counter
 
-from lmi_core.generation import GenerationOutput
+from lmi_core.generation.output import GenerationOutput
+from lmi_core.generation.parameters import GenerationParameters
+from lmi_core.generation.request import ValidRequest
 from lmi_core.metrics.model_metrics import MAX_ADAPTERS, MAX_OUTCOMES, OTHER, ModelMetrics, Outcome
 from lmi_core.metrics.request_record import RequestRecord
-from lmi_core.parameters import GenerationParameters
-from lmi_core.request import ValidRequest
 
 
 def record(adapter: str = "", dialect: str = "lmi") -> RequestRecord:

@@ -12,9 +12,9 @@ from typing import cast
 import psutil
 import pytest
 
-from lmi_core.engines.worker import Worker, WorkerDied
 from lmi_core.plugins.early_engine import EarlyEngine, find_early_engine
 from lmi_core.plugins.early_workers import end_unwanted, start_early, take_early
+from lmi_core.workers.worker import Worker, WorkerDied
 from lmi_plugins.torch_engine import early
 from tests.command_lines import command_line
 

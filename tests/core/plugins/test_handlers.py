@@ -5,12 +5,12 @@ from typing import Any, ClassVar
 import pytest
 
 from lmi_core.calls.answer import Answer
-from lmi_core.calls.route import Route
 from lmi_core.errors import LmiError, PluginError
 from lmi_core.handler import Handler
 from lmi_core.hookspecs import hookimpl
 from lmi_core.plugins.handlers import HandlerRegistry
 from lmi_core.plugins.registry import origin
+from lmi_core.route import Route
 from tests.conftest import SCRIPTED, ModelDirectory, Serve
 
 

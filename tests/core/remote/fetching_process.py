@@ -7,9 +7,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from lmi_core.configuration.location import RemoteModel
 from lmi_core.errors import ConfigurationError
 from lmi_core.remote.fetching import fetch
-from lmi_core.remote.location import RemoteModel
 
 
 class FetchingProcess:

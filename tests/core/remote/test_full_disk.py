@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from lmi_core.configuration.location import RemoteModel
 from lmi_core.errors import ConfigurationError
 from lmi_core.remote.fetching import fetch
-from lmi_core.remote.location import RemoteModel
 from tests.archive_server import ArchiveServer, archive_server, files_below, hold_until
 from tests.core.remote.archives.packing import zip_of
 from tests.core.remote.fake_hub import fake_hub

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from lmi_core.configuration.location import RemoteModel
 from lmi_core.errors import ConfigurationError
 from lmi_core.remote.fetching import fetch
-from lmi_core.remote.location import RemoteModel
 from tests.core.remote.fake_hub import COMMIT, FakeHub, fake_hub
 
 MODEL = RemoteModel("org/tiny")

@@ -1,7 +1,7 @@
 import pytest
 
-from lmi_core.progress.loading import LoadingProgress
-from lmi_core.remote.location import RemoteModel
+from lmi_core.configuration.location import RemoteModel
+from lmi_core.logs.loading_progress import LoadingProgress
 from lmi_core.remote.progress import DownloadProgress
 from lmi_core.remote.report import Begin
 

@@ -3,11 +3,11 @@ from pathlib import Path
 
 import pytest
 
+from lmi_core.configuration.location import RemoteModel
 from lmi_core.errors import ConfigurationError
-from lmi_core.remote.location import RemoteModel
+from lmi_core.errors.sizes import in_words
 from lmi_core.remote.space import check_space
 from lmi_core.remote.worker import Job, explained
-from lmi_core.sizes import in_words
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,9 @@ import pytest
 
 from lmi_core.backend import Backend
 from lmi_core.errors import BackendUnhealthy, ConfigurationError, InvalidParameter
-from lmi_core.generation import GenerationStep, Token
+from lmi_core.generation.output import GenerationStep, Token
+from lmi_core.generation.tensors import TensorBackend, TensorSpecification
 from lmi_core.hookspecs import hookimpl
-from lmi_core.tensors import TensorBackend, TensorSpecification
 from lmi_core.texts.word_tokenizer import WordTokenizer
 from lmi_plugins.backends.scripted import ScriptedBackend
 from tests.conftest import ModelDirectory, RunningServer, Serve

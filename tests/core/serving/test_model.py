@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from lmi_core.admission.turns import RollingBatch
-from lmi_core.calls.beside_loop import LONG_TEXT
-from lmi_core.chats.chat_formatter import ChatAnswer
+from lmi_core.chat_formatter import ChatAnswer
 from lmi_core.errors import (
     BackendUnhealthy,
     ConfigurationError,
@@ -20,9 +19,10 @@ from lmi_core.errors import (
     Overloaded,
     PluginError,
 )
-from lmi_core.generation import GenerationStep
+from lmi_core.generation.output import GenerationStep
+from lmi_core.generation.request import GenerationRequest
+from lmi_core.host.beside_loop import LONG_TEXT
 from lmi_core.plugins.loading import Plugins, load_plugins
-from lmi_core.request import GenerationRequest
 from lmi_core.serving.model import Model
 from lmi_core.serving.model_plan import ModelPlan, read_plan
 from lmi_handlers.lmi.chat_formatters import LmiChatFormatter

@@ -6,9 +6,9 @@ from typing import Any, ClassVar
 
 import pytest
 
-from lmi_core.engines.extended_parameters import ExtendedParameters
 from lmi_core.errors import PluginError
-from lmi_core.parameters import GenerationParameters
+from lmi_core.generation.extended_parameters import ExtendedParameters
+from lmi_core.generation.parameters import GenerationParameters
 from lmi_core.plugins.backends import BackendRegistry
 from lmi_core.text_backend.backend import TextBackend
 from lmi_core.text_backend.obeyed import DONE

@@ -2,10 +2,10 @@
 
 import pytest
 
-from lmi_core.generation import Token
+from lmi_core.generation.output import Token
+from lmi_core.generation.tokenizer import Detokenizer
 from lmi_core.text_backend.token_texts import TextTokens, prompt_tokens
 from lmi_core.texts.word_tokenizer import WordTokenizer
-from lmi_core.tokenizer import Detokenizer
 
 
 class LowerCaseTokenizer(WordTokenizer):

@@ -9,11 +9,11 @@ import pytest
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import ByT5Tokenizer, PreTrainedTokenizerFast
 
-from lmi_core.chats.chat import Chat
 from lmi_core.errors import ConfigurationError, InvalidParameter, InvalidPayload
+from lmi_core.generation.chat import Chat
+from lmi_core.generation.tokenizer import Detokenizer
 from lmi_core.texts.detokenizers import MAX_PENDING, FastDetokenizer
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
-from lmi_core.tokenizer import Detokenizer
 
 TEXT = "Grüße aus 東京, the quick brown fox. 👩\u200d👩\u200d👧 ½ naïve façade — «да»\n\tend"
 

@@ -2,9 +2,9 @@ import random
 
 import pytest
 
-from lmi_core.generation import Token
+from lmi_core.generation.output import Token
+from lmi_core.generation.tokenizer import Detokenizer
 from lmi_core.texts.token_stream import TokenStream
-from lmi_core.tokenizer import Detokenizer
 
 SPECIAL = 99
 

@@ -9,7 +9,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from lmi_core.backend import Backend
-from lmi_core.chats.images import Image, ImagePrompt
+from lmi_core.generation.images import Image, ImagePrompt
 from lmi_core.hookspecs import hookimpl
 from lmi_plugins.backends.scripted import ScriptedBackend
 from tests.conftest import Answer, ModelDirectory, RunningServer, Serve

@@ -8,7 +8,7 @@ import pytest
 
 from lmi_core.errors import ConfigurationError
 from lmi_core.plugins.loading import load_plugins
-from lmi_core.serving.dispatcher import Dispatcher
+from lmi_core.registry.dispatcher import Dispatcher
 from lmi_core.serving.model import Model
 from lmi_handlers.cli.serving import check_grpc, create_server, launch_plans
 from lmi_handlers.container.launch import read_launch

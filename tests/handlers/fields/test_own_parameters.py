@@ -8,7 +8,7 @@ import pytest
 from pydantic import Field
 
 import lmi
-from lmi_core.parameters import GenerationParameters
+from lmi_core.generation.parameters import GenerationParameters
 from lmi_core.text_backend.backend import TextBackend
 from lmi_handlers.testing.plain import PlainServer, plain_server
 from tests.core.text_backend.test_served import Plugin

@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 
 from lmi_core.formatter import OutputFormatter
-from lmi_core.generation import GenerationOutput
+from lmi_core.generation.output import GenerationOutput
 from lmi_handlers.happy_vllm.formatters import HappyVllmFormatter
 from lmi_handlers.openai.chat_formatters import OpenAiChatFormatter
 from lmi_handlers.openai.completion_formatters import OpenAiCompletionsFormatter

@@ -7,8 +7,8 @@ import pytest_asyncio
 from aiohttp import web
 
 from lmi_core.calls.access import Access
-from lmi_core.calls.route import READING_METHODS, Route
 from lmi_core.plugins.loading import load_plugins
+from lmi_core.route import READING_METHODS, Route
 from lmi_handlers.testing import running_server
 from tests.conftest import SCRIPTED, ModelDirectory, RunningServer, Serve
 

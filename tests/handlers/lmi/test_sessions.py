@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from lmi_core.calls import sessions
 from lmi_core.errors import InvalidPayload, Overloaded
-from lmi_core.serving import sessions
 from tests.conftest import SCRIPTED, Answer, ModelDirectory, RunningServer, Serve
 
 SESSION, NEW, CLOSED = (f"X-Amzn-SageMaker-{name}Session-Id" for name in ("", "New-", "Closed-"))
@@ -71,15 +71,15 @@ async def test_sessions_that_are_turned_off(serve: Serve, model_dir: ModelDirect
 
 async def test_expiration(serve: Serve, model_dir: ModelDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
     server = await serve(model_dir({"serving.properties": SCRIPTED + "option.sessions_expiration=60\n"}))
-    monkeypatch.setattr("lmi_core.serving.sessions.time", lambda: 1_000_000_000.0)
+    monkeypatch.setattr("lmi_core.calls.sessions.time", lambda: 1_000_000_000.0)
     begun = await ask(server, {"requestType": "NEW_SESSION"})
     session_id, _, expires = begun.headers[NEW].partition("; ")
     assert expires == "Expires=2001-09-09T01:47:40Z"
     now = time.monotonic()
-    monkeypatch.setattr("lmi_core.serving.sessions.time", lambda: 2_000_000_000.0)  # the clock is set
-    monkeypatch.setattr("lmi_core.serving.sessions.monotonic", lambda: now + 50)
+    monkeypatch.setattr("lmi_core.calls.sessions.time", lambda: 2_000_000_000.0)  # the clock is set
+    monkeypatch.setattr("lmi_core.calls.sessions.monotonic", lambda: now + 50)
     assert (await ask(server, INPUTS, session_id)).status == 200
-    monkeypatch.setattr("lmi_core.serving.sessions.monotonic", lambda: now + 60)
+    monkeypatch.setattr("lmi_core.calls.sessions.monotonic", lambda: now + 60)
     assert (await ask(server, INPUTS, session_id)).status == 424
 
 

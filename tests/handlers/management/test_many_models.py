@@ -8,10 +8,10 @@ import pytest
 import pytest_asyncio
 
 from lmi_core.calls.call import Call
-from lmi_core.calls.route import RouteAnswer
 from lmi_core.handler import Answer
 from lmi_core.registry.registered_model import RegisteredModel
 from lmi_core.registry.registration import Registration
+from lmi_core.route import RouteAnswer
 from lmi_handlers.console import state as console
 from lmi_handlers.console.handler import console_state
 from lmi_handlers.management import descriptions as management_descriptions

@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 from msgspec import structs
 
-from lmi_core.generation import GenerationStep
+from lmi_core.generation.output import GenerationStep
 from lmi_plugins.backends.scripted import Script
 from lmi_plugins.trtllm.parameters import TrtllmParameters
 from tests.conftest import SCRIPTED, RunningServer, running_server

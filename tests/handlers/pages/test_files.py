@@ -8,9 +8,9 @@ import pytest
 
 import lmi_handlers.pages
 from lmi_core.calls.call import Call
-from lmi_core.calls.served_model import ServedModels
 from lmi_core.handler import Answer, Handler, Route
 from lmi_core.hookspecs import hookimpl
+from lmi_core.served_model import ServedModels
 from lmi_handlers.pages.files import static_files
 from lmi_handlers.pages.handler import POLICY, PagesHandler
 from tests.conftest import SCRIPTED, ModelDirectory, RunningServer, Serve

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from playwright.async_api import FilePayload, Page, expect
 
-from lmi_core.request import ValidRequest
+from lmi_core.generation.request import ValidRequest
 from tests.handlers.pages.conftest import PNG, OpenPage, Site
 from tests.handlers.pages.steps import ask, choose_dialect, send_request, set_parameter, written
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from lmi_core.engines.log_formats import ACCESS_LOG, FIELDS
-from lmi_core.engines.logs import LOG_LEVEL_VARIABLE
+from lmi_core.logs.formats import ACCESS_LOG, FIELDS
+from lmi_core.logs.logs import LOG_LEVEL_VARIABLE
 from lmi_plugins.backends.scripted import Script
 from tests.conftest import SCRIPTED, ModelDirectory, RunningServer, Serve
 

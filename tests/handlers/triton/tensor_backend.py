@@ -8,8 +8,8 @@ import numpy
 
 from lmi_core.backend import Backend
 from lmi_core.errors import GenerationFailed, InvalidParameter
+from lmi_core.generation.tensors import Tensor, TensorBackend, TensorSpecification
 from lmi_core.hookspecs import hookimpl
-from lmi_core.tensors import Tensor, TensorBackend, TensorSpecification
 from lmi_plugins.backends.scripted import ScriptedBackend
 from tests.conftest import ModelDirectory, RunningServer, Serve
 

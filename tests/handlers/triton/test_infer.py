@@ -9,7 +9,7 @@ import numpy
 import orjson
 import pytest
 
-from lmi_core.tensors import Tensor
+from lmi_core.generation.tensors import Tensor
 from tests.conftest import Answer, ModelDirectory, RunningServer, Serve
 from tests.handlers.triton.tensor_backend import FAILING_TOKEN, PROPERTIES, BackwardsPlugin, backwards, serve_backwards
 

@@ -5,11 +5,11 @@ import os
 
 import pytest
 
-from lmi_core.configuration.backend_choice import foreign_keys
 from lmi_core.configuration.configuration import Configuration
 from lmi_core.configuration.properties import RequestProperties, ServerProperties
 from lmi_core.errors import ConfigurationError
 from lmi_core.plugins.loading import Plugins, load_plugins
+from lmi_core.serving.backend_choice import foreign_keys
 from lmi_core.serving.model import Model
 from lmi_core.serving.model_plan import read_plan
 from lmi_handlers.djl.names import DJL_KEYS

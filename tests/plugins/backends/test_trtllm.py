@@ -8,9 +8,9 @@ import pytest
 from lmi_core.backend import BackendSetup
 from lmi_core.configuration.configuration import Configuration
 from lmi_core.errors import ConfigurationError
+from lmi_core.generation.request import ValidRequest
+from lmi_core.generation.tensors import TensorBackend
 from lmi_core.plugins.loading import load_plugins
-from lmi_core.request import ValidRequest
-from lmi_core.tensors import TensorBackend
 from lmi_plugins.backends.torch_devices import this_host
 from lmi_plugins.backends.trtllm import TrtllmBackend
 from lmi_plugins.backends.trtllm_properties import TrtllmProperties

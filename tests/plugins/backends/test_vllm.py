@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from lmi_core.backend import BackendSetup
+from lmi_core.configuration.location import RemoteModel
 from lmi_core.errors import BackendUnhealthy, ConfigurationError
 from lmi_core.plugins.loading import load_plugins
-from lmi_core.remote.location import RemoteModel
 from lmi_core.serving.model_plan import read_plan
 from lmi_plugins.backends import vllm as module
 from lmi_plugins.backends.vllm import VllmBackend

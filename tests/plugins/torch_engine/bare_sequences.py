@@ -4,8 +4,8 @@ from typing import Any
 
 import torch
 
+from lmi_core.generation.tokenizer import Detokenizer
 from lmi_core.texts.token_stream import TokenStream
-from lmi_core.tokenizer import Detokenizer
 from lmi_plugins.torch_engine.sequences.sequence import Sequence
 from tests.plugins.torch_engine.tiny_models import request
 

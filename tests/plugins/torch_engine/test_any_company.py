@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lmi_core.errors import LmiError
-from lmi_core.generation import GenerationStep, Token
+from lmi_core.generation.output import GenerationStep, Token
 from lmi_plugins.torch_engine.engine import Engine
 from lmi_plugins.torch_engine.results import Result
 from lmi_plugins.torch_engine.worker.messages import EngineRequest, Guide, Repetition, SamplingParameters

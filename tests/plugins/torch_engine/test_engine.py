@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from lmi_core.errors import ContextLengthExceeded, GenerationFailed, InvalidParameter
-from lmi_core.generation import GenerationStep
+from lmi_core.generation.output import GenerationStep
+from lmi_core.generation.tokenizer import Detokenizer
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
-from lmi_core.tokenizer import Detokenizer
 from lmi_plugins.torch_engine.engine import MAX_FAILED_STEPS, Engine
 from lmi_plugins.torch_engine.results import StepFailed
 from lmi_plugins.torch_engine.sequences.step_batch import StepBatch

@@ -12,9 +12,9 @@ from unittest.mock import AsyncMock
 import pytest
 import pytest_asyncio
 
-from lmi_core.engines import restarts
 from lmi_core.errors import BackendUnhealthy, ConfigurationError, GenerationFailed, InvalidParameter, RequestAborted
-from lmi_core.tensors import Tensor
+from lmi_core.generation.tensors import Tensor
+from lmi_core.workers import restarts
 from lmi_plugins.torch_engine.results import StepFailed
 from lmi_plugins.torch_engine.worker.messages import EngineOptions
 from lmi_plugins.torch_engine.worker.protocol import failure

@@ -9,7 +9,7 @@ import orjson
 import pytest
 import pytest_asyncio
 
-from lmi_core.serving.dispatcher import Dispatcher
+from lmi_core.registry.dispatcher import Dispatcher
 from lmi_handlers.testing import running_server
 from lmi_plugins.backends.trtllm import TrtllmBackend
 from tests.conftest import Answer, RunningServer

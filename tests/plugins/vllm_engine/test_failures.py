@@ -16,7 +16,7 @@ PROCESS = """\
 import logging, multiprocessing, sys
 
 def fail():
-    from lmi_core.engines.logs import configure_logging_of_another_program
+    from lmi_core.logs.logs import configure_logging_of_another_program
     from lmi_plugins.vllm_engine.failures import tell_failures
     configure_logging_of_another_program(sys.argv[1])
     tell_failures()

@@ -15,10 +15,10 @@ from pydantic import (
     field_validator,
 )
 
-from lmi_core.chats.reasoning.formats import find_reasoning_format
-from lmi_core.chats.reasoning.parser import ReasoningFormat
-from lmi_core.chats.tool_calls.formats import find_format
 from lmi_core.configuration.properties.declaration import NO_MPI, Names, NoEffect, Properties
+from lmi_core.parsing.reasoning.formats import find_reasoning_format
+from lmi_core.parsing.reasoning.parser import ReasoningFormat
+from lmi_core.parsing.tool_calls.formats import find_format
 
 BUILTIN_ENTRY_POINTS = (
     "djl_python.huggingface",

@@ -13,12 +13,12 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import msgspec
 
+from lmi_core.configuration.location import RemoteModel, archive_name, is_web
 from lmi_core.errors import ConfigurationError
 from lmi_core.remote.archives.limits import Limits
 from lmi_core.remote.archives.unpacking import model_root, unpack
 from lmi_core.remote.copy_folder import CURRENT, CopyFolder, are_whole, file_size, folder_name
 from lmi_core.remote.errors import ChangedMeanwhile
-from lmi_core.remote.location import RemoteModel, archive_name, is_web
 from lmi_core.remote.report import Report
 
 UNPACKED = ".unpacked"

@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 from urllib.parse import urldefrag
 
+from lmi_core.configuration.location import RemoteModel, is_web
 from lmi_core.errors import ConfigurationError
 from lmi_core.remote import locks
 from lmi_core.remote.archives.copies import ArchiveCopies, version_of
@@ -15,7 +16,6 @@ from lmi_core.remote.archives.limits import Limits
 from lmi_core.remote.archives.s3_archive import download_object, find_object
 from lmi_core.remote.archives.web import PARTIAL
 from lmi_core.remote.errors import ChangedMeanwhile, Unreachable
-from lmi_core.remote.location import RemoteModel, is_web
 from lmi_core.remote.report import Report
 from lmi_core.remote.s3.client import explained
 

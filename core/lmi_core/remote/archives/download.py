@@ -9,12 +9,12 @@ from pathlib import Path
 
 import msgspec
 
+from lmi_core.configuration.location import without_secrets
 from lmi_core.errors import ConfigurationError
 from lmi_core.remote.archives.limits import Limits
 from lmi_core.remote.archives.unpacking import START, recognise
 from lmi_core.remote.archives.web import BROKEN, NOT_SATISFIABLE, PARTIAL, Answer, Validators, request
 from lmi_core.remote.errors import Unreachable
-from lmi_core.remote.location import without_secrets
 from lmi_core.remote.report import Report
 from lmi_core.remote.space import check_space
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from lmi_core.errors import ConfigurationError
-from lmi_core.sizes import in_words
+from lmi_core.errors.sizes import in_words
 
 BYTES_VARIABLE = "LMI_MAX_UNPACKED_BYTES"
 FILES_VARIABLE = "LMI_MAX_UNPACKED_FILES"

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lmi_core.remote.location import RemoteModel, S3Location
+from lmi_core.configuration.location import RemoteModel, S3Location
 from lmi_core.remote.report import Report
 from lmi_core.remote.s3.client import create_client
 from lmi_core.remote.s3.download import CONNECTIONS, download

@@ -11,9 +11,9 @@ from functools import partial
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from lmi_core.configuration.location import without_secrets
 from lmi_core.errors import ConfigurationError
 from lmi_core.host.addresses import is_public
-from lmi_core.remote.location import without_secrets
 
 
 class Way:

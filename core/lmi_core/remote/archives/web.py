@@ -11,10 +11,10 @@ from contextlib import contextmanager
 from typing import IO, NamedTuple, cast
 from urllib.parse import unquote, urldefrag, urlsplit
 
+from lmi_core.configuration.location import is_web, without_secrets
 from lmi_core.errors import ConfigurationError
 from lmi_core.remote.archives.way import Way
 from lmi_core.remote.errors import Unreachable
-from lmi_core.remote.location import is_web, without_secrets
 
 SECONDS = 30.0  # without a byte, to connect and to read
 MAX_REDIRECTS = 5

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import msgspec
 
+from lmi_core.configuration.location import RemoteModel, S3Location
 from lmi_core.remote.copy_folder import CURRENT, CopyFolder, are_whole, file_size, folder_name
-from lmi_core.remote.location import RemoteModel, S3Location
 from lmi_core.remote.s3.objects import Listing, StoredObject
 
 

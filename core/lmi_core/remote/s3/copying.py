@@ -4,10 +4,10 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lmi_core.configuration.location import RemoteModel
 from lmi_core.errors import ConfigurationError
 from lmi_core.remote import locks
 from lmi_core.remote.errors import ChangedMeanwhile, Unreachable
-from lmi_core.remote.location import RemoteModel
 from lmi_core.remote.report import Report
 from lmi_core.remote.s3.client import create_client, explained
 from lmi_core.remote.s3.copies import Copies, is_whole

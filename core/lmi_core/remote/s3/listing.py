@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING
 
+from lmi_core.configuration.location import RemoteModel, S3Location, is_archive_name
 from lmi_core.errors import ConfigurationError
-from lmi_core.remote.location import RemoteModel, S3Location, is_archive_name
 from lmi_core.remote.s3.objects import Listing, StoredObject, check_paths, file_path
 from lmi_core.remote.selection import useless
 

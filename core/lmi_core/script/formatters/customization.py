@@ -10,11 +10,11 @@ from multidict import CIMultiDict
 from lmi_core.backend import Backend
 from lmi_core.calls.call import Call
 from lmi_core.configuration.properties import RequestProperties
-from lmi_core.embeddings.request import EmbeddingRequest
 from lmi_core.errors import AdapterNotFound, FormatterFailed, InvalidPayload
 from lmi_core.formatter import OutputFormatter
+from lmi_core.generation.embedding_request import EmbeddingRequest
+from lmi_core.generation.request import GenerationRequest
 from lmi_core.payloads.plain_text import CONTENT_TYPE
-from lmi_core.request import GenerationRequest
 from lmi_core.script.formatters.call_context import CallContext
 from lmi_core.script.formatters.input_formatters import RequestWriter, format_input
 from lmi_core.script.formatters.model_code import ChosenFormatters, ModelCode

@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from lmi_core.generation import GenerationOutput
+from lmi_core.generation.output import GenerationOutput
 
 JsonObject = dict[str, Any]
 

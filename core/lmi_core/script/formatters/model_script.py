@@ -7,9 +7,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from lmi_core.decorators import INPUT_MARK, OUTPUT_MARK, OutputMark
 from lmi_core.errors import ConfigurationError
 from lmi_core.formatter import OutputFormatter
-from lmi_core.script.formatters.decorators import INPUT_MARK, OUTPUT_MARK, OutputMark
 from lmi_core.script.formatters.input_formatters import InputFunction, input_function
 from lmi_core.script.formatters.output_formatters import FormatterFunction, formatter_function
 from lmi_core.script.formatters.time_limit import TimeLimitExceeded

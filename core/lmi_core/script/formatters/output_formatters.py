@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
+from lmi_core.decorators import OUTPUT_MARK, OutputMark
 from lmi_core.errors import FormatterFailed, InvalidPayload, LmiError
 from lmi_core.formatter import OutputFormatter
-from lmi_core.generation import GenerationOutput, GenerationStep
+from lmi_core.generation.output import GenerationOutput, GenerationStep
 from lmi_core.script.formatters.call_context import CallContext
 from lmi_core.script.formatters.contracts import OutputContract, Reading, read_output_contract
-from lmi_core.script.formatters.decorators import OUTPUT_MARK, OutputMark
 from lmi_core.script.formatters.engine_response import EngineResponse, plain
 from lmi_core.script.formatters.frames import WHOLE, change_frames, encode, frame, has_frames, media_type
 from lmi_core.script.formatters.request_io import TextGenerationOutput

@@ -3,8 +3,8 @@
 from collections.abc import Collection, Mapping
 from typing import ClassVar
 
+from lmi_core.model_adapters import ModelAdapters
 from lmi_core.script.function.runtime import ModelFunction
-from lmi_core.serving.model_adapters import ModelAdapters
 
 PIN = "pin"  # a field of requests that register adapters
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from lmi_core.errors import LmiError
 from lmi_core.formatter import OutputFormatter
-from lmi_core.generation import GenerationOutput
+from lmi_core.generation.output import GenerationOutput
 from lmi_core.host.out_of_memory import is_out_of_memory
 from lmi_core.script.djl_names.outputs import Output
 from lmi_core.script.formatters.frames import frame

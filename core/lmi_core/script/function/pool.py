@@ -11,13 +11,13 @@ from typing import Any
 from msgspec import structs
 
 from lmi_core.admission.client_queue import ClientQueue
-from lmi_core.engines.restarts import Restarts
 from lmi_core.errors import BackendUnhealthy, ConfigurationError, FormatterFailed, GenerationFailed, LmiError
 from lmi_core.metrics.engine_figures import EngineFigures
 from lmi_core.script.function.calls import FunctionBatch, FunctionCall
 from lmi_core.script.function.device_ids import DEVICE_ID, device_id
 from lmi_core.script.function.process import FunctionProcess
 from lmi_core.script.function.protocol import Head, Load, Request
+from lmi_core.workers.restarts import Restarts
 
 logger = logging.getLogger(__name__)
 

@@ -6,11 +6,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from lmi_core.decorators import INIT_MARK, INPUT_MARK, OUTPUT_MARK, PREDICTION_MARK
 from lmi_core.script.djl_names.encode_decode import decode
 from lmi_core.script.djl_names.inputs import Input
 from lmi_core.script.djl_names.outputs import Output
 from lmi_core.script.formatters.contracts import InputContract, read_input_contract
-from lmi_core.script.formatters.decorators import INIT_MARK, INPUT_MARK, OUTPUT_MARK, PREDICTION_MARK
 
 Function = Callable[..., Any]
 

@@ -5,7 +5,6 @@ import itertools
 import logging
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 
-from lmi_core.engines.worker import Worker, WorkerDied
 from lmi_core.errors import ConfigurationError, GenerationFailed, GenerationTimeout, LmiError, OutOfMemory
 from lmi_core.script.function.calls import FunctionBatch
 from lmi_core.script.function.protocol import (
@@ -20,6 +19,7 @@ from lmi_core.script.function.protocol import (
     decode_from_worker,
     encode,
 )
+from lmi_core.workers.worker import Worker, WorkerDied
 
 logger = logging.getLogger(__name__)
 

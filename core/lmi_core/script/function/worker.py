@@ -8,7 +8,6 @@ from pathlib import Path
 
 import zmq.asyncio
 
-from lmi_core.engines.worker import Channel
 from lmi_core.script.djl_names.inputs import Input, batch_of, input_of
 from lmi_core.script.function.answers import FAILURES, failure, replies
 from lmi_core.script.function.loading import ScriptFailed, load_function
@@ -28,6 +27,7 @@ from lmi_core.script.function.protocol import (
 )
 from lmi_core.script.function.script import FunctionScript
 from lmi_core.script.rolling.batch import RollingBatch
+from lmi_core.workers.worker import Channel
 
 
 def run(channel: Channel) -> None:

@@ -5,8 +5,8 @@ from functools import partial
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
-from lmi_core.calls.beside_loop import READING
 from lmi_core.errors import InvalidPayload, PayloadTooLarge
+from lmi_core.host.beside_loop import READING
 from lmi_handlers.http.bodies.compressed import body_encoding, decompressed
 from lmi_handlers.http.bodies.pending import PENDING_BODIES, PendingBody
 

@@ -10,7 +10,7 @@ from aiohttp.web_urldispatcher import AbstractRoute
 
 from lmi_core.handler import Handler
 from lmi_core.plugins.registry import Registry
-from lmi_core.serving.dispatcher import Dispatcher
+from lmi_core.registry.dispatcher import Dispatcher
 from lmi_core.serving.model import Model
 from lmi_handlers.http.documentation.document import document
 from lmi_handlers.http.documentation.responses import Served

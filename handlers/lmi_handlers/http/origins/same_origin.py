@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 from aiohttp import web
 
+from lmi_core.configuration.host_patterns import ANY, DEFAULT_PORTS, Host, canonical_name, is_loopback
 from lmi_core.errors import Forbidden
 from lmi_core.payloads.payload import shown
-from lmi_core.serving.hosts import ANY, DEFAULT_PORTS, Host, canonical_name, is_loopback
 
 FOREIGN_PAGE = "this route does not accept requests from pages of other web sites"
 ALLOWED_HOSTS = "add other names of this server, such as a proxy's, to allowed_hosts in serving.properties"

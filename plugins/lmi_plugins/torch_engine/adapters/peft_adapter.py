@@ -12,7 +12,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from lmi_core.errors import InvalidAdapter, InvalidParameter
-from lmi_core.inspection.fault import Fault
+from lmi_core.errors.fault import Fault
 from lmi_core.inspection.pickles import ADAPTER, pickled_adapter, refusal
 from lmi_plugins.torch_engine.adapters.adapter import AdapterWeights, LoraPair
 from lmi_plugins.torch_engine.checkpoint.pickled import load_pickled

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from lmi_core.generation import FinishReason
+from lmi_core.generation.output import FinishReason
 from lmi_plugins.torch_engine.sampling.top_logprobs import TopLogprobs
 
 

@@ -6,8 +6,8 @@ from typing import ClassVar
 
 import torch
 
-from lmi_core.engines.hypotheses import Hypotheses
-from lmi_core.generation import FinishReason, GenerationStep, Token
+from lmi_core.generation.hypotheses import Hypotheses
+from lmi_core.generation.output import FinishReason, GenerationStep, Token
 from lmi_plugins.torch_engine.beams.candidates import Candidate, Choice, Hypothesis
 from lmi_plugins.torch_engine.cache.block_pool import BlockPool, blocks_for
 from lmi_plugins.torch_engine.sampling.processing import process

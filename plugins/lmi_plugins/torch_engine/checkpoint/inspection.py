@@ -13,7 +13,7 @@ from lmi_core.inspection.checkpoint import Checkpoint, listed, named_weights, re
 from lmi_core.inspection.layers import pickled_layers
 from lmi_core.inspection.model_folder import has_wrong_json, inspect_tokenizer, wrong_files
 from lmi_core.inspection.pickles import pickled_adapter, refused_files
-from lmi_core.inspection.reason import reason
+from lmi_core.texts.reason import reason
 from lmi_plugins.torch_engine.cache.block_pool import BLOCK_SIZE, blocks_for
 from lmi_plugins.torch_engine.checkpoint.dry_run import load_without_data
 from lmi_plugins.torch_engine.checkpoint.memory_check import least_bytes, too_little_memory

@@ -2,9 +2,9 @@
 
 import torch
 
+from lmi_core.errors.sizes import in_words
 from lmi_core.inspection.checkpoint import Checkpoint
 from lmi_core.inspection.safetensors_header import weight_bytes
-from lmi_core.sizes import in_words
 from lmi_plugins.torch_engine.cache.memory import free_memory
 
 

@@ -9,8 +9,8 @@ from zipfile import is_zipfile
 
 import torch
 
+from lmi_core.errors.fault import Fault
 from lmi_core.inspection.checkpoint import Checkpoint
-from lmi_core.inspection.fault import Fault
 from lmi_core.inspection.safetensors_header import WeightFacts
 from lmi_plugins.torch_engine.checkpoint.dry_run import TORCH_TYPES
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from lmi_core.embeddings.backend import EmbeddingModel
+from lmi_core.embedding_backend import EmbeddingModel
 from lmi_core.errors import GenerationFailed
 from lmi_plugins.torch_engine.embeddings.embedder import Embedder
 from lmi_plugins.torch_engine.embeddings.waiting_inputs import WaitingInput, WaitingInputs

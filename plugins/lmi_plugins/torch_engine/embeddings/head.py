@@ -10,7 +10,7 @@ from torch.nn import Linear, Module, Sequential
 from torch.nn.functional import normalize
 
 from lmi_core.errors import ConfigurationError
-from lmi_core.inspection.fault import Fault
+from lmi_core.errors.fault import Fault
 from lmi_core.inspection.layers import LAYER, PICKLED_LAYER
 from lmi_core.inspection.pickles import refusal
 from lmi_plugins.torch_engine.checkpoint.pickled import load_pickled

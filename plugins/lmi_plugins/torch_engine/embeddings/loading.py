@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 from transformers import AutoModel, AutoModelForTextEncoding, PreTrainedConfig, PreTrainedModel
 
-from lmi_core.embeddings.backend import EmbeddingModel
+from lmi_core.embedding_backend import EmbeddingModel
 from lmi_core.errors import ConfigurationError
 from lmi_plugins.torch_engine.checkpoint.weights_check import wrong_weights_of_base
 from lmi_plugins.torch_engine.embeddings.base_model_states import BaseModelStates

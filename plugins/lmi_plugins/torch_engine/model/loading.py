@@ -16,9 +16,9 @@ from lmi_core.inspection.checkpoint import named_weights, read_checkpoint
 from lmi_core.inspection.config_sizes import absurd_sizes
 from lmi_core.inspection.model_folder import CONFIG, wrong_files
 from lmi_core.inspection.pickles import pickled_adapter, refusal
-from lmi_core.inspection.reason import reason
 from lmi_core.inspection.vocabulary import tokens_beyond
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
+from lmi_core.texts.reason import reason
 from lmi_plugins.torch_engine.checkpoint.memory_check import least_bytes, too_little_memory
 from lmi_plugins.torch_engine.checkpoint.pickled import wrong_pickles
 from lmi_plugins.torch_engine.checkpoint.weights_check import LoadingInfo, wrong_weights

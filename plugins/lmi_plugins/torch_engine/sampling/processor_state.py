@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from lmi_core.chats.reasoning.budget import ReasoningCountdown
+from lmi_core.generation.reasoning_budget import ReasoningCountdown
 from lmi_core.texts.bad_texts.text_ban import TextBan
 from lmi_plugins.torch_engine.guides.grammar_matcher import Matcher
 from lmi_plugins.torch_engine.sampling.token_history import Ngrams, TokenCounts

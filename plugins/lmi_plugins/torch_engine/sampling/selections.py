@@ -4,7 +4,7 @@ from collections.abc import Sequence as Items
 
 import torch
 
-from lmi_core.chats.reasoning.budget import ReasoningBudget, ReasoningCountdown
+from lmi_core.generation.reasoning_budget import ReasoningBudget, ReasoningCountdown
 from lmi_plugins.torch_engine.sampling.logits_processor import LogitsProcessor, ProcessedSequence
 from lmi_plugins.torch_engine.worker.messages import SamplingParameters
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence as Items
 
 import torch
 
-from lmi_core.parameters import ALL_TOKENS
+from lmi_core.generation.parameters import ALL_TOKENS
 
 TopLogprobs = list[tuple[int, float]]  # token ids and log probs of one position, the most likely token first
 

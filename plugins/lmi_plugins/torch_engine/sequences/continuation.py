@@ -2,7 +2,7 @@
 
 import torch
 
-from lmi_core.engines.failures.so_far import Given
+from lmi_core.workers.partial_output import Given
 from lmi_plugins.torch_engine.sequences.sequence import Sequence
 
 

@@ -6,9 +6,9 @@ from time import monotonic
 
 import torch
 
-from lmi_core.engines.repetition import ends_in_repetition
 from lmi_core.errors import LmiError
-from lmi_core.parameters import seed_of
+from lmi_core.generation.parameters import seed_of
+from lmi_core.generation.repetition import ends_in_repetition
 from lmi_core.texts.token_stream import TokenStream
 from lmi_plugins.torch_engine.adapters.adapter import Adapter
 from lmi_plugins.torch_engine.sampling.logits_processor import LogitsProcessor

@@ -1,6 +1,6 @@
 """The texts of the tokens of sequences."""
 
-from lmi_core.generation import Token
+from lmi_core.generation.output import Token
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
 from lmi_core.texts.token_stream import TokenStream
 from lmi_core.texts.token_writer import TokenWriter

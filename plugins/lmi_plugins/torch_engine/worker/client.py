@@ -9,20 +9,20 @@ from pathlib import Path
 
 import msgspec
 
-from lmi_core.embeddings.backend import EmbeddingModel, Vector
-from lmi_core.engines.coalescing import OutputCoalescing
-from lmi_core.engines.failures.adapter_files import FilesState, state_of
-from lmi_core.engines.failures.heartbeat import HEARTBEAT_TIMEOUT
-from lmi_core.engines.failures.resumption import EngineLost, Resumption
-from lmi_core.engines.failures.so_far import SoFar
-from lmi_core.engines.failures.turns import Place
-from lmi_core.engines.restarts import Restarts
-from lmi_core.engines.supervisor import LOADING_TIMEOUT
-from lmi_core.engines.worker import Worker
+from lmi_core.embedding_backend import EmbeddingModel, Vector
 from lmi_core.errors import BackendUnhealthy, ConfigurationError, GenerationFailed, OutOfMemory
-from lmi_core.generation import GenerationStep
+from lmi_core.generation.coalescing import OutputCoalescing
+from lmi_core.generation.output import GenerationStep
+from lmi_core.logs.loading_progress import Report, unheard
 from lmi_core.metrics.engine_figures import EngineFigures
-from lmi_core.progress.loading import Report, unheard
+from lmi_core.workers.adapter_files import FilesState, state_of
+from lmi_core.workers.heartbeat import HEARTBEAT_TIMEOUT
+from lmi_core.workers.isolation import Place
+from lmi_core.workers.partial_output import SoFar
+from lmi_core.workers.restarts import Restarts
+from lmi_core.workers.resumption import EngineLost, Resumption
+from lmi_core.workers.supervisor import LOADING_TIMEOUT
+from lmi_core.workers.worker import Worker
 from lmi_plugins.torch_engine.early import TARGET
 from lmi_plugins.torch_engine.worker.embedding_messages import EmbeddingInput, EmbeddingJob
 from lmi_plugins.torch_engine.worker.engine_worker import EngineWorker

@@ -1,7 +1,7 @@
 """The worker's side of a model that makes vectors and generates nothing."""
 
-from lmi_core.engines.worker import Channel
 from lmi_core.errors import InvalidAdapter, InvalidParameter
+from lmi_core.workers.worker import Channel
 from lmi_plugins.torch_engine.embeddings.engine import EmbeddingEngine
 from lmi_plugins.torch_engine.worker.burst import burst
 from lmi_plugins.torch_engine.worker.protocol import (

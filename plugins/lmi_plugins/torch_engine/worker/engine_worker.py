@@ -5,12 +5,12 @@ import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
-from lmi_core.engines.failures.heartbeat import Heartbeat
-from lmi_core.engines.restarts import Restarts
-from lmi_core.engines.supervisor import Supervisor
-from lmi_core.engines.worker import Worker, WorkerDied
 from lmi_core.errors import BackendUnhealthy
 from lmi_core.plugins.early_workers import take_early
+from lmi_core.workers.heartbeat import Heartbeat
+from lmi_core.workers.restarts import Restarts
+from lmi_core.workers.supervisor import Supervisor
+from lmi_core.workers.worker import Worker, WorkerDied
 from lmi_plugins.torch_engine.early import ENVIRONMENT
 
 logger = logging.getLogger(__name__)

@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from lmi_core.engines.failures.so_far import Given
+from lmi_core.workers.partial_output import Given
 from lmi_plugins.torch_engine.guides.limits import GuideLimits
 from lmi_plugins.torch_engine.worker.embedding_messages import EmbeddingOptions
 

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from lmi_core.embeddings.backend import EmbeddingModel
+from lmi_core.embedding_backend import EmbeddingModel
 from lmi_core.errors import (
     AdapterNotFound,
     ContextLengthExceeded,
@@ -12,7 +12,7 @@ from lmi_core.errors import (
     LmiError,
     Overloaded,
 )
-from lmi_core.generation import GenerationStep
+from lmi_core.generation.output import GenerationStep
 from lmi_core.metrics.engine_figures import EngineFigures
 from lmi_plugins.torch_engine.results import StepFailed
 from lmi_plugins.torch_engine.worker.embedding_messages import EmbeddingJob

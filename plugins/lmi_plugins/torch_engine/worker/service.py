@@ -4,11 +4,11 @@ import logging
 from collections.abc import Callable
 from functools import partial
 
-from lmi_core.engines.worker import Channel
 from lmi_core.errors import ConfigurationError, LmiError
-from lmi_core.generation import GenerationStep
+from lmi_core.generation.output import GenerationStep
 from lmi_core.host.out_of_memory import is_out_of_memory
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
+from lmi_core.workers.worker import Channel
 from lmi_plugins.torch_engine.adapters.loader import AdapterLoader
 from lmi_plugins.torch_engine.embeddings.loading import embedding_engine_of, load_embedding_engine
 from lmi_plugins.torch_engine.embeddings.task import choose_task

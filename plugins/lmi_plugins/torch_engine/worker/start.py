@@ -10,8 +10,8 @@ from typing import Protocol
 
 import psutil
 
-from lmi_core.engines.worker import Channel
-from lmi_core.progress.reading import reading_ahead
+from lmi_core.workers.reading_ahead import reading_ahead
+from lmi_core.workers.worker import Channel
 from lmi_plugins.torch_engine.worker.libraries import load_shared_libraries
 from lmi_plugins.torch_engine.worker.protocol import Load, Progress, Started, decode_to_worker, encode
 

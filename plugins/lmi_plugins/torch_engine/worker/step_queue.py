@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 from lmi_core.errors import LmiError
-from lmi_core.generation import GenerationStep
+from lmi_core.generation.output import GenerationStep
 from lmi_plugins.torch_engine.results import extend_step
 
 

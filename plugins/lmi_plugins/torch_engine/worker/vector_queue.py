@@ -2,7 +2,7 @@
 
 import asyncio
 
-from lmi_core.embeddings.backend import Vector
+from lmi_core.embedding_backend import Vector
 from lmi_core.errors import LmiError
 
 

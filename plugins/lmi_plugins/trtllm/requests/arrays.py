@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy
 
-from lmi_core.tensors import NUMPY_TYPES, Tensor, TensorType
+from lmi_core.generation.tensors import NUMPY_TYPES, Tensor, TensorType
 
 if TYPE_CHECKING:
     import torch

@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lmi_core.did_you_mean import did_you_mean
 from lmi_core.errors import InvalidParameter
-from lmi_core.tensors import Tensor
+from lmi_core.errors.did_you_mean import did_you_mean
+from lmi_core.generation.tensors import Tensor
 from lmi_plugins.trtllm.requests.arrays import as_tensor
 from lmi_plugins.trtllm.requests.tensor_table import BY_NAME, MANDATORY, fits, shape_in_words, shapes_of, types_of
 from lmi_plugins.trtllm.requests.value_checks import check_values

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from lmi_core.tensors import TensorSpecification, TensorType
+from lmi_core.generation.tensors import TensorSpecification, TensorType
 
 ANY = -1
 

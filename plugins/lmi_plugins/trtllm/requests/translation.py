@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from lmi_core.tensors import Tensor
+from lmi_core.generation.tensors import Tensor
 from lmi_plugins.torch_engine.requests.parameter_names import ParameterNames
 from lmi_plugins.torch_engine.worker.messages import EngineRequest, SamplingParameters, TensorData, TensorType
 from lmi_plugins.trtllm.requests.inference_request import InferenceRequest

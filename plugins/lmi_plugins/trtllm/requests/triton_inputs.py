@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from lmi_core.errors import InvalidParameter
-from lmi_core.tensors import Tensor
+from lmi_core.generation.tensors import Tensor
 from lmi_plugins.trtllm.requests.tensor_table import BY_NAME, fits, shapes_of
 
 INPUT_LENGTHS = "input_lengths"  # how many of `input_ids` are the prompt; the rest fills the batch up

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from lmi_core.errors import InvalidParameter
-from lmi_core.tensors import Tensor
+from lmi_core.generation.tensors import Tensor
 from lmi_plugins.trtllm.requests.word_lists import read_words
 
 

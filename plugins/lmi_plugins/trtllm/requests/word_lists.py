@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 
 from lmi_core.errors import InvalidParameter
-from lmi_core.tensors import Tensor
+from lmi_core.generation.tensors import Tensor
 
 PADDING = -1
 

@@ -3,9 +3,9 @@
 import random
 from collections.abc import Sequence
 
-from lmi_core.parameters import seed_of
-from lmi_core.request import ValidRequest
-from lmi_core.tensors import Tensor
+from lmi_core.generation.parameters import seed_of
+from lmi_core.generation.request import ValidRequest
+from lmi_core.generation.tensors import Tensor
 from lmi_plugins.trtllm.parameters import TrtllmParameters
 from lmi_plugins.trtllm.requests.tensor_table import ANY, BY_NAME
 from lmi_plugins.trtllm.requests.translation import NO_END

@@ -5,9 +5,9 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 from lmi_core.errors import RequestAborted
-from lmi_core.generation import FinishReason, GenerationStep, Token
-from lmi_core.request import ValidRequest
-from lmi_core.tensors import Tensor
+from lmi_core.generation.output import FinishReason, GenerationStep, Token
+from lmi_core.generation.request import ValidRequest
+from lmi_core.generation.tensors import Tensor
 from lmi_core.texts.token_writer import TokenWriter, TopLogProbs
 from lmi_plugins.trtllm.parameters import TrtllmParameters
 from lmi_plugins.trtllm.requests.tensor_table import TOP_IDS, TOP_LOG_PROBS

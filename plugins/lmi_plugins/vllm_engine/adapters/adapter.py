@@ -10,8 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lmi_core.engines.failures.adapter_files import FilesState, state_of
 from lmi_core.errors import AdapterNotFound
+from lmi_core.workers.adapter_files import FilesState, state_of
 from lmi_plugins.vllm_engine.library import AsyncLLM, LoRARequest
 
 logger = logging.getLogger(__name__)

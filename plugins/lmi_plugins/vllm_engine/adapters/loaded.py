@@ -7,10 +7,10 @@ from collections.abc import Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from lmi_core.engines.failures.adapter_files import state_of
 from lmi_core.errors import AdapterNotFound, BackendUnhealthy, ConfigurationError, InvalidAdapter
 from lmi_core.inspection.pickles import pickled_adapter, refusal
 from lmi_core.script.formatters.model_code import ADAPTER_WEIGHTS
+from lmi_core.workers.adapter_files import state_of
 from lmi_plugins.vllm_engine.adapters.adapter import Adapter
 from lmi_plugins.vllm_engine.adapters.cpu_adapters import check_adapters
 from lmi_plugins.vllm_engine.adapters.output_layer import OutputLayerAdapters

@@ -6,8 +6,8 @@ from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
 
-from lmi_core.did_you_mean import did_you_mean
 from lmi_core.errors import ConfigurationError
+from lmi_core.errors.did_you_mean import did_you_mean
 
 SOURCE = Path("model_executor", "layers", "quantization", "__init__.py")
 METHODS = "QuantizationMethods"  # the Literal that vLLM checks the argument against

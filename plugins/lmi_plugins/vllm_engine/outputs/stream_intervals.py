@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from lmi_core.engines.coalescing import MAX_UNDELAYED_STREAMS, SECONDS_PER_STREAM
+from lmi_core.generation.coalescing import MAX_UNDELAYED_STREAMS, SECONDS_PER_STREAM
 
 PERIOD = 1.0  # seconds that a mean is taken over
 MEMORY = 60.0  # seconds for which a mean counts

@@ -7,9 +7,9 @@ from typing import Any, Protocol
 import PIL.Image  # which vLLM requires
 from PIL import UnidentifiedImageError
 
-from lmi_core.calls.beside_loop import BesideLoop
-from lmi_core.chats.images import Image
 from lmi_core.errors import InvalidParameter
+from lmi_core.generation.images import Image
+from lmi_core.host.beside_loop import BesideLoop
 
 # One request's images after the other's, so that their memory, three bytes and more for each pixel, does not add up.
 DECODING = BesideLoop("lmi-images")

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from lmi_core.engines.extended_parameters import ExtendedParameters
+from lmi_core.generation.extended_parameters import ExtendedParameters
 from lmi_plugins.vllm_engine.library import AdapterLogitsProcessor, SamplingParams
 from lmi_plugins.vllm_engine.outputs.named_log_probs import NamedLogProbs
 from lmi_plugins.vllm_engine.requests.bad_texts import BAD_SEQUENCES, BadTextsProcessor, bad_text_arguments

@@ -1,7 +1,7 @@
 """Checks for LMI's parameters that exclude each other with vLLM."""
 
-from lmi_core.engines.extended_parameters import GUIDES, ExtendedParameters
 from lmi_core.errors import InvalidParameter
+from lmi_core.generation.extended_parameters import GUIDES, ExtendedParameters
 from lmi_plugins.vllm_engine.requests.logits_processors import extra_arguments
 
 DEFAULTS = ExtendedParameters()

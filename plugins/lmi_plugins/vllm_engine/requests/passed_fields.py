@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from lmi_core.engines.extended_parameters import ExtendedParameters
 from lmi_core.errors import InvalidParameter
+from lmi_core.generation.extended_parameters import ExtendedParameters
 from lmi_plugins.backends.vllm_fields import fields_of
 from lmi_plugins.vllm_engine.requests.logits_processors import ARGUMENT_NAMES, extra_arguments
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import torch
 
-from lmi_core.chats.reasoning.budget import ReasoningBudget, ReasoningCountdown
-from lmi_core.engines.extended_parameters import ExtendedParameters
 from lmi_core.errors import InvalidParameter
+from lmi_core.generation.extended_parameters import ExtendedParameters
+from lmi_core.generation.reasoning_budget import ReasoningBudget, ReasoningCountdown
 from lmi_plugins.vllm_engine.library import AdapterLogitsProcessor, SamplingParams
 
 REASONING_BUDGET = "reasoning_budget"

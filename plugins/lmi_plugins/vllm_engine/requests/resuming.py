@@ -3,10 +3,10 @@
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
-from lmi_core.engines.extended_parameters import ExtendedParameters
-from lmi_core.engines.failures.so_far import Given
 from lmi_core.errors import GenerationFailed
-from lmi_core.generation import GenerationStep
+from lmi_core.generation.extended_parameters import ExtendedParameters
+from lmi_core.generation.output import GenerationStep
+from lmi_core.workers.partial_output import Given
 from lmi_plugins.vllm_engine.library import SamplingParams
 from lmi_plugins.vllm_engine.requests.passed_fields import all_extra_arguments
 from lmi_plugins.vllm_engine.requests.sampling import structured_outputs

@@ -4,8 +4,8 @@ from typing import Any
 
 import orjson
 
-from lmi_core.chats.reasoning.guide import after_reasoning
-from lmi_core.engines.extended_parameters import ExtendedParameters
+from lmi_core.generation.extended_parameters import ExtendedParameters
+from lmi_core.parsing.reasoning.guide import after_reasoning
 from lmi_core.payloads.written_json import text_of
 from lmi_plugins.vllm_engine.library import (
     RepetitionDetectionParams,

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from lmi_core.configuration.location import RemoteModel
 from lmi_core.errors import ConfigurationError
 from lmi_core.remote.archives.copies import ArchiveCopies
 from lmi_core.remote.fetching import cached_directory, fetch, local_directory
-from lmi_core.remote.location import RemoteModel
 from tests.archive_server import ArchiveServer, cut_off_at, files_below, hold_until
 from tests.core.remote.archives.packing import tar_of, zip_of
 from tests.core.remote.fetching_process import FetchingProcess

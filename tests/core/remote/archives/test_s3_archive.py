@@ -1,8 +1,8 @@
 import pytest
 
+from lmi_core.configuration.location import RemoteModel
 from lmi_core.errors import ConfigurationError
 from lmi_core.remote.fetching import fetch
-from lmi_core.remote.location import RemoteModel
 from tests.archive_server import files_below
 from tests.core.remote.archives.packing import tar_of, zip_of
 from tests.s3_server import S3Server

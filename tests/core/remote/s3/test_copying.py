@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from lmi_core.configuration.location import RemoteModel
 from lmi_core.errors import ConfigurationError
 from lmi_core.remote import locks
 from lmi_core.remote.fetching import cached_directory, fetch, local_directory
-from lmi_core.remote.location import RemoteModel
 from lmi_core.remote.s3.download import PART_SIZE, UNFINISHED
 from tests.core.remote.fetching_process import FetchingProcess
 from tests.s3_server import Body, Environ, S3Server, range_start

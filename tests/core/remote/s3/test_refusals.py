@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from lmi_core.configuration.location import RemoteModel
 from lmi_core.errors import ConfigurationError
 from lmi_core.remote.fetching import fetch
-from lmi_core.remote.location import RemoteModel
 from lmi_core.remote.s3.client import create_client, explained
 from lmi_core.remote.s3.listing import list_objects
 from tests.core.remote.s3.test_copying import FILES, contents, error_of, versions

@@ -6,7 +6,7 @@ from typing import Any, Dict, Optional  # noqa: UP035 - as model.py files have t
 import pytest
 
 from lmi_core.errors import ConfigurationError
-from lmi_core.generation import GenerationOutput
+from lmi_core.generation.output import GenerationOutput
 from lmi_core.script.djl_names.inputs import Input
 from lmi_core.script.formatters.contracts import (
     InputContract,

@@ -8,10 +8,10 @@ import pytest
 
 from lmi_core.errors import LmiError
 from lmi_core.formatter import OutputFormatter
-from lmi_core.generation import GenerationOutput
+from lmi_core.generation.output import GenerationOutput
+from lmi_core.generation.request import GenerationRequest
 from lmi_core.handler import Answer, Call, Generation, Handler, Route, ServedModel
 from lmi_core.hookspecs import hookimpl
-from lmi_core.request import GenerationRequest
 from lmi_plugins.backends.scripted import Script, ScriptedBackend
 from lmi_plugins.formatters.json import JsonFormatter
 from tests.conftest import SCRIPTED, ModelDirectory, Serve

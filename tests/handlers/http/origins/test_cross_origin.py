@@ -8,8 +8,8 @@ import pytest
 import pytest_asyncio
 
 from lmi_core.calls.access import Access
-from lmi_core.calls.route import Route
 from lmi_core.plugins.loading import load_plugins
+from lmi_core.route import Route
 from lmi_handlers.access.address import ListenAddress
 from lmi_handlers.access.api_keys import ApiKeys
 from lmi_handlers.access.cross_origin import CrossOrigin, Origin

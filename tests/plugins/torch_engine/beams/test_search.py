@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from lmi_core.errors import GenerationFailed, InvalidParameter
-from lmi_core.generation import GenerationStep
+from lmi_core.generation.output import GenerationStep
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
 from lmi_plugins.torch_engine.beams.search import BeamSearch
 from lmi_plugins.torch_engine.cache.block_pool import BLOCK_SIZE

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from lmi_core.errors import GenerationFailed, InvalidParameter
-from lmi_core.generation import GenerationStep, Token
+from lmi_core.generation.output import GenerationStep, Token
 from lmi_plugins.torch_engine.engine import Engine
 from lmi_plugins.torch_engine.results import Result
 from lmi_plugins.torch_engine.sequences.sequence import Sequence

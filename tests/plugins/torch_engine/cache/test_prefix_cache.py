@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from lmi_core.generation import GenerationStep
+from lmi_core.generation.output import GenerationStep
 from lmi_plugins.torch_engine.cache.block_pool import BLOCK_SIZE
 from lmi_plugins.torch_engine.cache.prefix_cache import PrefixCache
 from lmi_plugins.torch_engine.engine import Engine

@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from transformers import BertConfig, BertForMaskedLM
 
 from lmi_core.errors import ConfigurationError
-from lmi_core.sizes import in_words
+from lmi_core.errors.sizes import in_words
 from lmi_plugins.torch_engine.checkpoint import inspection, memory_check
 from lmi_plugins.torch_engine.embeddings.loading import load_embedding_engine
 from lmi_plugins.torch_engine.model.loading import load_model

@@ -10,7 +10,7 @@ import jsonschema_rs
 import pytest
 
 from lmi_core.errors import GenerationFailed, InvalidParameter, LmiError
-from lmi_core.generation import GenerationStep
+from lmi_core.generation.output import GenerationStep
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
 from lmi_plugins.torch_engine.engine import Engine
 from lmi_plugins.torch_engine.guides.compiling import GuideCompiler

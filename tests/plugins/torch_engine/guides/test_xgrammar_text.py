@@ -3,7 +3,7 @@
 import pytest
 from xgrammar import Grammar
 
-from lmi_core.engines.structural_tag import SOURCE_PLACE, grammar_mistake
+from lmi_core.generation.structural_tag import SOURCE_PLACE, grammar_mistake
 from lmi_plugins.torch_engine.guides.xgrammar_text import CHARACTERS, JSON_CHARACTERS, json_grammar
 
 BOUNDED = '{"type": "string", "minLength": 2, "maxLength": 9}'

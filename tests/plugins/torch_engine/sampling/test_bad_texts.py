@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from lmi_core.errors import GenerationFailed
-from lmi_core.generation import GenerationStep
+from lmi_core.generation.output import GenerationStep
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
 from lmi_plugins.torch_engine.engine import Engine
 from lmi_plugins.torch_engine.results import Result

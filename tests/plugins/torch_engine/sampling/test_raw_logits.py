@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from lmi_core.generation import GenerationStep
+from lmi_core.generation.output import GenerationStep
 from lmi_plugins.torch_engine.engine import Engine
 from lmi_plugins.torch_engine.results import Result
 from lmi_plugins.torch_engine.worker.messages import EngineRequest, SamplingParameters

@@ -1,5 +1,5 @@
+from lmi_core.generation.tokenizer import Detokenizer
 from lmi_core.texts.token_stream import TokenStream
-from lmi_core.tokenizer import Detokenizer
 from lmi_plugins.torch_engine.cache.block_pool import BLOCK_SIZE, BlockPool
 from lmi_plugins.torch_engine.scheduling.scheduler import Scheduler
 from lmi_plugins.torch_engine.sequences.sequence import Sequence

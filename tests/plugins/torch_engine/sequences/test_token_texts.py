@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from lmi_core.errors import InvalidParameter
-from lmi_core.generation import GenerationStep, Token
+from lmi_core.generation.output import GenerationStep, Token
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
 from lmi_plugins.torch_engine.engine import Engine
 from tests.plugins.torch_engine.conftest import ModelDirectory, ReferenceModel

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from lmi_core.errors import ConfigurationError, InvalidParameter
-from lmi_core.generation import GenerationStep
+from lmi_core.generation.output import GenerationStep
 from lmi_plugins.torch_engine.cache.block_pool import BLOCK_SIZE
 from lmi_plugins.torch_engine.engine import Engine
 from lmi_plugins.torch_engine.worker.messages import EngineRequest, Guide, SamplingParameters, TensorData

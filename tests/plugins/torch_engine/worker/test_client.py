@@ -11,10 +11,10 @@ from unittest.mock import AsyncMock
 import pytest
 import pytest_asyncio
 
-from lmi_core.engines import coalescing, restarts
-from lmi_core.engines.coalescing import OutputCoalescing
 from lmi_core.errors import BackendUnhealthy, ConfigurationError, GenerationFailed, InvalidParameter
-from lmi_core.generation import GenerationStep
+from lmi_core.generation.coalescing import OutputCoalescing
+from lmi_core.generation.output import GenerationStep, coalescing
+from lmi_core.workers import restarts
 from lmi_plugins.torch_engine.engine import Engine
 from lmi_plugins.torch_engine.results import StepFailed
 from lmi_plugins.torch_engine.worker.client import EngineClient

@@ -9,11 +9,11 @@ from typing import cast
 import psutil
 import pytest
 
-from lmi_core.engines import restarts, supervisor
-from lmi_core.engines.worker import Worker
 from lmi_core.errors import BackendUnhealthy
 from lmi_core.plugins.early_engine import EarlyEngine
 from lmi_core.plugins.early_workers import start_early
+from lmi_core.workers import restarts, supervisor
+from lmi_core.workers.worker import Worker
 from lmi_plugins.torch_engine.worker.engine_worker import EngineWorker
 from tests.command_lines import command_line
 

@@ -11,8 +11,8 @@ import pytest
 import pytest_asyncio
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from lmi_core.engines import restarts
 from lmi_core.metrics.engine_figures import EngineFigures
+from lmi_core.workers import restarts
 from lmi_plugins.torch_engine.worker.client import EngineClient
 from lmi_plugins.torch_engine.worker.messages import EngineOptions, SamplingParameters
 from tests.plugins.torch_engine.tiny_models import LLAMA, save_tokenizer

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from lmi_core.engines import restarts
 from lmi_core.errors import GenerationFailed
+from lmi_core.workers import restarts
 from lmi_plugins.torch_engine.worker.client import EngineClient
 from lmi_plugins.torch_engine.worker.messages import EngineOptions, SamplingParameters
 from tests.plugins.torch_engine.conftest import ModelDirectory

@@ -14,10 +14,10 @@ import pytest
 import pytest_asyncio
 from transformers import AutoModelForCausalLM
 
-from lmi_core.engines import restarts
-from lmi_core.engines.failures.turns import Place
 from lmi_core.errors import GenerationFailed
-from lmi_core.generation import GenerationStep, Token
+from lmi_core.generation.output import GenerationStep, Token
+from lmi_core.workers import restarts
+from lmi_core.workers.isolation import Place
 from lmi_plugins.torch_engine.worker import client as torch_client
 from lmi_plugins.torch_engine.worker.client import EngineClient
 from lmi_plugins.torch_engine.worker.messages import (

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from lmi_core.progress.loading import LoadingProgress
+from lmi_core.logs.loading_progress import LoadingProgress
 from lmi_plugins.torch_engine.worker.client import EngineClient
 from lmi_plugins.torch_engine.worker.libraries import load_shared_libraries
 from lmi_plugins.torch_engine.worker.messages import EngineOptions

@@ -6,7 +6,7 @@ from unittest.mock import Mock
 import pytest
 
 from lmi_core.errors import GenerationFailed
-from lmi_core.generation import GenerationStep, Token
+from lmi_core.generation.output import GenerationStep, Token
 from lmi_plugins.torch_engine.worker.step_queue import StepQueue
 
 

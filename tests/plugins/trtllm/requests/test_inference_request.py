@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from lmi_core.errors import InvalidParameter
-from lmi_core.tensors import Tensor
+from lmi_core.generation.tensors import Tensor
 from lmi_plugins.trtllm.requests.inference_request import InferenceRequest
 from lmi_plugins.trtllm.requests.tensor_table import INPUTS, OUTPUTS
 from tests.plugins.trtllm.asking import Asker

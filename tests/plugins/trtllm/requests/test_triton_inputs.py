@@ -6,7 +6,7 @@ import numpy
 import pytest
 
 from lmi_core.errors import InvalidParameter
-from lmi_core.tensors import Tensor
+from lmi_core.generation.tensors import Tensor
 from lmi_plugins.trtllm.requests.triton_inputs import from_triton
 
 

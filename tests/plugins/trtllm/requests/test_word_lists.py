@@ -4,7 +4,7 @@ import numpy
 import pytest
 
 from lmi_core.errors import InvalidParameter
-from lmi_core.tensors import Tensor
+from lmi_core.generation.tensors import Tensor
 from lmi_plugins.trtllm.requests.word_lists import read_words, write_words
 
 

@@ -13,7 +13,7 @@ from vllm.v1.engine import EngineCoreOutput, EngineCoreRequest, FinishReason
 from vllm.v1.engine.output_processor import OutputProcessor, RequestOutputCollector
 from vllm.v1.outputs import LogprobsLists
 
-from lmi_core.engines.coalescing import MAX_UNDELAYED_STREAMS, SECONDS_PER_STREAM
+from lmi_core.generation.coalescing import MAX_UNDELAYED_STREAMS, SECONDS_PER_STREAM
 from lmi_plugins.vllm_engine.engine import VllmEngine
 from lmi_plugins.vllm_engine.library import RequestOutputKind, SamplingParams, token_prompt
 from lmi_plugins.vllm_engine.outputs.stream_intervals import MEMORY, PERIOD, StreamIntervals

@@ -7,8 +7,8 @@ from io import BytesIO
 import PIL.Image
 import pytest
 
-from lmi_core.chats.images import Image
 from lmi_core.errors import InvalidParameter
+from lmi_core.generation.images import Image
 from lmi_plugins.vllm_engine.requests.image_decoding import MAX_SCANS, SCAN, decode_images
 from tests.processor_time import processor_time
 

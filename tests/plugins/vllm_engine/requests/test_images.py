@@ -9,8 +9,8 @@ import pytest
 import pytest_asyncio
 from PIL import Image, ImageColor
 
-from lmi_core.generation import GenerationOutput
-from lmi_core.request import GenerationRequest
+from lmi_core.generation.output import GenerationOutput
+from lmi_core.generation.request import GenerationRequest
 from lmi_handlers.chat.images import GivenImage
 from tests.conftest import Answer, running_server
 from tests.plugins.vllm_engine.requests.tiny_vision import TOKENS_OF_IMAGE, data_url, image_part, png, save_vision_model

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lmi_core.request import GenerationRequest
+from lmi_core.generation.request import GenerationRequest
 from lmi_core.serving.validation import validate
 from tests.plugins.vllm_server import STORY, VllmServer
 

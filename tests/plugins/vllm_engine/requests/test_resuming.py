@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from lmi_core.engines.failures.so_far import Given
 from lmi_core.errors import GenerationFailed
-from lmi_core.generation import GenerationStep, Token
+from lmi_core.generation.output import GenerationStep, Token
+from lmi_core.workers.partial_output import Given
 from lmi_plugins.backends.vllm_parameters import VllmEngineParameters
 from lmi_plugins.vllm_engine.requests.resuming import goes_on, repeats, rest, shorten
 from lmi_plugins.vllm_engine.requests.sampling import sampling_params

@@ -7,7 +7,7 @@ from vllm.entrypoints.openai.completion import protocol
 from vllm.entrypoints.openai.responses import protocol as theirs
 from vllm.reasoning import ReasoningParserManager
 
-from lmi_core.chats.reasoning.formats import FORMATS
+from lmi_core.parsing.reasoning.formats import FORMATS
 from lmi_handlers.chat.request import ChatRequest
 from lmi_handlers.openai.completions import CompletionRequest
 from lmi_handlers.openai.tolerance import HINTS, IGNORED, REFUSED

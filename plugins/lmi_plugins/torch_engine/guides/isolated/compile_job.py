@@ -15,7 +15,7 @@ from typing import NoReturn
 
 from xgrammar import GrammarCompiler, GrammarMatcher, TokenizerInfo
 
-from lmi_core.engines.structural_tag import grammar_mistake
+from lmi_core.generation.structural_tag import grammar_mistake
 from lmi_plugins.torch_engine.guides.grammars import compile_guide
 from lmi_plugins.torch_engine.guides.isolated.compile_protocol import (
     Compiled,

@@ -1,0 +1,41 @@
+"""The interface of formatters that write answers to chats."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from lmi_core.formatter import OutputFormatter
+from lmi_core.generation.tokenizer import Tokenizer
+from lmi_core.parsing.reasoning.reader import Reasoning
+from lmi_core.parsing.tool_calls import ToolCallParser
+
+
+@dataclass(frozen=True, slots=True)
+class ChatAnswer:
+    """The settings that the handler of a chat passes to the formatter of its answer."""
+
+    response_id: str
+    model: str
+    tokenizer: Tokenizer
+    log_probs: bool = False
+    tool_calls: Callable[[], ToolCallParser] | None = None  # makes a parser for one sequence; None: all text is content
+    named_tool: bool = False  # the client named the one function that is called
+    older_calls: bool = False  # a call is written as `function_call`; there is one at most
+    echo: str = ""  # text to write before the generated content
+    include_usage: bool = False  # report the usage at the end of a stream
+    continuous_usage: bool = False  # report it in each chunk, too
+    reasoning: Reasoning | None = None  # None: it is not separated from the content
+    include_reasoning: bool = True  # otherwise the answer omits it
+    token_ids_as_text: bool = False  # write `token_id:N` for a token in log probabilities
+    # Fields of OpenAI's form alone:
+    fingerprint: str | None = None  # of the model's configuration
+    token_ids: bool = False  # in each choice
+    prompt_token_ids: bool = False
+    prompt_text: bool = False
+    prompt_log_probs: int | None = None  # how many top log probs per prompt token; None: no prompt log probs
+
+
+class ChatFormatter(OutputFormatter):
+    """A writer of the answer to one chat."""
+
+    def __init__(self, answer: ChatAnswer) -> None:
+        self.chat = answer

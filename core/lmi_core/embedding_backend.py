@@ -1,0 +1,55 @@
+"""The interface of backends that make vectors of texts."""
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lmi_core.backend import Backend
+from lmi_core.errors import ModelNotFound
+from lmi_core.generation.embedding_request import ValidEmbedding
+
+Vector = tuple[int, bytes]  # the index of its request, and its numbers as little-endian float32
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingModel:
+    """The properties of a backend's vectors."""
+
+    size: int  # numbers in a vector
+    max_length: int  # tokens of an input
+    dimensions: tuple[int, ...] | None = ()  # the smaller sizes that a request may ask for; None: any
+    lower_case: bool = False  # texts are written in lower case before they are tokenized
+
+
+class EmbeddingBackend(ABC):
+    """The additional interface of a backend that makes vectors of texts."""
+
+    embedding: EmbeddingModel | None = None  # set by the time `start` returns; None: the model makes no vectors
+
+    @abstractmethod
+    def embed(self, requests: Sequence[ValidEmbedding]) -> AsyncGenerator[Vector, None]:
+        """Yield the vector of each request, in any order; closing the generator drops those that are missing.
+
+        Raise an LmiError where one of them cannot be made.
+        """
+
+
+def require_embeddings(backend: Backend[Any], name: str) -> EmbeddingModel:
+    """Return the properties of a model's vectors. Raise ModelNotFound for a model that makes none."""
+    found = backend.embedding if isinstance(backend, EmbeddingBackend) else None
+    if found is None:
+        raise ModelNotFound(
+            f"model `{name}` generates text and makes no embeddings on the {backend.name} backend: where it can, "
+            "option.task=text-embedding has it make them"
+        )
+    return found
+
+
+def require_generation(backend: Backend[Any], name: str) -> None:
+    """Raise ModelNotFound for a model that makes embeddings and generates nothing."""
+    if not backend.generates:
+        raise ModelNotFound(
+            f"model `{name}` makes embeddings and generates no text: POST /v1/embeddings and POST /invocations take "
+            "its inputs"
+        )

@@ -1,0 +1,37 @@
+"""A parsed call for vectors, and the interface of what writes its answer."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from lmi_core.generation.embedding_request import EmbeddingRequest, ValidEmbedding
+
+
+class EmbeddingWriter(ABC):
+    """A writer of one call's vectors; one instance per call."""
+
+    content_type: ClassVar[str] = "application/json"
+
+    @abstractmethod
+    def vector(self, data: bytes) -> bytes:
+        """Return a vector, little-endian float32, as the answer has it.
+
+        Vectors are written one by one, as they come, so that many of them hold up no other request.
+        """
+
+    @abstractmethod
+    def whole(self, requests: Sequence[ValidEmbedding], vectors: Sequence[bytes]) -> bytes:
+        """Return the answer, given what `vector` has returned for each request."""
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingCall:
+    """A parsed call for vectors: the texts, and the writer of the answer."""
+
+    requests: tuple[EmbeddingRequest, ...]
+    writer: EmbeddingWriter
+    ignored: tuple[str, ...] = ()  # names of the unknown fields that `parse` dropped
+    headers: Mapping[str, str] = field(default_factory=dict)  # of the answer
+    timeout: float | None = None  # seconds allowed for the answer
+    request_id: str | None = None  # the call's from here on, where its body names it; None: as before

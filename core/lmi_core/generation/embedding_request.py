@@ -1,0 +1,34 @@
+"""A request for a vector, before and after it is checked against the model."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+Side = Literal["left", "right"]
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingRequest:
+    """A text to make a vector of, as a dialect read it, not checked yet."""
+
+    text: str | list[int]  # or its token ids
+    name: str  # the client's for this text, for messages: `input.3`
+    add_special_tokens: bool = True  # around a text
+    dimensions: int | None = None  # numbers in the vector; None: as many as the model's have
+    normalize: bool | None = None  # to a length of 1; None: as the model does
+    truncate: int | None = None  # most tokens of the text, those of the model around it included; None: as they are
+    truncation_side: Side | None = None  # which end is cut off; None: as the tokenizer says
+    names: Mapping[str, str] = field(default_factory=dict)  # the client's own names of these fields, for messages
+    adapter: str | None = None  # None: the base model
+    cache_salt: str | None = None  # what is computed is shared only with requests of the same salt
+
+
+@dataclass(frozen=True, slots=True)
+class ValidEmbedding:
+    """A request that the backend can serve as it is, made by `lmi_core.serving.embedding_validation` alone."""
+
+    prompt_ids: list[int]
+    dimensions: int | None = None
+    normalize: bool | None = None
+    adapter: str | None = None
+    cache_salt: str | None = None

@@ -1,0 +1,71 @@
+"""Merging of several streams of steps."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from typing import Any
+
+from lmi_core.backend import Backend
+from lmi_core.generation.output import GenerationStep
+from lmi_core.generation.request import ValidRequest
+
+IndexedStep = tuple[int, GenerationStep]  # the index of its stream
+
+
+def generate_all(backend: Backend[Any], requests: Sequence[ValidRequest]) -> AsyncGenerator[GenerationStep, None]:
+    """Yield the steps of a call's prompts with `prompt_index` set; closing the generator aborts every request."""
+    streams = [backend.steps(request) for request in requests]
+    return streams[0] if len(streams) == 1 else merge_prompts(streams)
+
+
+async def merge_prompts(
+    streams: Sequence[AsyncGenerator[GenerationStep, None]],
+) -> AsyncGenerator[GenerationStep, None]:
+    """Yield the steps of several prompts' streams as they come, each with the index of its prompt."""
+    async with aclosing(merge(streams)) as merged:
+        async for index, step in merged:
+            if isinstance(step, GenerationStep):  # a plugin may yield anything, which is told where it is read
+                step.prompt_index = index
+            yield step
+
+
+async def merge_sequences(
+    streams: Sequence[AsyncGenerator[GenerationStep, None]],
+) -> AsyncGenerator[GenerationStep, None]:
+    """Yield the steps of several streams for the sequences of one prompt as they come."""
+    async with aclosing(merge(streams)) as merged:
+        async for _, step in merged:
+            yield step
+
+
+async def merge(streams: Sequence[AsyncGenerator[GenerationStep, None]]) -> AsyncGenerator[IndexedStep, None]:
+    """Yield the steps of all streams as they come. Closing it, or an error in one of them, closes every stream."""
+    queue: asyncio.Queue[IndexedStep | BaseException | None] = asyncio.Queue()
+    tasks = [asyncio.create_task(_pump(index, stream, queue)) for index, stream in enumerate(streams)]
+    try:
+        running = len(tasks)
+        while running:
+            item = await queue.get()
+            if item is None:
+                running -= 1
+            elif isinstance(item, BaseException):
+                raise item
+            else:
+                yield item
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _pump(
+    index: int, stream: AsyncGenerator[GenerationStep, None], queue: asyncio.Queue[IndexedStep | BaseException | None]
+) -> None:
+    try:
+        async with aclosing(stream):
+            async for step in stream:
+                queue.put_nowait((index, step))
+    except BaseException as error:  # even for a stream that cancels itself: otherwise the consumer would wait forever
+        queue.put_nowait(error)
+    else:
+        queue.put_nowait(None)

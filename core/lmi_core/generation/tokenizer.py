@@ -1,0 +1,70 @@
+"""The interface between text and token ids, for readers of requests and for engines."""
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+from lmi_core.generation.chat import Chat
+
+
+class Detokenizer(ABC):
+    """An incremental decoder of one sequence's token ids."""
+
+    @abstractmethod
+    def step(self, token_id: int) -> str:
+        """Return the whole characters that this id completes: "" inside a character and for a special token."""
+
+
+class Tokenizer(ABC):
+    """A backend's tokenizer, safe to use from several threads."""
+
+    truncation_side: str = "right"  # the side on which too long a prompt is cut, for requests that ask for it
+
+    @property
+    @abstractmethod
+    def vocabulary_size(self) -> int:
+        """The exclusive upper bound of token ids."""
+
+    @property
+    def eos_token_id(self) -> int | None:
+        """The id of the token that ends a text, or None if there is no such token."""
+        return None
+
+    @abstractmethod
+    def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
+        """Return the ids of a prompt, with the model's special tokens around it if asked for."""
+
+    def min_tokens(self, text: str) -> int:
+        """Return a number of tokens that a text has at least, found without tokenizing it; 0 where nothing is sure."""
+        return 0
+
+    @abstractmethod
+    def decode(self, token_ids: list[int], skip_special_tokens: bool = True) -> str:
+        """Return the text of the ids, without special tokens unless they are not to be skipped."""
+
+    @abstractmethod
+    def detokenizer(self, prompt_ids: list[int]) -> Detokenizer:
+        """Return the decoder of a sequence that continues these ids, so that its first word keeps its leading space."""
+
+    @abstractmethod
+    def token_bytes(self, token_id: int) -> bytes:
+        """Return the token's bytes, which may be part of a character."""
+
+    def token_id(self, token: str) -> int | None:
+        """Return the id of exactly this token in the vocabulary, or None."""
+        return None
+
+    def token_name(self, token_id: int) -> str:
+        """Return the name that the vocabulary has for a token, which may write blanks and bytes in its own way."""
+        return self.token_bytes(token_id).decode(errors="replace")
+
+    def configuration(self) -> dict[str, Any]:
+        """Return what `tokenizer_config.json` says of it, as JSON: its class, its special tokens and the like."""
+        return {"tokenizer_class": type(self).__name__}
+
+    @abstractmethod
+    def chat_template(self, with_tools: bool) -> str | None:
+        """Return the model's own template, or None; some models have a separate one for chats with tools."""
+
+    @abstractmethod
+    def render_chat(self, chat: Chat, template: str) -> str:
+        """Return the prompt for the next message. Raise InvalidPayload where the template refuses the chat."""

@@ -1,0 +1,49 @@
+"""The progress of loading one model: what is done, how many bytes of it, and for how long."""
+
+import time
+from collections.abc import Callable
+
+from lmi_core.errors.sizes import in_words
+
+Report = Callable[[str, int | None, int | None], None]  # what is done; bytes done and their total, where known
+
+
+def unheard(what: str, done: int | None, total: int | None) -> None:
+    """Report to nobody."""
+
+
+class LoadingProgress:
+    """What is done to load a model now; reported by whoever does it, from any thread."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._began: float | None = None
+        self._stage: tuple[str, int | None, int | None] = ("", None, None)
+
+    def report(self, what: str, done: int | None = None, total: int | None = None) -> None:
+        """Tell what is done now, and how many bytes of it."""
+        if self._began is None:
+            self._began = self._clock()
+        self._stage = (what, done, total)
+
+    @property
+    def what(self) -> str:
+        """What is done now; "" before the first report."""
+        return self._stage[0]
+
+    @property
+    def share(self) -> float | None:
+        """The bytes done as a share of all; None where they are not known."""
+        _, done, total = self._stage
+        return None if done is None or not total else min(done / total, 1.0)
+
+    @property
+    def seconds(self) -> float:
+        """The time since the first report."""
+        return 0.0 if self._began is None else self._clock() - self._began
+
+    def __str__(self) -> str:
+        """Return one line, such as `reading weights, 1.2 GB of 14 GB, 3 s`."""
+        what, done, total = self._stage
+        size = "" if done is None else f", {in_words(done)}" + ("" if total is None else f" of {in_words(total)}")
+        return f"{what}{size}, {self.seconds:.0f} s"

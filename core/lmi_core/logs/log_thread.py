@@ -1,0 +1,126 @@
+"""The thread that writes log lines, and on a terminal keeps one line about progress below them."""
+
+import contextlib
+import os
+import queue
+import sys
+import threading
+from collections.abc import Callable
+from typing import TextIO
+
+from lmi_core.logs.formats import lost_lines
+
+MAX_LINES = 10_000  # that wait to be written
+FLUSH_SECONDS = 1.0  # at most, as whoever should read may not
+FRAME_SECONDS = 0.1  # between two states of the line about progress
+REASON = "nobody read standard error, or its disk was full"
+CLEAR = "\r\x1b[2K"
+
+
+class LogThread:
+    """A bounded queue of lines before standard error, and the thread that empties it.
+
+    Lines that find the queue or the disk full are dropped, and counted in a line of their own once there is room.
+    """
+
+    def __init__(self, stream: TextIO | None = None, max_lines: int = MAX_LINES) -> None:
+        self._stream = sys.stderr if stream is None else stream
+        self._lines: queue.Queue[str | None] = queue.Queue(max_lines)
+        self._written = threading.Condition()
+        self._unwritten = 0
+        self._dropped = 0
+        self._told = 0  # how many of them the last line tells, if it can be written
+        self._status: Callable[[], str] | None = None
+        self._shown = ""
+        self._failed = False  # the last write, which may have left a part of a line
+        self._thread = threading.Thread(target=self._run, name="log", daemon=True)
+        self._thread.start()
+
+    @property
+    def is_terminal(self) -> bool:
+        return self._stream is not None and not self._stream.closed and self._stream.isatty()
+
+    @property
+    def columns(self) -> int:
+        """The width of the terminal."""
+        with contextlib.suppress(OSError, ValueError):
+            return os.get_terminal_size(self._stream.fileno()).columns or 80
+        return 80
+
+    def write(self, line: str) -> None:
+        """Queue a line, without waiting."""
+        with self._written:
+            self._unwritten += 1
+        self._put(line)
+
+    def show(self, status: Callable[[], str] | None) -> None:
+        """Show what `status` returns below the log from now on, several times a second; None ends that.
+
+        `status` is called in this thread, and its text is shorter than a line of the terminal.
+        """
+        self._status = status
+        with self._written:
+            self._unwritten += 1
+        self._put("")
+
+    def flush(self) -> None:
+        """Wait until all lines are written, but not for a reader that does not read."""
+        with self._written:
+            self._written.wait_for(lambda: self._unwritten == 0, FLUSH_SECONDS)
+
+    def close(self) -> None:
+        """Write what is queued, and end the thread once its last line is read."""
+        self._status = None
+        self.flush()
+        with contextlib.suppress(queue.Full):
+            self._lines.put_nowait(None)
+
+    def _put(self, line: str) -> None:
+        try:
+            self._lines.put_nowait(line)
+        except queue.Full:
+            with self._written:
+                self._unwritten -= 1
+                self._dropped += bool(line)
+
+    def _run(self) -> None:
+        while True:
+            try:
+                line = self._lines.get(timeout=FRAME_SECONDS if self._status is not None else None)
+            except queue.Empty:
+                self._write_out("")
+                continue
+            if line is None:
+                return
+            if not self._write_out(self._with_count(line)):
+                self._count_lost(line)
+            with self._written:
+                self._unwritten -= 1
+                self._written.notify_all()
+
+    def _count_lost(self, line: str) -> None:
+        with self._written:
+            self._dropped += self._told + bool(line)
+
+    def _with_count(self, line: str) -> str:
+        with self._written:
+            self._told, self._dropped = self._dropped, 0
+        dropped = self._told
+        lines = [line] if line else []
+        if dropped:
+            lines.append(lost_lines(dropped, REASON))
+        return "".join(f"{each}\n" for each in lines)
+
+    def _write_out(self, text: str) -> bool:
+        """Write below what is there; return False where that fails."""
+        status = self._status() if self._status is not None else ""
+        if not text and status == self._shown:
+            return True
+        before = CLEAR if self._shown else "\n" * self._failed
+        self._shown = status
+        self._failed = True
+        with contextlib.suppress(OSError, ValueError):  # the reader is gone, the disk full, or the stream closed
+            self._stream.write(f"{before}{text}{status}")
+            self._stream.flush()
+            self._failed = False
+        return not self._failed

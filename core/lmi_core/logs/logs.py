@@ -1,0 +1,70 @@
+"""One log format for the server and its workers, written by a thread of its own.
+
+Whoever logs never waits for the reader of standard error: a pipe that nobody reads would otherwise stop the process.
+"""
+
+import atexit
+import logging
+
+from lmi_core.logs.formats import TEXT_FORMAT, JsonFormatter, new_formatter
+from lmi_core.logs.log_thread import LogThread
+
+LOG_LEVEL_VARIABLE = "LMI_LOG_LEVEL"  # passes the server's level to workers
+
+
+def configure_logging(level: str) -> None:
+    """Log to standard error; `level` is a name such as `info`."""
+    handler = BoundedHandler(LogThread())
+    handler.setFormatter(new_formatter())
+    logging.basicConfig(level=level.upper(), force=True, handlers=[handler])
+
+
+def configure_logging_of_another_program(level: str) -> None:
+    """Log to standard error, each line with the process's name, where another program ends it as it likes.
+
+    Lines are written at once: a thread might not come to it.
+    """
+    formatter = new_formatter()
+    if not isinstance(formatter, JsonFormatter):
+        formatter = logging.Formatter(TEXT_FORMAT.replace("%(name)s", "%(processName)s %(name)s"))
+    handler = logging.StreamHandler()
+    handler.setFormatter(formatter)
+    logging.basicConfig(level=level.upper(), force=True, handlers=[handler])
+
+
+class BoundedHandler(logging.Handler):
+    """A handler that leaves writing to a thread, and counts what does not fit in its bounded queue."""
+
+    def __init__(self, thread: LogThread) -> None:
+        super().__init__()
+        self.thread = thread
+        atexit.register(thread.flush)  # after `logging.config.dictConfig` nobody else does
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            self.thread.write(self.format(record))
+        except Exception:
+            self.handleError(record)
+
+    def flush(self) -> None:
+        self.thread.flush()
+
+    def close(self) -> None:
+        self.thread.flush()  # and goes on: `logging.config.dictConfig`, which libraries call, closes handlers in use
+        super().close()
+
+
+def flush_log() -> None:
+    """Write what is left of the log and nothing below it, after which standard error may be written to."""
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler, BoundedHandler):
+            handler.thread.show(None)
+        handler.flush()
+
+
+def terminal_thread() -> LogThread | None:
+    """Return the thread that writes the log to a terminal; None where it goes elsewhere."""
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler, BoundedHandler) and handler.thread.is_terminal:
+            return handler.thread
+    return None

@@ -1,0 +1,97 @@
+"""The harmony format of gpt-oss: messages in channels, one of which holds the reasoning."""
+
+import re
+
+from lmi_core.parsing.harmony_markers import CHANNEL, CHANNEL_NAME, ENDS, MARKERS, MESSAGE, START
+from lmi_core.parsing.reasoning.parser import AnswerContext, ReasoningFormat, ReasoningParser, SplitText
+from lmi_core.parsing.reasoning.phases import PhasedReasoning
+from lmi_core.parsing.reasoning.search import find_first
+
+FINAL_HEADER = f"{CHANNEL}final{MESSAGE}"
+FUNCTION = re.compile(r"\bto=functions\.")
+HEADER_STARTS = ("<|", " to=")
+BETWEEN_MESSAGES = "\n"  # joins messages of one kind, reasoning or content
+
+
+class Harmony(ReasoningFormat):
+    """The format with the reasoning in the channel `analysis`; function calls remain part of the content."""
+
+    def reads(self, special_token: str) -> bool:
+        return special_token in MARKERS
+
+    def new_parser(self, context: AnswerContext) -> ReasoningParser:
+        parser = HarmonyReasoning()
+        begun = context.prompt[max(context.prompt.rfind(START), 0) :]
+        if CHANNEL_NAME.search(begun):  # the prompt ends inside a message
+            parser.go_on_from(begun)
+        return parser
+
+    def close(self, prompt: str) -> str:
+        return prompt if prompt.endswith(MESSAGE) else prompt + FINAL_HEADER
+
+
+class HarmonyReasoning(PhasedReasoning):
+    """A parser of message headers and bodies; text outside messages is content."""
+
+    def __init__(self) -> None:
+        super().__init__(self._begin)
+        self._reasons = False
+        self._calls = False
+        self._told_reasoning = False
+        self._told_content = False
+
+    @property
+    def inside(self) -> bool:
+        return self._phase == self._body and self._reasons
+
+    @property
+    def undecided(self) -> bool:
+        return self._phase in (self._begin, self._header) and bool(self._held)
+
+    def go_on_from(self, message: str) -> None:
+        """Read the start of the message that the prompt ends inside, without returning any of it."""
+        self.push(message)
+        self._told_reasoning = self._told_content = False
+
+    def _begin(self, final: bool) -> SplitText | None:
+        """Find out whether the text starts with a message; otherwise all of it is content."""
+        if not final and any(start.startswith(self._held) and start != self._held for start in HEADER_STARTS):
+            return None
+        self._phase = self._header if self._held.startswith(HEADER_STARTS) else self._unmarked
+        return SplitText()
+
+    def _header(self, final: bool) -> SplitText | None:
+        """Read a header; drop one that never ends."""
+        head, found, body = self._held.partition(MESSAGE)
+        if not found:
+            self._held = "" if final else self._held
+            return None
+        self._held = body
+        self._phase = self._body
+        channel = CHANNEL_NAME.search(head)
+        self._calls = FUNCTION.search(head) is not None
+        self._reasons = not self._calls and channel is not None and channel[1] == "analysis"
+        told = self._told_reasoning if self._reasons else self._told_content
+        return self._tell(head + MESSAGE if self._calls else BETWEEN_MESSAGES if told else "")
+
+    def _body(self, final: bool) -> SplitText | None:
+        found = find_first(self._held, (*ENDS, START), final=final)
+        text, rest = self._held[: found.place], self._held[found.place :]
+        self._held = rest
+        if found.marker:
+            self._phase = self._header
+            if found.marker != START:
+                self._held = rest.removeprefix(found.marker)
+                text += found.marker if self._calls else ""
+        elif not text:
+            return None
+        return self._tell(text)
+
+    def _tell(self, text: str) -> SplitText:
+        self._told_reasoning |= self._reasons and bool(text)
+        self._told_content |= not self._reasons and bool(text)
+        return SplitText(reasoning=text) if self._reasons else SplitText(content=text)
+
+    def _unmarked(self, final: bool) -> SplitText | None:
+        text, self._held = self._held, ""
+        return SplitText(content=text)

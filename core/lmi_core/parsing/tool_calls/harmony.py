@@ -1,0 +1,49 @@
+"""Tool calls in OpenAI's harmony format, as messages addressed to a function."""
+
+import re
+
+from lmi_core.parsing.harmony_markers import CHANNEL, CHANNEL_NAME, ENDS, MARKERS, MESSAGE, START
+from lmi_core.parsing.tool_calls.incremental import IncrementalParser
+from lmi_core.parsing.tool_calls.json_calls import read_object
+from lmi_core.parsing.tool_calls.text_reader import Waiting
+
+RECIPIENT = re.compile(r"\bto=(?:functions\.)?([^\s<]+)")
+TO = " to="
+THOUGHTS = "analysis"
+
+
+class HarmonyCalls(IncrementalParser):
+    """A parser that takes messages to a function as calls, drops reasoning, and passes the rest on as content."""
+
+    def read(self) -> Waiting[None]:
+        self._said = False
+        if (yield from self.reader.one_of(TO)):  # the prompt ends inside a header
+            yield from self._read_message(TO)
+        while marker := (yield from self.reader.write_on(MARKERS, self._say)):
+            if marker in (START, CHANNEL):
+                yield from self._read_message(marker)
+        if self.begun:
+            self.end_call()
+
+    def _say(self, text: str) -> None:
+        self._said = True
+        self.content(text)
+
+    def _read_message(self, header: str) -> Waiting[None]:
+        """Read the rest of a message, given the start of its header."""
+        text, end = yield from self.reader.until(MESSAGE, *ENDS)
+        recipient, channel = RECIPIENT.search(header + text), CHANNEL_NAME.search(header + text)
+        if end != MESSAGE:
+            return
+        if recipient:
+            yield from self._read_arguments(recipient[1])
+        elif channel and channel[1] == THOUGHTS:
+            _, end = yield from self.reader.until(START, *ENDS)
+            self.reader.skip(-len(end))
+        elif self._said:
+            self.content("\n")
+
+    def _read_arguments(self, name: str) -> Waiting[None]:
+        self.begin_call(name)
+        if (yield from read_object(self)):
+            self.end_call()

@@ -1,0 +1,47 @@
+"""Tool calls as JSON inside other text, after a marker or anywhere."""
+
+from collections.abc import Sequence
+
+from lmi_core.parsing.tool_calls.incremental import MarkedParser, Tools
+from lmi_core.parsing.tool_calls.json_calls import JsonCall, read_calls
+from lmi_core.parsing.tool_calls.text_reader import Waiting
+
+
+class MarkedJson(MarkedParser):
+    """A parser of calls after a marker, with an optional end marker: `<tool_call>{...}</tool_call>`."""
+
+    def __init__(
+        self,
+        tools: Tools,
+        markers: Sequence[str],
+        *,
+        ends: Sequence[str] = (),
+        special: Sequence[str] = (),
+        kind: type[JsonCall] = JsonCall,
+    ) -> None:
+        super().__init__(tools, markers, ends=ends, special=special)
+        self._kind = kind
+
+    def read_marked(self, marker: str) -> Waiting[bool]:
+        if not (yield from read_calls(self, kind=self._kind)):
+            return False
+        yield from self.reader.optional(*self._ends)
+        return True
+
+
+class BareJson(MarkedParser):
+    """A parser of calls of the offered functions anywhere, with an optional marker; other JSON is content."""
+
+    def __init__(
+        self, tools: Tools, *, markers: Sequence[str] = (), ends: Sequence[str] = (), special: Sequence[str] = ()
+    ) -> None:
+        super().__init__(tools, ("{", "[", *markers), ends=ends, special=special)
+
+    def read_marked(self, marker: str) -> Waiting[bool]:
+        if marker in "{[":
+            self.reader.rewind(0)
+        if not (yield from read_calls(self, self.tools)):
+            return False
+        if marker not in "{[":
+            yield from self.reader.optional(*self._ends)
+        return True

@@ -1,0 +1,243 @@
+"""Dispatch of requests to models, and their start and stop."""
+
+import asyncio
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+
+from lmi_core.admission.admission import Ticket
+from lmi_core.configuration.host_patterns import Host
+from lmi_core.errors import BackendGivenUp, ConfigurationError, ModelNotFound, ModelNotReady
+from lmi_core.errors.did_you_mean import did_you_mean
+from lmi_core.metrics.server_metrics import ServerMetrics
+from lmi_core.registry.model_registry import ModelRegistry
+from lmi_core.registry.registration import ModelReader
+from lmi_core.served_model import ManagedModel
+from lmi_core.serving.model import Model
+from lmi_core.serving.model_plan import ModelPlan
+
+logger = logging.getLogger(__name__)
+
+SHUTTING_DOWN = "the server is shutting down"
+ERROR_SECONDS = 1.0  # for the errors of requests that did not finish, which their clients may not read
+
+
+class Dispatcher:
+    """The models of one server by name."""
+
+    def __init__(self, models: Mapping[str, Model], reader: ModelReader | None = None) -> None:
+        """Serve these models; with a `reader` further ones can be registered."""
+        self.registry = ModelRegistry(models.values(), reader)
+        self.in_flight = 0
+        self.metrics = ServerMetrics()
+        self.draining = False
+        self._idle = asyncio.Event()
+
+    @property
+    def models(self) -> Mapping[str, Model]:
+        """The default version of each model, by its name, as they are now."""
+        return self.registry.models
+
+    def all_models(self) -> Iterator[Model]:
+        """Yield every version of every model, also those that load or leave."""
+        return self.registry.all_models()
+
+    @property
+    def only_model(self) -> Model | None:
+        """The model for requests that name none, if it is the only one."""
+        return self.registry.only_model
+
+    @property
+    def chooses_version(self) -> bool:
+        """Whether the only model has several versions, so that a body may name one of them."""
+        model = self.registry.only_model
+        return model is not None and self.registry.has_several(model.name)
+
+    def find(self, name: str | None) -> Model:
+        """Return the model of that name or, without a name, the only model. Raise ModelNotFound otherwise."""
+        if name is None:
+            return self._only()
+        found = self.registry.by_served_name.get(name) or self._versioned(name)
+        if found is None:
+            raise self.registry.unserved(name) or self._not_served(name)
+        return found
+
+    def _only(self) -> Model:
+        model = self.only_model
+        if model is not None:
+            return model
+        if not self.models:
+            raise ModelNotFound("no model is served yet: POST /models registers one")
+        raise ModelNotFound(f"several models are served; name one of: {', '.join(sorted(self.models))}")
+
+    def version_asked(self, name: str | None) -> Model:
+        """Return the only model, in the version that the name in a body asks for as `name:version`.
+
+        Raise ModelNotFound for a version that it does not have; any other name is the dialect's to judge.
+        """
+        only = self._only()
+        if not name or not self.chooses_version or name in self.registry.by_served_name:
+            return only
+        if (found := self._versioned(name)) is not None:
+            return found
+        if name.rpartition(":")[0] in self.registry.by_served_name:
+            raise self._not_served(name)
+        return only
+
+    def versions(self, name: str) -> list[Model]:
+        """Return the served versions of the model of that name, of which the default is the first."""
+        default = self.find(name)
+        others = [each for each in self.registry.served_versions(default.name) if each is not default]
+        return [default, *others]
+
+    def _versioned(self, name: str) -> Model | None:
+        """Return the version of a model that `name:version` names, or None."""
+        base, colon, version = name.rpartition(":")
+        model = self.registry.by_served_name.get(base)
+        if model is None or not colon:
+            return None
+        found = self.registry.version_of(model, version)
+        return found if found.version == version else None
+
+    def _not_served(self, name: str) -> ModelNotFound:
+        known = sorted(self.registry.by_served_name)
+        hint = did_you_mean(name, known)
+        return ModelNotFound(f"model `{name}` is not served.{hint} Served: {', '.join(known) or 'none'}")
+
+    def find_with_adapters(self, name: str | None) -> Model:
+        """Return the model of that name, or the one that has an adapter of that name.
+
+        Raise ModelNotFound also for an adapter that several models have.
+        """
+        models = self.models.values()
+        if name is None or name in self.registry.by_served_name:
+            return self.find(name)
+        owners = [model for model in models if name in model.adapter_names]
+        if not owners:
+            return self.find(name)
+        if len(owners) > 1:
+            raise ModelNotFound(
+                f"several models have an adapter `{name}`: give one of {', '.join(each.name for each in owners)} as "
+                "`model`, and the adapter as `adapters`"
+            )
+        return owners[0]
+
+    @property
+    def max_request_size(self) -> int:
+        """The maximum size, in bytes, of a body that is read before its model is known."""
+        return self.registry.limits.max_request_size
+
+    @property
+    def max_request_members(self) -> int:
+        """The maximum number of members in the JSON of a body that is parsed before its model is known."""
+        return self.registry.limits.max_request_members
+
+    @property
+    def allowed_hosts(self) -> frozenset[Host]:
+        """The patterns of this server's host names, as declared by its operator."""
+        return self.registry.limits.allowed_hosts
+
+    def check_place(self, model: ManagedModel) -> None:
+        """Raise Overloaded or ModelNotReady where the model's queue has no place now, without taking one."""
+        if self.draining:
+            raise ModelNotReady(SHUTTING_DOWN)
+        model.check_place()
+
+    @contextmanager
+    def admit(self, model: ManagedModel) -> Iterator[Ticket]:
+        """Take a place in the model's queue, once the request is read. Raise Overloaded or ModelNotReady."""
+        if self.draining:
+            raise ModelNotReady(SHUTTING_DOWN)
+        with model.usage.call(), model.admit() as ticket:
+            self.in_flight += 1
+            try:
+                yield ticket
+            finally:
+                self.in_flight -= 1
+                if self.in_flight == 0:
+                    self._idle.set()
+
+    async def drain(self, seconds: float) -> None:
+        """Refuse further requests, and wait at most `seconds` for those in flight."""
+        self.draining = True
+        if self.in_flight:
+            self._idle.clear()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._idle.wait(), seconds)
+
+    async def end_requests(self) -> None:
+        """End the requests in flight with an error, and wait a moment for it to be sent."""
+        if not self.in_flight:
+            return
+        self._idle.clear()
+        logger.warning("%d requests did not finish in time and end with an error", self.in_flight)
+        for model in self.registry.all_models():
+            model.fail_calls(ModelNotReady(SHUTTING_DOWN))
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._idle.wait(), ERROR_SECONDS)
+
+    async def start(self) -> None:
+        """Load every model. Raise ConfigurationError where one fails, which ends the loading of the others."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                for model in self.registry.all_models():
+                    group.create_task(self.registry.load_first(model))
+        except ExceptionGroup as failures:
+            raise failures.exceptions[0] from None
+        self.registry.begin()
+
+    async def wake(self, model: Model) -> None:
+        """Load a model that is idle, and wait for it. Raise ModelNotReady or OutOfMemory where it cannot be loaded."""
+        if not model.ready:
+            await self.registry.wake(model)
+
+    async def wait_given_up(self) -> None:
+        """Raise BackendGivenUp once the engines of all models that are served have failed for good."""
+        while True:
+            models = [model for model in self.registry.all_models() if model.ready]
+            given_up = asyncio.create_task(_why_given_up(models))
+            changed = asyncio.ensure_future(self.registry.changed.wait())
+            try:
+                await asyncio.wait((given_up, changed), return_when=asyncio.FIRST_COMPLETED)
+                if models and given_up.done():
+                    told = zip(models, given_up.result(), strict=True)
+                    raise BackendGivenUp("; ".join(f"model {model.name}: {why}" for model, why in told))
+                await changed
+            finally:
+                given_up.cancel()
+                changed.cancel()
+
+    async def stop(self) -> None:
+        await self.registry.stop()
+        results = await asyncio.gather(*(model.stop() for model in self.registry.all_models()), return_exceptions=True)
+        for result in results:
+            if isinstance(result, BaseException):
+                logger.error("a model did not stop cleanly", exc_info=result)
+
+    async def health(self) -> None:
+        """Raise ModelNotReady or BackendUnhealthy unless every model can take requests; idle ones can."""
+        if self.draining:
+            raise ModelNotReady(SHUTTING_DOWN)
+        for model in self.models.values():
+            await model.health()
+
+
+async def _why_given_up(models: Iterable[Model]) -> list[str]:
+    """Wait until all models have failed for good, and return why.
+
+    Awaited in a task, as a gathering that is cancelled complains that nobody has asked for its exception.
+    """
+    return await asyncio.gather(*(model.runtime.given_up() for model in models))
+
+
+def check_names(plans: Iterable[ModelPlan]) -> None:
+    """Raise ConfigurationError where two models would answer to one name."""
+    owners: dict[str, str] = {}
+    for plan in plans:
+        for name in plan.names:
+            owner = owners.setdefault(name, plan.name)
+            if owner != plan.name:
+                raise ConfigurationError(
+                    f"models {owner} and {plan.name} would both be served as `{name}`: give one of them another "
+                    "option.served_model_name, or its directory another name"
+                )

@@ -1,0 +1,64 @@
+"""The routes of a dialect."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+from pydantic import BaseModel
+
+from lmi_core.calls.access import Access
+from lmi_core.calls.answer import Answer
+from lmi_core.calls.answer_form import AnswerForm
+from lmi_core.calls.call import Call
+from lmi_core.framing import Framing
+from lmi_core.served_model import ServedModels
+
+READING_METHODS = ("GET", "HEAD", "OPTIONS")
+
+
+# The function of a route that generates nothing: it gets the call and all models, and returns the whole answer.
+RouteAnswer = Callable[[Call, ServedModels], Awaitable[Answer]]
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A path, in which `{name}` matches one segment; the route generates unless it has an `answer` function.
+
+    `answer` is an `async def` that takes the Call and the ServedModels, and returns the whole Answer. It waits for no
+    place in a model's queue, unless it takes one by `ServedModels.admit`. An LmiError that it raises is answered by
+    `Handler.error`.
+    """
+
+    path: str
+    method: str = "POST"
+    answer: RouteAnswer | None = None  # generates nothing, and gets the call and all models; None: `Handler.parse` does
+    summary: str = ""  # for the OpenAPI document, like the payloads, each a form of the body
+    payloads: tuple[type[BaseModel], ...] = ()
+    plain_text: bool = False  # a body of text/plain is accepted too, as the prompt
+    framing: Framing = field(default_factory=Framing)  # around an answer other than an error
+    compresses: bool = False  # compresses whole answers if the client's `Accept-Encoding` allows it
+    # Refuse pages of other web sites, as the route changes the server or discloses what they must not know.
+    # None: if it is for operators, or there is an `answer` and the method is not a reading one.
+    guarded: bool | None = None
+    # Leave clients whose `Accept` does not name it, such as `text/html`, to the next route of the same path, if any.
+    media_type: str | None = None
+
+    is_polled: bool = False  # asked for again and again: only what fails is logged above the level `debug`
+    answers: tuple[AnswerForm, ...] = ()  # for the OpenAPI document; none: answers may have any form
+    access: Access | None = None  # who may use it; None: clients. One that manages the server says `Access.OPERATORS`
+
+    @property
+    def permitted(self) -> Access:
+        """The set of those who may use the route."""
+        return Access.CLIENTS if self.access is None else self.access
+
+    @property
+    def is_for_clients(self) -> bool:
+        """Whether clients may use the route, and everybody perhaps; the others are for whoever runs the server."""
+        return self.permitted in (Access.CLIENTS, Access.EVERYBODY)
+
+    @property
+    def refuses_foreign_pages(self) -> bool:
+        """Whether pages of other web sites are refused."""
+        if self.guarded is not None or self.permitted is Access.OPERATORS:
+            return self.guarded is not False
+        return self.answer is not None and self.method not in READING_METHODS

@@ -1,0 +1,194 @@
+"""The interface of served models for dialects."""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, Protocol
+
+from lmi_core.admission.admission import Admission, SequenceCounts, Ticket
+from lmi_core.admission.running import RunningCalls
+from lmi_core.admission.usage import Usage
+from lmi_core.backend import Backend
+from lmi_core.calls.conversations import Conversations
+from lmi_core.calls.sessions import Sessions
+from lmi_core.chat_formatter import ChatAnswer
+from lmi_core.configuration.properties import RequestProperties, ServerProperties
+from lmi_core.formatter import OutputFormatter
+from lmi_core.metrics.model_metrics import ModelMetrics
+from lmi_core.metrics.request_statistics import RequestStatistics
+from lmi_core.metrics.server_metrics import ServerMetrics
+from lmi_core.model_adapters import ModelAdapters
+from lmi_core.serving.formatter_choice import FormatterNames
+from lmi_core.serving_runtime import ServingRuntime
+from lmi_core.tolerance import IgnoredParameters
+
+
+class ServedModel(Protocol):
+    """A model, as a dialect sees it while it parses a call or writes an error."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every name by which requests may select the model."""
+
+    @property
+    def version(self) -> str | None:
+        """The only version that requests may ask for; None allows any."""
+
+    @property
+    def fingerprint(self) -> str:
+        """A name of the model's configuration under this version of the server."""
+
+    @property
+    def options(self) -> RequestProperties: ...
+
+    @property
+    def server(self) -> ServerProperties: ...
+
+    @property
+    def formatters(self) -> FormatterNames:
+        """The formatter names of answers in LMI's schema."""
+
+    @property
+    def chat_formatters(self) -> FormatterNames:
+        """The formatter names of answers in LMI's schema for chats."""
+
+    @property
+    def chat_template(self) -> str | None:
+        """The chat template that overrides the tokenizer's own, or None."""
+
+    @property
+    def backend(self) -> Backend[Any]:
+        """The model's backend. Raise ModelNotFound where the model function answers instead."""
+
+    @property
+    def adapters(self) -> ModelAdapters: ...
+
+    @property
+    def adapter_folders(self) -> Mapping[str, Path | str]:
+        """The source of each adapter that a request can name now, also while the model is idle."""
+
+    @property
+    def pinned_adapters(self) -> Collection[str]:
+        """The adapters that stay loaded whatever else needs room."""
+
+    @property
+    def sessions(self) -> Sessions | None:
+        """The open sessions of clients; None where option.enable_stateful_sessions turns them off."""
+
+    @property
+    def adapter_names(self) -> tuple[str, ...]:
+        """The adapters that requests may name in place of the model: those of a backend, but for its own names."""
+
+    @property
+    def conversations(self) -> Conversations:
+        """The answers that later requests may go on from."""
+
+    def name_asked(self, name: str | None) -> str:
+        """Return the name of the model or adapter that a request gives or, if it gives none, the first served name."""
+
+    def new_formatter(self, name: str) -> OutputFormatter:
+        """Create the output formatter of that name. Raise PluginError where no plugin registers it."""
+
+    def new_chat_formatter(self, name: str, answer: ChatAnswer) -> OutputFormatter:
+        """Create the chat formatter of that name or, without one, the output formatter."""
+
+
+class ManagedModel(ServedModel, Protocol):
+    """A model, as seen by routes that describe or change it rather than generate."""
+
+    @property
+    def created(self) -> int:
+        """The time when the server took the model, in seconds since 1970."""
+
+    @property
+    def model_id(self) -> str | None:
+        """The value of `option.model_id`, without what is secret in a URL."""
+
+    @property
+    def files(self) -> Path | None:
+        """The folder on this host that holds the model's weights, once it is loaded; None without one."""
+
+    @property
+    def running(self) -> RunningCalls: ...
+
+    @property
+    def statistics(self) -> RequestStatistics: ...
+
+    @property
+    def metrics(self) -> ModelMetrics: ...
+
+    @property
+    def ready(self) -> bool:
+        """Whether the model is loaded."""
+
+    @property
+    def admission(self) -> Admission:
+        """The bounded queue, in which each sequence of a request has a place."""
+
+    @property
+    def usage(self) -> Usage: ...
+
+    @property
+    def sequence_counts(self) -> SequenceCounts:
+        """The sequences in the queue now; may be counted in any thread."""
+
+    @property
+    def runtime(self) -> ServingRuntime[Any]: ...
+
+    @property
+    def ignored(self) -> IgnoredParameters: ...
+
+    @property
+    def runtime_name(self) -> str:
+        """The name of the backend, or of the runtime that calls the model function."""
+
+    @property
+    def generates(self) -> bool:
+        """Whether a backend generates; otherwise the model function answers."""
+
+    def check_place(self) -> None:
+        """Raise Overloaded where the model's queue is full, or ModelNotReady; take no place."""
+
+    def admit(self) -> Ticket:
+        """Take a place in the model's queue. Raise Overloaded where it is full, or ModelNotReady."""
+
+    async def health(self) -> None:
+        """Raise ModelNotReady or BackendUnhealthy unless the model can take requests."""
+
+
+class ServedModels(Protocol):
+    """The models of a server, as seen by routes that describe or change them."""
+
+    @property
+    def metrics(self) -> ServerMetrics:
+        """What is counted of the whole server."""
+
+    def all_models(self) -> Iterator[ManagedModel]:
+        """Yield every version of every model, also those that load or leave."""
+
+    @property
+    def models(self) -> Mapping[str, ManagedModel]: ...
+
+    def find(self, name: str | None) -> ManagedModel:
+        """Return the model of that name or, without a name, the only model. Raise ModelNotFound otherwise."""
+
+    def find_with_adapters(self, name: str | None) -> ManagedModel:
+        """Return the model of that name, or the one that has an adapter of that name. Raise ModelNotFound."""
+
+    def version_asked(self, name: str | None) -> ManagedModel:
+        """Return the only model, in the version that the name in a body asks for. Raise ModelNotFound otherwise."""
+
+    def versions(self, name: str) -> Sequence[ManagedModel]:
+        """Return the served versions of the model of that name, of which the default is the first."""
+
+    def admit(self, model: ManagedModel) -> AbstractContextManager[Ticket]:
+        """Take a place in the model's queue, which shutdown waits for. Raise Overloaded or ModelNotReady."""
+
+    async def wake(self, model: Any) -> None:
+        """Load a model that is idle, once the call is admitted. Raise ModelNotReady or OutOfMemory."""
+
+    async def health(self) -> None:
+        """Raise ModelNotReady or BackendUnhealthy unless every model can take requests."""

@@ -1,0 +1,58 @@
+"""`option.chat_template`, which overrides the model's own chat template."""
+
+import re
+from pathlib import Path
+
+from lmi_core.errors import ConfigurationError, InvalidPayload
+from lmi_core.generation.tokenizer import Tokenizer
+from lmi_core.texts.tokenizer_files import TEMPLATE, has_tokenizer
+
+LOOP_OVER_CONTENT = re.compile(r"{%-?\s*for\s[^%]*?\sin\s[^%]*\bcontent\b")
+
+
+class RefusedByTemplate(InvalidPayload):
+    """A chat template does not write a chat: the reason, and the field that the client's dialect has messages in."""
+
+    def __init__(self, reason: str, field: str | None = None) -> None:
+        messages = "the messages" if field is None else f"`{field}`"
+        super().__init__(f"{messages} are refused by the chat template: {reason}")
+        self.reason = reason
+
+
+def read_chat_template(option: str | None, directory: Path) -> str | None:
+    """Return the template that `option` holds, or names by a path relative to `directory`.
+
+    Without the option, it is the one that the directory has, unless it comes with a tokenizer, which has it already.
+    Raise ConfigurationError where the file cannot be read.
+    """
+    if option is None:
+        if not (directory / TEMPLATE).is_file() or has_tokenizer(directory):
+            return None
+        option = TEMPLATE
+    if "{{" in option or "{%" in option:
+        return option
+    path = directory / option
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        needed = f"a Jinja template, or a file with one in {directory}"
+        raise ConfigurationError(f"option.chat_template must be {needed}. Given: {option} ({error})") from None
+
+
+def find_chat_template(configured: str | None, tokenizer: Tokenizer, with_tools: bool, field: str) -> str:
+    """Return the configured template, or the tokenizer's own.
+
+    Raise InvalidPayload, with the name of the field that has the messages, where the model has none.
+    """
+    template = configured or tokenizer.chat_template(with_tools)
+    if template is None:
+        raise InvalidPayload(
+            f"`{field}` need a chat template, and this model's tokenizer has none: set option.chat_template to a "
+            "Jinja template, or to a file with one in the model directory"
+        )
+    return template
+
+
+def takes_parts(template: str) -> bool:
+    """Return whether the template accepts contents that are lists of parts, as templates for images do."""
+    return LOOP_OVER_CONTENT.search(template) is not None

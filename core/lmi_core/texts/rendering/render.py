@@ -1,0 +1,66 @@
+"""A chat's text, as its template writes it."""
+
+from collections.abc import Mapping
+from copy import deepcopy
+from typing import Any
+
+from lmi_core.deadlines.bounded import Bounded
+from lmi_core.deadlines.killable import Killable
+from lmi_core.generation.chat import Chat
+
+END = "CONTINUE_FINAL_MESSAGE_TAG "  # in place of the end of the last message, as transformers finds it
+
+
+def render(chat: Chat, template: str, variables: Mapping[str, Any]) -> str:
+    """Return the text that the template makes of a chat, with further variables that the chat's own override.
+
+    A client's template is always rendered in a process of its own. Raise NeedsTimeError on the event loop,
+    CallTooCostlyError where the template takes too long, or whatever it raises itself.
+    """
+    if not chat.messages:
+        raise ValueError("Cannot apply chat template to an empty conversation. Provide at least one message.")
+    messages = deepcopy(chat.messages) if chat.continue_final_message else chat.messages
+    continued = _mark_end(messages[-1], template) if chat.continue_final_message else None
+    values: dict[str, Any] = {"tools": chat.tools, "documents": None, **variables}
+    values |= {"messages": messages, "add_generation_prompt": chat.add_generation_prompt, **chat.template_arguments}
+    run = _RENDERING.run_apart if chat.template_of_client else _RENDERING.run
+    text = run(0, template, values)
+    return text if continued is None else _up_to_end(text, continued)
+
+
+def _render(template: str, variables: Mapping[str, Any]) -> str:
+    from lmi_core.texts.rendering.environment import render_template  # Jinja takes longer to import than all else here
+
+    return render_template(template, variables)
+
+
+_RENDERING = Bounded(_render, Killable("lmi_core.texts.rendering.environment:renderer"))
+
+
+def _mark_end(message: dict[str, Any], template: str) -> str:
+    """Put a mark behind the text of the last message, and return the text."""
+    content = message.get("content")
+    if content is None:
+        raise ValueError('continue_final_message is set but the final message has no "content" to continue!')
+    if "content" not in template:
+        raise ValueError("continue_final_message is set but the chat template has no message's content")
+    if isinstance(content, str):
+        message["content"] = content + END
+        return content
+    for part in reversed(content):
+        if isinstance(part, dict) and isinstance(text := part.get("text"), str):
+            part["text"] = text + END
+            return text
+    raise ValueError("continue_final_message is set but the final message has no text to continue")
+
+
+def _up_to_end(text: str, continued: str) -> str:
+    """Return the text up to the mark; a template that trims the message has trimmed the mark's blank too."""
+    mark = END.strip()
+    if continued.strip() not in text or mark not in text:
+        raise ValueError(
+            "continue_final_message is set but the final message does not appear in the chat after applying the "
+            "chat template"
+        )
+    place = text.rindex(mark)
+    return text[:place] if text[place : place + len(END)] == END else text[:place].rstrip()

@@ -1,0 +1,126 @@
+"""Unknown request parameters, which are dropped, logged once, and listed in a header of the answer."""
+
+import logging
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from itertools import islice
+from typing import Any, Final, get_args
+
+from pydantic import BaseModel
+
+from lmi_core.backend import Backend
+from lmi_core.errors import InvalidParameter
+from lmi_core.errors.did_you_mean import did_you_mean
+from lmi_core.generation.extended_parameters import ExtendedParameters
+from lmi_core.generation.request import GenerationRequest
+from lmi_core.payloads.tolerant_payload import field_names, never_dropped
+
+logger = logging.getLogger(__name__)
+
+IGNORED_HEADER = "X-Lmi-Ignored-Parameters"
+MAX_REPORTED_NAMES = 200  # per model: made-up names must fill neither the log nor the memory
+MAX_LISTED_NAMES = 20  # names in one header
+MAX_NAME_LENGTH = 60
+MAX_READ_NAMES = 1000  # names of one request that are looked at; more than that are nobody's
+UNSAFE = re.compile(r"[^\w!#$%&'*+.^`|~\[\]-]", re.ASCII)  # characters of a name in the header and in the log
+
+# Parameters of LMI or TGI that a backend may lack, with their neutral values; null is always neutral.
+NEUTRAL: Final[Mapping[str, Any]] = {
+    **{name: field.default for name, field in ExtendedParameters.model_fields.items()},
+    "best_of": 1,
+    "stop_sequences": [],
+    "top_n_tokens": 0,
+    "logit_bias": {},
+    "bad_sequences": [],
+    "stop_token_ids": [],
+    "stop": False,  # TensorRT-LLM's
+    "watermark": False,  # TGI's
+    "vllm_fields": {},
+}
+# A backend that ignored one of these would answer something else than the client asked for.
+KNOWN = ExtendedParameters.model_fields.keys() - {"cache_salt"} | {"stop", "vllm_fields"}
+
+
+def drop_unknown(
+    request: GenerationRequest, backend: Backend[Any], strict: bool
+) -> tuple[GenerationRequest, tuple[str, ...]]:
+    """Return the request without unknown parameters, and the client's names of those reported as dropped.
+
+    Neutral values are dropped silently and, if strict, nothing else is. Raise InvalidParameter for a parameter whose
+    loss would change the answer.
+    """
+    foreign = request.parameters.keys() - field_names(backend.parameters_type)
+    if not foreign or backend.parameters_type.model_config.get("extra") == "allow":
+        return request, ()
+    given = request.parameters
+    neutral = {name for name in foreign if given[name] is None or is_neutral(name, given[name])}
+    unknown = foreign - neutral - KNOWN
+    for name in unknown:
+        if instead := never_dropped(name):
+            raise InvalidParameter(f"`{name}` is not a parameter of this request: {instead}")
+    ignored = {} if strict else {name: value for name, value in given.items() if name in unknown}
+    kept = {name: value for name, value in given.items() if name not in neutral and name not in ignored}
+    names = tuple(request.names.get(name, name) for name in ignored)
+    return replace(request, parameters=kept, ignored=ignored), names
+
+
+def is_neutral(name: str, value: object) -> bool:
+    """Return whether a known parameter's value has no effect; booleans do not count as numbers."""
+    if name not in NEUTRAL:
+        return False
+    neutral = NEUTRAL[name]
+    return value == neutral and isinstance(value, bool) == isinstance(neutral, bool)
+
+
+def names_of(payloads: Iterable[type[BaseModel]]) -> set[str]:
+    """Return the field names of payload types and of their nested objects."""
+    found: set[str] = set()
+    for payload in payloads:
+        found |= field_names(payload)
+        for field in payload.model_fields.values():
+            for inner in (field.annotation, *get_args(field.annotation)):
+                if isinstance(inner, type) and issubclass(inner, BaseModel):
+                    found |= field_names(inner)
+    return found
+
+
+def ignored_header(names: Iterable[str]) -> str:
+    """Return the names as one header value: each once, truncated, with `?` for characters not allowed there."""
+    names = list(names)
+    shown = list(dict.fromkeys(shown_name(name) for name in names[:MAX_READ_NAMES]))
+    others = len(shown) - MAX_LISTED_NAMES + len(names[MAX_READ_NAMES:])
+    more = [f"...{others}-more"] if others > 0 else []
+    return ", ".join(shown[:MAX_LISTED_NAMES] + more)
+
+
+def shown_name(name: str) -> str:
+    """Return a client's parameter name in a form that is safe in a header and in the log."""
+    return UNSAFE.sub("?", name[:MAX_NAME_LENGTH]) + ("..." if len(name) > MAX_NAME_LENGTH else "") or "?"
+
+
+class IgnoredParameters:
+    """A log of the parameters that a model's requests had dropped: each name once, up to a maximum number."""
+
+    def __init__(self, model: str) -> None:
+        self._model = model
+        self._reported: set[str] = set()
+
+    def report(self, names: Iterable[str], known: Callable[[], Iterable[str]]) -> None:
+        """Log the names not logged before, with a suggestion from `known` for likely misspellings.
+
+        Of one request, as many are logged as the header lists.
+        """
+        found = dict.fromkeys(shown_name(name) for name in islice(names, MAX_READ_NAMES))
+        new = [name for name in found if name not in self._reported]
+        for name in new[: min(MAX_LISTED_NAMES, MAX_REPORTED_NAMES - len(self._reported))]:
+            self._reported.add(name)
+            logger.warning(
+                "model %s: the request parameter `%s` is unknown and is ignored.%s (Logged once; "
+                "option.strict_parameters=true refuses such requests.)",
+                self._model,
+                name,
+                did_you_mean(name, known()),
+            )
+            if len(self._reported) == MAX_REPORTED_NAMES:
+                logger.warning("model %s: further ignored request parameters are not logged", self._model)

@@ -1,0 +1,45 @@
+"""What a request has given so far."""
+
+import msgspec
+
+from lmi_core.generation.output import GenerationStep, Token
+
+
+class Given(msgspec.Struct, array_like=True):
+    """What one sequence of a request has given so far, from which another engine goes on."""
+
+    token_ids: list[int] = []
+    begun: bool = False  # its first step was given, which tells of the prompt
+    finished: bool = False
+
+
+class SoFar:
+    """The steps of a request, of which only the tokens are kept; looked through when its engine has died."""
+
+    def __init__(self, num_sequences: int) -> None:
+        self._tokens: list[list[list[Token]]] = [[] for _ in range(num_sequences)]
+        self._finished = [False] * num_sequences
+        self._count = 0
+
+    def add(self, step: GenerationStep) -> int:
+        """Note a step, and return how many tokens were given in all."""
+        self._tokens[step.sequence_index].append(step.tokens)
+        if step.finish_reason is not None:
+            self._finished[step.sequence_index] = True
+        self._count += len(step.tokens)
+        return self._count
+
+    @property
+    def unfinished(self) -> int:
+        """The number of sequences that go on."""
+        return self._finished.count(False)
+
+    @property
+    def given(self) -> list[Given]:
+        """What each sequence has given; nothing where none has begun."""
+        if not any(self._tokens):
+            return []
+        return [
+            Given([token.id for tokens in steps for token in tokens], bool(steps), finished)
+            for steps, finished in zip(self._tokens, self._finished, strict=True)
+        ]

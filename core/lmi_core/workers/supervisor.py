@@ -1,0 +1,134 @@
+"""Supervision of an engine: it is started, watched, and started again when it dies."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Generic, TypeVar
+
+from lmi_core.errors import BackendUnhealthy, ConfigurationError
+from lmi_core.workers.restarts import FIRST_DELAY, Restarts
+
+logger = logging.getLogger(__name__)
+
+LOADING_TIMEOUT = 1800  # seconds; the default of option.model_loading_timeout
+MIN_RESTART_TIME = 120.0  # seconds that a restart may take in any case
+RESTART_FACTOR = 5  # times as long as the first start: the machine may be busier, but its files are read already
+
+T = TypeVar("T")
+
+
+class Supervisor(Generic[T]):
+    """A keeper of one running engine, of a kind that can be created, watched until it dies, and ended."""
+
+    def __init__(
+        self,
+        create: Callable[[], Awaitable[T]],
+        watch: Callable[[T], Awaitable[str]],
+        end: Callable[[T], Awaitable[None]],
+        retry_threshold: int,
+        loading_timeout: float = LOADING_TIMEOUT,
+    ) -> None:
+        """`create` raises ConfigurationError; `watch` returns what has died; `end` frees what is left of an engine.
+
+        A restart fails that takes longer than `loading_timeout` seconds, or several times as long as the first start.
+        """
+        self.restarts = Restarts(retry_threshold)
+        self.why_unhealthy = "the engine is starting"  # while none runs
+        self._create = create
+        self._watch = watch
+        self._end = end
+        self._restart_timeout = loading_timeout
+        self._start_time = 0.0  # the seconds that the first start took
+        self._expected = 0.0  # when the next engine may take requests, by the loop's clock
+        self._began = 0.0  # when the engine that runs began to, by the same
+        self._running: T | None = None
+        self._settled = asyncio.Event()  # an engine runs, or none ever will
+        self._supervision: asyncio.Task[None] | None = None
+
+    @property
+    def running(self) -> T:
+        """The engine while it takes requests. Raise BackendUnhealthy while there is none."""
+        if self._running is None:
+            raise self.unhealthy()
+        return self._running
+
+    def unhealthy(self) -> BackendUnhealthy:
+        """Return the error of requests while no engine takes any, with when one may, as far as that is known."""
+        seconds = max(1.0, self._expected - asyncio.get_running_loop().time())
+        return BackendUnhealthy(self.why_unhealthy, None if self.restarts.given_up.is_set() else seconds)
+
+    @property
+    def began(self) -> float:
+        """When the engine began to take requests, by the loop's clock: now, while it is replaced by another."""
+        return self._began if self._settled.is_set() else asyncio.get_running_loop().time()
+
+    async def available(self) -> None:
+        """Wait until an engine takes requests. Raise BackendUnhealthy where none is started any more."""
+        await self._settled.wait()
+        _ = self.running
+
+    async def start(self) -> None:
+        """Create the engine, and watch over it from then on. Raise ConfigurationError where it cannot be created."""
+        clock = asyncio.get_running_loop().time
+        begun = clock()
+        self._running = await self._create()
+        self._began = clock()
+        self._start_time = self._began - begun
+        self._restart_timeout = min(self._restart_timeout, max(RESTART_FACTOR * self._start_time, MIN_RESTART_TIME))
+        self._settled.set()
+        self._supervision = asyncio.create_task(self._supervise(self._running))
+        await asyncio.sleep(0)  # from here on the task ends the engine, also when it is cancelled at once
+
+    async def stop(self) -> None:
+        """End the engine; safe to call at any time, also twice."""
+        if self._supervision is not None:
+            self._supervision.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._supervision
+            self.why_unhealthy = "the engine was stopped"
+            self._settled.set()
+
+    async def _supervise(self, engine: T) -> None:
+        while True:
+            try:
+                death = await self._death(engine)
+                self.why_unhealthy = f"{death} and is being restarted"
+            finally:
+                self._running = None
+                self._settled.clear()
+                self._expected = asyncio.get_running_loop().time() + FIRST_DELAY + self._start_time
+                await self._ended(engine)
+            restarted = await self.restarts.attempt(self._recreate)
+            if restarted is None:
+                self.why_unhealthy = self.restarts.reason
+                self.restarts.give_up()
+                self._settled.set()
+                return
+            self._running = engine = restarted
+            self._began = asyncio.get_running_loop().time()
+            self._settled.set()
+
+    async def _recreate(self) -> T:
+        """Create an engine within a bounded time, as requests wait for it. Raise ConfigurationError otherwise."""
+        try:
+            async with asyncio.timeout(self._restart_timeout) as deadline:
+                return await self._create()
+        except TimeoutError:
+            if not deadline.expired():
+                raise
+            raise ConfigurationError(f"it did not start within {self._restart_timeout:g} seconds") from None
+
+    async def _death(self, engine: T) -> str:
+        """Return what has died, once it has."""
+        try:
+            return await self._watch(engine)
+        except Exception:
+            logger.exception("the engine can no longer be watched")
+            return "the engine could no longer be watched"
+
+    async def _ended(self, engine: T) -> None:
+        try:
+            await self._end(engine)
+        except Exception:  # what is left of it must not keep a new one from being started
+            logger.exception("what is left of the engine could not be ended")

@@ -1,0 +1,73 @@
+"""Restarts of what died, with waits that are only counted."""
+
+import asyncio
+import logging
+
+import pytest
+
+from lmi_core.errors import ConfigurationError
+from lmi_core.workers.restarts import Restarts
+
+
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    waited: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        waited.append(seconds)
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    return waited
+
+
+class Flaky:
+    """Starts with the attempt of that number."""
+
+    def __init__(self, succeeds_at: int) -> None:
+        self._left = succeeds_at
+
+    async def start(self) -> str:
+        self._left -= 1
+        if self._left > 0:
+            raise ConfigurationError("no memory")
+        return "started"
+
+
+@pytest.mark.parametrize(
+    ("at_once", "expected"),
+    [(False, [0.5, 1, 2, 4, 8, 16, 30, 30]), (True, [0, 0.5, 1, 2, 4, 8, 16, 30])],
+)
+async def test_waits_grow_up_to_a_bound(waits: list[float], at_once: bool, expected: list[float]) -> None:
+    assert await Restarts(10, at_once=at_once).attempt(Flaky(8).start) == "started"
+    assert waits == expected
+
+
+async def test_as_many_restarts_in_a_row_as_the_threshold(waits: list[float]) -> None:
+    restarts = Restarts(3)
+    assert await restarts.attempt(Flaky(4).start) is None
+    assert len(waits) == 3
+    assert await restarts.attempt(Flaky(1).start) is None
+    restarts.worked()
+    assert await restarts.attempt(Flaky(3).start) == "started"
+    assert not restarts.given_up.is_set()
+
+
+async def test_words(waits: list[float], caplog: pytest.LogCaptureFixture) -> None:
+    restarts = Restarts(1, "the worker")
+    with caplog.at_level(logging.WARNING):
+        await restarts.attempt(Flaky(2).start)
+        restarts.worked()
+        await restarts.attempt(Flaky(1).start)
+        restarts.give_up()
+    assert caplog.messages == [
+        "the worker could not be restarted: no memory",
+        "the worker was restarted",
+        "the worker died and is not restarted again, after 1 consecutive restarts (retry_threshold)",
+    ]
+    assert restarts.given_up.is_set()
+    assert len(waits) == 2
+
+
+async def test_none_are_allowed(waits: list[float]) -> None:
+    assert await Restarts(0).attempt(Flaky(1).start) is None
+    assert waits == []
