@@ -32,6 +32,15 @@ class Variant:
     schema: AnswerSchema
 
 
+@dataclass(frozen=True, slots=True)
+class FormatterNames:
+    """The names of the formatters of LMI answers, whole and streamed."""
+
+    whole: str
+    stream: str
+    everywhere: bool = False  # use them even where a dialect has a form of its own
+
+
 class OutputFormatter(ABC):
     """A writer of one call's output as it is generated; one instance per call, and what it returns is final.
 

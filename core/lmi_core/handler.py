@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from lmi_core.calls.answer import Answer
@@ -10,8 +11,8 @@ from lmi_core.calls.call import Call
 from lmi_core.embedding_call import EmbeddingCall
 from lmi_core.errors import LmiError
 from lmi_core.formatter import OutputFormatter
+from lmi_core.generation.request import GenerationRequest
 from lmi_core.inference import Inference
-from lmi_core.parsed_generation import Generation
 from lmi_core.route import Route
 from lmi_core.served_model import ServedModel, ServedModels
 
@@ -26,6 +27,19 @@ __all__ = [
     "Route",
     "ServedModel",
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """A parsed call for text: the prompts, and the formatter of the answer."""
+
+    requests: tuple[GenerationRequest, ...]
+    formatter: OutputFormatter
+    timeout: float | None = None  # seconds allowed for the answer
+    ignored: tuple[str, ...] = ()  # names of the unknown fields that `parse` dropped, also in objects
+    request_id: str | None = None  # the call's from here on, where its body names it; None: as before
+    headers: Mapping[str, str] = field(default_factory=dict)  # of the answer, whoever writes it
+    strict: bool = False  # an unknown parameter is an error, whatever option.strict_parameters says
 
 
 class Handler(ABC):

@@ -9,7 +9,7 @@ from lmi_core.calls.access import Access
 from lmi_core.calls.answer import Answer
 from lmi_core.calls.answer_form import AnswerForm
 from lmi_core.calls.call import Call
-from lmi_core.framing import Framing
+from lmi_core.errors import LmiError
 from lmi_core.served_model import ServedModels
 
 READING_METHODS = ("GET", "HEAD", "OPTIONS")
@@ -17,6 +17,22 @@ READING_METHODS = ("GET", "HEAD", "OPTIONS")
 
 # The function of a route that generates nothing: it gets the call and all models, and returns the whole answer.
 RouteAnswer = Callable[[Call, ServedModels], Awaitable[Answer]]
+
+
+class Framing:
+    """The identity framing; routes whose clients read each write as an event have a subclass."""
+
+    def headers(self, headers: dict[str, str]) -> dict[str, str]:
+        """Return the headers of the framed answer, given the unframed ones."""
+        return headers
+
+    def frame(self, data: bytes) -> bytes:
+        """Return one write with its frame."""
+        return data
+
+    def failure(self, error: LmiError) -> bytes:
+        """Return what to send after the formatter's error text once an answer's bytes have been sent."""
+        return b""
 
 
 @dataclass(frozen=True, slots=True)

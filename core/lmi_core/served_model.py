@@ -13,12 +13,11 @@ from lmi_core.calls.conversations import Conversations
 from lmi_core.calls.sessions import Sessions
 from lmi_core.chat_formatter import ChatAnswer
 from lmi_core.configuration.properties import RequestProperties, ServerProperties
-from lmi_core.formatter import OutputFormatter
+from lmi_core.formatter import FormatterNames, OutputFormatter
 from lmi_core.metrics.model_metrics import ModelMetrics
 from lmi_core.metrics.request_statistics import RequestStatistics
 from lmi_core.metrics.server_metrics import ServerMetrics
 from lmi_core.model_adapters import ModelAdapters
-from lmi_core.serving.formatter_choice import FormatterNames
 from lmi_core.serving_runtime import ServingRuntime
 from lmi_core.tolerance import IgnoredParameters
 

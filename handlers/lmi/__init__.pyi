@@ -40,7 +40,6 @@ from lmi_core.errors import RequestAborted as RequestAborted
 from lmi_core.errors import ResponseNotFound as ResponseNotFound
 from lmi_core.errors import UnsupportedEncoding as UnsupportedEncoding
 from lmi_core.formatter import OutputFormatter as OutputFormatter
-from lmi_core.framing import Framing as Framing
 from lmi_core.generation.chat import Chat as Chat
 from lmi_core.generation.embedding_request import EmbeddingRequest as EmbeddingRequest
 from lmi_core.generation.embedding_request import ValidEmbedding as ValidEmbedding
@@ -62,17 +61,18 @@ from lmi_core.generation.tensors import TensorBackend as TensorBackend
 from lmi_core.generation.tensors import TensorSpecification as TensorSpecification
 from lmi_core.generation.tokenizer import Detokenizer as Detokenizer
 from lmi_core.generation.tokenizer import Tokenizer as Tokenizer
+from lmi_core.handler import Generation as Generation
 from lmi_core.handler import Handler as Handler
 from lmi_core.hookspecs import hookimpl as hookimpl
 from lmi_core.inference import Inference as Inference
 from lmi_core.inference import ResponseWriter as ResponseWriter
-from lmi_core.parsed_generation import Generation as Generation
 from lmi_core.parsing.tool_calls import CallArguments as CallArguments
 from lmi_core.parsing.tool_calls import CallBegun as CallBegun
 from lmi_core.parsing.tool_calls import Content as Content
 from lmi_core.payloads.payload import check_payload as check_payload
 from lmi_core.payloads.tolerant_payload import TolerantPayload as TolerantPayload
 from lmi_core.payloads.tolerant_payload import take_known as take_known
+from lmi_core.route import Framing as Framing
 from lmi_core.route import Route as Route
 from lmi_core.route import RouteAnswer as RouteAnswer
 from lmi_core.served_model import ManagedModel as ManagedModel

@@ -7,7 +7,7 @@ from typing import Any
 from lmi_core.calls.call import Call
 from lmi_core.chat_formatter import ChatAnswer
 from lmi_core.formatter import OutputFormatter
-from lmi_core.parsed_generation import Generation
+from lmi_core.handler import Generation
 from lmi_core.payloads.payload import check_payload
 from lmi_core.served_model import ServedModel
 from lmi_handlers.chat.generation import ChatForm, chat_generation

@@ -50,7 +50,7 @@ MODEL_PY_CONTRACTS = {
     "script/djl_names/outputs.py": {"outputs"},
     # a prediction handler's argument, and what djl_python.test_model gives a rolling batch
     "script/function/predictor.py": {"inputs"},
-    "script/offline/handler.py": {"inputs"},
+    "plugins/offline/handler.py": {"inputs"},
     # the arguments of output formatters: vLLM's response objects, `response_data`, `Token.as_dict`, and `details`
     "script/formatters/contracts.py": {"choices", "generated_text", "inputs"},
     "script/formatters/engine_response.py": {
@@ -60,9 +60,9 @@ MODEL_PY_CONTRACTS = {
     "script/formatters/text_generation.py": {"generated_tokens", "inputs", "prompt_tokens"},
 }
 VOCABULARY = {
-    "chats/rendering/render.py": {"messages"},  # a variable of chat templates
+    "texts/rendering/render.py": {"messages"},  # a variable of chat templates
     "metrics/request_record.py": {"generated_tokens", "prompt_tokens"},  # counts, which are no keys of JSON
-    "request.py": {"inputs"},  # LMI's name for the prompt, as it has names for the parameters
+    "generation/request.py": {"inputs"},  # LMI's name for the prompt, as it has names for the parameters
 }
 
 

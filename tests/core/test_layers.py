@@ -1,9 +1,9 @@
-"""Imports go down only and never in a circle, an engine is imported when it is created, and folders stay small."""
+"""Imports go down only, between packages and between rooms, and an engine is imported when it is created."""
 
 import ast
+import re
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -30,7 +30,8 @@ LIGHT_FOLDERS = [
     PACKAGES["lmi_plugins"] / "formatters",
 ]
 
-MAX_FILES = 16  # of one folder
+ARCHITECTURE = ROOT / "docs" / "explanation" / "architecture.md"
+ORDERED = ["core/lmi_core"]  # packages whose rooms have an order
 MAX_DEPTH = 4  # of a folder, the package counted
 
 IMPORTS_NO_ENGINE = """\
@@ -191,13 +192,39 @@ def test_imports_of_a_package_are_relative_to_itself() -> None:
     assert imported_modules("p.a", code, is_package=True, known={"p.a", "p.a.x", "p.b"}) == {"p.a.x", "p.b"}
 
 
-# The files of djl_python are the modules of DJLServing's package, whose names are not ours to choose.
-@pytest.mark.parametrize("package", [path for name, path in PACKAGES.items() if name != "djl_python"], ids=relative)
-def test_folders_can_be_read_at_a_glance(package: Path) -> None:
-    counts = Counter(source.parent for source in sources(package))
-    assert {relative(folder): count for folder, count in counts.items() if count > MAX_FILES} == {}
-    depths = {relative(folder): len(folder.relative_to(package.parent).parts) for folder in counts}
+@pytest.mark.parametrize("package", PACKAGES.values(), ids=relative)
+def test_folders_are_at_most_four_deep(package: Path) -> None:
+    depths = {
+        relative(source.parent): len(source.parent.relative_to(package.parent).parts) for source in sources(package)
+    }
     assert {folder: depth for folder, depth in depths.items() if depth > MAX_DEPTH} == {}
+
+
+def room_of(source: Path, package: Path) -> str:
+    """The folder directly below the package that has the source; "." for the package's own files."""
+    parts = source.relative_to(package).parts
+    return parts[0] if len(parts) > 1 else "."
+
+
+def column_of(package: str) -> list[str]:
+    """The rooms of a package as the architecture page lists them, the top first."""
+    found = re.search(rf"^### {package}\n\n((?:    .+\n)+)", ARCHITECTURE.read_text(), re.MULTILINE)
+    assert found is not None, package
+    return [line.split()[0].rstrip("/") for line in found[1].splitlines()]
+
+
+@pytest.mark.parametrize("package", ORDERED)
+def test_a_room_imports_only_rooms_below_it(package: str) -> None:
+    folder, column = ROOT / package, column_of(package)
+    found = {module_name(source, ROOT / package.partition("/")[0]): source for source in sources(folder)}
+    assert sorted(column) == sorted({room_of(source, folder) for source in found.values()} - {"__init__.py"})
+    wrong = [
+        f"{relative(source)} imports {target}"
+        for name, source in found.items()
+        for target in imported_modules(name, tree(source), is_package=source.name == "__init__.py", known=found)
+        if column.index(room_of(source, folder)) > column.index(room_of(found[target], folder))
+    ]
+    assert wrong == []
 
 
 @pytest.mark.parametrize("folder", LIGHT_FOLDERS, ids=relative)

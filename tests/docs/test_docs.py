@@ -12,7 +12,6 @@ from lmi_core.configuration.options_document import example, markdown
 from lmi_core.generation.extended_parameters import ExtendedParameters
 from lmi_core.parsing.tool_calls.formats import ALIASES, FORMATS
 from lmi_core.plugins.loading import Plugins, load_plugins
-from lmi_core.script.djl_names.modules import PRESENT_MODULES
 from lmi_core.texts import fill_in_the_middle
 from lmi_handlers.anthropic import tolerance as anthropic_tolerance
 from lmi_handlers.anthropic.payload import MessagesRequest
@@ -165,17 +164,6 @@ def test_server_options_that_security_names_are_declared() -> None:
     assert keys
     declared = DOCUMENTS["options.md"] + DOCUMENTS["container.md"]
     assert keys <= set(re.findall(r"^\| `(\w+)`", declared, re.MULTILINE))
-
-
-def test_the_plan_of_the_architecture_page_has_every_room_and_no_other() -> None:
-    plan = DOCUMENTS["architecture.md"].partition("## Layout")[2].partition("\n`lmi_handlers`")[0]
-    named = set(re.findall(r"(?<![\w/])([a-z]\w+)/", plan))
-    packages = [
-        folder.parent for each in ("core", "handlers", "plugins") for folder in (ROOT / each).rglob("__init__.py")
-    ]
-    rooms = {package.name for package in packages if f"{package.parent.name}.{package.name}" not in PRESENT_MODULES}
-    assert rooms - named == {"lmi_core", "lmi_schemas", "lmi_handlers", "lmi_plugins", "djl_python"}
-    assert named - rooms == {"core", "handlers", "tests", "clients", "benchmarks", "soak", "examples"}
 
 
 def test_make_targets_that_are_named_exist() -> None:

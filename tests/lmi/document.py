@@ -35,7 +35,7 @@ SECTIONS = {
     "Requests, and what is generated": ("lmi_core.generation.request", "lmi_core.generation.output"),
     "Tokenizers": ("lmi_core.generation.tokenizer", "lmi_core.texts"),
     "Formatters": ("lmi_core.formatter", "lmi_core.script.formatters"),
-    "Dialects": ("lmi_core.handler", "lmi_core.calls", "lmi_core.payloads", "lmi_core.framing", "lmi_handlers.http"),
+    "Dialects": ("lmi_core.handler", "lmi_core.calls", "lmi_core.payloads", "lmi_core.route", "lmi_handlers.http"),
     "Chats": ("lmi.chat_requests", "lmi_core.chats", "lmi_handlers.chat"),
     "Vectors": ("lmi_core.embeddings",),
     "Tensors": ("lmi_core.generation.tensors", "lmi_core.inference"),

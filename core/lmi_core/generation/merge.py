@@ -3,19 +3,10 @@
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from typing import Any
 
-from lmi_core.backend import Backend
 from lmi_core.generation.output import GenerationStep
-from lmi_core.generation.request import ValidRequest
 
 IndexedStep = tuple[int, GenerationStep]  # the index of its stream
-
-
-def generate_all(backend: Backend[Any], requests: Sequence[ValidRequest]) -> AsyncGenerator[GenerationStep, None]:
-    """Yield the steps of a call's prompts with `prompt_index` set; closing the generator aborts every request."""
-    streams = [backend.steps(request) for request in requests]
-    return streams[0] if len(streams) == 1 else merge_prompts(streams)
 
 
 async def merge_prompts(

@@ -130,7 +130,7 @@ class GenerationOutput:
             self._first.append(len(self.sequences))
             self.sequences.extend(GeneratedSequence() for _ in range(request.parameters.num_sequences))
         self._unfinished = len(self.sequences)
-        self.finished = False  # whether every sequence of the call has ended
+        self.finished: bool = False  # whether every sequence of the call has ended
         self.prompt_index = 0
         self.sequence = self.sequences[0]
         self.step = GenerationStep([])

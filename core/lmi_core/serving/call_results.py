@@ -7,9 +7,8 @@ from typing import Any, Protocol, TypeVar
 from lmi_core.admission.running import RunningCalls
 from lmi_core.admission.time_limits import TimeLimits
 from lmi_core.admission.turns import Turns
-from lmi_core.backend import Backend
+from lmi_core.backend import Backend, generate_all
 from lmi_core.errors import LmiError, RequestAborted
-from lmi_core.generation.merge import generate_all
 from lmi_core.generation.output import GenerationStep
 from lmi_core.generation.request import ValidRequest
 from lmi_core.metrics.request_record import RequestRecord

@@ -1,25 +1,14 @@
 """Resolution of `output_formatter`, `tgi_compat` and the batching mode into formatter names."""
 
-from dataclasses import dataclass
-
 from lmi_core.configuration.properties import RequestProperties
 from lmi_core.errors import ConfigurationError
-from lmi_core.formatter import AnswerSchema
+from lmi_core.formatter import AnswerSchema, FormatterNames
 from lmi_core.plugins.formatters import FormatterRegistry
 
 # The names that mean the same of every model, whichever plugin or variant writes the answers.
 WHOLE = "json"
 LINES = "jsonlines"
 EVENTS = "sse"
-
-
-@dataclass(frozen=True, slots=True)
-class FormatterNames:
-    """The names of the formatters of LMI answers, whole and streamed."""
-
-    whole: str
-    stream: str
-    everywhere: bool = False  # use them even where a dialect has a form of its own
 
 
 def resolve(options: RequestProperties, formatters: FormatterRegistry) -> FormatterNames:

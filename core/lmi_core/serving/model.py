@@ -22,11 +22,12 @@ from lmi_core.configuration.model_source import weights_folder
 from lmi_core.configuration.properties import RequestProperties, ServerProperties
 from lmi_core.embedding_backend import EmbeddingBackend, Vector
 from lmi_core.errors import ConfigurationError, LmiError, ModelNotFound, ModelNotReady
-from lmi_core.formatter import OutputFormatter
+from lmi_core.formatter import FormatterNames, OutputFormatter
 from lmi_core.generation.embedding_request import EmbeddingRequest, ValidEmbedding
 from lmi_core.generation.output import GenerationStep
 from lmi_core.generation.request import GenerationRequest, ValidRequest
 from lmi_core.generation.tensors import Tensor, TensorBackend
+from lmi_core.handler import Generation
 from lmi_core.host.substitution import Substitution
 from lmi_core.inspection.chat_template_check import check_template
 from lmi_core.logs.loading_progress import LoadingProgress
@@ -34,7 +35,6 @@ from lmi_core.metrics.model_metrics import ModelMetrics
 from lmi_core.metrics.request_record import RequestRecord
 from lmi_core.metrics.request_statistics import RequestStatistics
 from lmi_core.model_adapters import ModelAdapters
-from lmi_core.parsed_generation import Generation
 from lmi_core.plugins.formatters import FormatterRegistry
 from lmi_core.remote.fetching import fetch_all
 from lmi_core.remote.held_copies import HeldCopies
@@ -50,7 +50,6 @@ from lmi_core.serving.backend_failures import (
 )
 from lmi_core.serving.call_results import all_or_aborted, generated
 from lmi_core.serving.embedding_validation import validate_embeddings
-from lmi_core.serving.formatter_choice import FormatterNames
 from lmi_core.serving.model_plan import ModelPlan
 from lmi_core.serving.validation import validate_all, without_unknown
 from lmi_core.serving_runtime import RuntimeSetup, ServingRuntime

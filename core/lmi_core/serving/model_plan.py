@@ -13,6 +13,7 @@ from lmi_core.configuration.configuration import DEFAULT, Configuration, Given
 from lmi_core.configuration.properties import OPTION_PREFIX, ModelProperties, RequestProperties, ServerProperties
 from lmi_core.embedding_backend import EmbeddingBackend
 from lmi_core.errors import ConfigurationError
+from lmi_core.formatter import FormatterNames
 from lmi_core.host.devices import visible_gpus
 from lmi_core.host.substitution import Substitution
 from lmi_core.plugins.formatters import FormatterRegistry
@@ -26,7 +27,7 @@ from lmi_core.script.function.setup import function_setup
 from lmi_core.script.import_checks import import_warnings
 from lmi_core.serving.backend_choice import choose_backend, foreign_keys, standing_in
 from lmi_core.serving.device_choice import place_on_devices
-from lmi_core.serving.formatter_choice import FormatterNames, resolve, resolve_chat
+from lmi_core.serving.formatter_choice import resolve, resolve_chat
 from lmi_core.serving_runtime import RuntimeSetup, ServingRuntime
 from lmi_core.texts.chat_template import read_chat_template
 

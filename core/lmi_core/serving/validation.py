@@ -13,8 +13,8 @@ from lmi_core.generation.images import Image
 from lmi_core.generation.parameters import ALL_TOKENS, GenerationParameters
 from lmi_core.generation.request import PROMPT, GenerationRequest, ValidRequest
 from lmi_core.generation.tokenizer import Tokenizer
+from lmi_core.handler import Generation
 from lmi_core.host.beside_loop import LONG_TEXT, READING
-from lmi_core.parsed_generation import Generation
 from lmi_core.payloads.payload import explain, shown
 from lmi_core.tolerance import drop_unknown, is_neutral
 

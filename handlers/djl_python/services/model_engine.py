@@ -11,12 +11,11 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import Any, TypeVar
 
-from lmi_core.backend import Backend, BackendSetup
+from lmi_core.backend import Backend, BackendSetup, generate_all
 from lmi_core.configuration.configuration import Configuration, Given
 from lmi_core.configuration.properties import OPTION_PREFIX, RequestProperties, ServerProperties, declared
 from lmi_core.errors import ConfigurationError, LmiError
 from lmi_core.formatter import OutputFormatter, joined
-from lmi_core.generation.merge import generate_all
 from lmi_core.generation.output import GenerationOutput, GenerationStep
 from lmi_core.generation.request import GenerationRequest, ValidRequest
 from lmi_core.payloads.tolerant_payload import field_names

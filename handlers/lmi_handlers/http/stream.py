@@ -4,7 +4,7 @@ from collections.abc import Coroutine
 
 from aiohttp import HttpVersion11, hdrs, web
 
-from lmi_core.framing import Framing
+from lmi_core.route import Framing
 
 LAST_CHUNK = b"0\r\n\r\n"
 EVENT_STREAM = "text/event-stream"  # the content type of server-sent events

@@ -6,7 +6,7 @@ from binascii import crc32
 import orjson
 
 from lmi_core.errors import LmiError
-from lmi_core.framing import Framing
+from lmi_core.route import Framing
 
 CONTENT_TYPE = "application/vnd.amazon.eventstream"
 LENGTHS_AND_CHECKSUMS = 16  # bytes that a message has beside headers and payload

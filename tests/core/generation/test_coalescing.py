@@ -5,8 +5,8 @@ from contextlib import ExitStack
 
 import pytest
 
+from lmi_core.generation import coalescing
 from lmi_core.generation.coalescing import MAX_UNDELAYED_STREAMS, TICK, CoalescedStream, OutputCoalescing
-from lmi_core.generation.output import coalescing
 from tests.virtual_time import in_virtual_time
 
 MANY = 100

@@ -19,7 +19,7 @@ from lmi_plugins.torch_engine import early
 from tests.command_lines import command_line
 
 ROOT = Path(__file__).parents[3]
-TARGET = "tests.core.engines.worker_targets:echo_after_hello"
+TARGET = "tests.core.workers.worker_targets:echo_after_hello"
 ENGINE = cast("EarlyEngine", SimpleNamespace(BACKEND="echo", TARGET=TARGET, ENVIRONMENT={}))
 CONFIG = {"config.json": "{}"}
 EARLY_START = """\
@@ -130,7 +130,7 @@ async def test_a_worker_that_no_backend_wants_is_gone_at_once() -> None:
 
 @pytest.mark.usefixtures("_targets")
 async def test_an_early_worker_that_dies_is_noticed_by_whoever_takes_it() -> None:
-    engine = SimpleNamespace(BACKEND="torch", TARGET="tests.core.engines.worker_targets:exit_with_3", ENVIRONMENT={})
+    engine = SimpleNamespace(BACKEND="torch", TARGET="tests.core.workers.worker_targets:exit_with_3", ENVIRONMENT={})
     await start_early(cast("EarlyEngine", engine))
     worker = take_early(engine.TARGET)
     assert worker is not None

@@ -2,8 +2,9 @@ import pytest
 
 from lmi_core.configuration.properties import RequestProperties
 from lmi_core.errors import ConfigurationError
+from lmi_core.formatter import FormatterNames
 from lmi_core.plugins.loading import load_plugins
-from lmi_core.serving.formatter_choice import FormatterNames, resolve, resolve_chat
+from lmi_core.serving.formatter_choice import resolve, resolve_chat
 
 FORMATTERS = load_plugins().formatters
 

@@ -23,7 +23,7 @@ import asyncio
 from lmi_core.workers.worker import Worker
 
 async def main():
-    worker = Worker("tests.core.engines.worker_targets:tell_process")
+    worker = Worker("tests.core.workers.worker_targets:tell_process")
     await worker.start()
     await worker.receive()
     print(worker.process_id, flush=True)
@@ -47,7 +47,7 @@ async def start() -> AsyncIterator[Start]:
     workers: list[Worker] = []
 
     async def started(target: str) -> Worker:
-        worker = Worker(f"tests.core.engines.worker_targets:{target}")
+        worker = Worker(f"tests.core.workers.worker_targets:{target}")
         workers.append(worker)
         await worker.start()
         return worker
@@ -139,7 +139,7 @@ async def test_environment_gives_way_to_what_is_set(
 ) -> None:
     if already_set is not None:
         monkeypatch.setenv("LMI_TEST", already_set)
-    worker = Worker("tests.core.engines.worker_targets:tell_variable", {"LMI_TEST": "given"})
+    worker = Worker("tests.core.workers.worker_targets:tell_variable", {"LMI_TEST": "given"})
     try:
         await worker.start()
         async with asyncio.timeout(LIMIT):
@@ -207,7 +207,7 @@ async def test_stop_ends_a_wait(start: Start) -> None:
 
 
 async def test_stop_before_start() -> None:
-    worker = Worker("tests.core.engines.worker_targets:echo")
+    worker = Worker("tests.core.workers.worker_targets:echo")
     assert worker.process_id is None
     await worker.stop()
 
@@ -263,7 +263,7 @@ import asyncio, os, signal
 from lmi_core.workers.worker import Worker
 
 async def main():
-    worker = Worker("tests.core.engines.worker_targets:wait")
+    worker = Worker("tests.core.workers.worker_targets:wait")
     await worker.start()
     print(worker.process_id, flush=True)
     await asyncio.Event().wait()

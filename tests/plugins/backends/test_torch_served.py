@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lmi_core.generation.output import coalescing
+from lmi_core.generation import coalescing
 from tests.conftest import Answer, RunningServer, Serve
 from tests.plugins.torch_engine.tiny_models import save_model, save_tokenizer
 

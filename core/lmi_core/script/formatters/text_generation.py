@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from lmi_core.errors import LmiError
+from lmi_core.generation import output as generation
 from lmi_core.generation.output import GeneratedSequence, GenerationOutput
-from lmi_core.generation.output import output as generation
 from lmi_core.script.formatters.call_context import CallContext
 from lmi_core.script.formatters.request_io import Sequence, TextGenerationOutput, TextInput, Token
 

@@ -4,7 +4,7 @@ import pytest
 
 from lmi_core.parsing.tool_calls import CallBegun, incremental
 from lmi_core.parsing.tool_calls.formats import ALIASES, FORMATS, find_format
-from tests.core.chats.tool_calls.written_calls import (
+from tests.core.parsing.tool_calls.written_calls import (
     CLOCK,
     HARD,
     KIMI,

@@ -2,7 +2,7 @@ import pytest
 
 from lmi_core.parsing.tool_calls.formats import FORMATS
 from lmi_core.parsing.tool_calls.template_formats import SIGNS, template_format
-from tests.core.chats.tool_calls.written_calls import WRITTEN
+from tests.core.parsing.tool_calls.written_calls import WRITTEN
 
 UNMARKED = {"llama3_json", "llama4_pythonic", "pythonic", "xlam"}  # a template says in words how these are written
 ALIKE = {"ernie45": "hermes", "granite-20b-fc": None, "gigachat3": None, "minicpm5": None}

@@ -12,8 +12,9 @@ import pytest
 import pytest_asyncio
 
 from lmi_core.errors import BackendUnhealthy, ConfigurationError, GenerationFailed, InvalidParameter
+from lmi_core.generation import coalescing
 from lmi_core.generation.coalescing import OutputCoalescing
-from lmi_core.generation.output import GenerationStep, coalescing
+from lmi_core.generation.output import GenerationStep
 from lmi_core.workers import restarts
 from lmi_plugins.torch_engine.engine import Engine
 from lmi_plugins.torch_engine.results import StepFailed

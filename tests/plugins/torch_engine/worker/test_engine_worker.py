@@ -18,7 +18,7 @@ from lmi_plugins.torch_engine.worker.engine_worker import EngineWorker
 from tests.command_lines import command_line
 
 ROOT = Path(__file__).parents[4]
-TARGET = "tests.core.engines.worker_targets:hello_once"
+TARGET = "tests.core.workers.worker_targets:hello_once"
 SHORT = 3.0  # seconds for a restart
 
 
