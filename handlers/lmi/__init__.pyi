@@ -82,9 +82,9 @@ from lmi_core.text_backend.backend import TextBackend as TextBackend
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer as HuggingFaceTokenizer
 from lmi_core.texts.token_stream import TokenStream as TokenStream
 from lmi_core.texts.word_tokenizer import WordTokenizer as WordTokenizer
+from lmi_handlers.base.statuses import STATUSES as STATUSES
 from lmi_handlers.chat.pieces import AnswerReader as AnswerReader
 from lmi_handlers.chat.pieces import ReasoningText as ReasoningText
-from lmi_handlers.http.statuses import STATUSES as STATUSES
 from lmi_handlers.offline.async_model import AsyncModel as AsyncModel
 from lmi_handlers.offline.formatter_run import FormatterRun as FormatterRun
 from lmi_handlers.offline.formatter_run import Sent as Sent

@@ -19,8 +19,8 @@ from openai.types.responses import (
 )
 from pydantic import BaseModel, TypeAdapter
 
-from lmi_handlers.openai.tolerance import HINTS
-from lmi_handlers.openai.tolerance import REFUSED as REFUSED_EVERYWHERE
+from lmi_handlers.fields.openai_tolerance import HINTS
+from lmi_handlers.fields.openai_tolerance import REFUSED as REFUSED_EVERYWHERE
 from lmi_handlers.responses.request import REFUSED, ResponsesRequest
 from lmi_plugins.backends.scripted import Script
 from tests.conftest import SCRIPTED, ModelDirectory, RunningServer, Serve

@@ -21,13 +21,13 @@ from lmi_handlers.cli.report import option_types
 from lmi_handlers.djl.document import document
 from lmi_handlers.djl.names import DJL_KEYS
 from lmi_handlers.errors_document import document as errors_document
+from lmi_handlers.fields import openai_tolerance
 from lmi_handlers.fields.passed import PassedFields
 from lmi_handlers.happy_vllm.payload import HappyVllmPayload
 from lmi_handlers.lmi.embeddings import EmbeddingPayload
 from lmi_handlers.metrics.document import with_tables
 from lmi_handlers.ollama.options import WITHOUT_EFFECT, OllamaOptions
 from lmi_handlers.ollama.payload import OllamaChat, OllamaGenerate, OllamaMessage
-from lmi_handlers.openai import tolerance as openai_tolerance
 from lmi_handlers.openai.completions import CompletionRequest
 from lmi_handlers.openai.embedding_fields import EmbeddingsRequest
 from lmi_handlers.responses import items as responses_items

@@ -12,7 +12,7 @@ import griffe
 from griffe2md import ConfigDict, default_config, render_object_docs
 
 from lmi_core import errors
-from lmi_handlers.http.statuses import STATUSES
+from lmi_handlers.base.statuses import STATUSES
 from tests.lmi.interface import MODULES, public_members, public_objects
 
 HEAD = """\

@@ -40,7 +40,7 @@ BUILTIN_PLUGINS = (
     "lmi_plugins.formatters.tgi",
     "lmi_plugins.formatters.dynamic",
     "lmi_plugins.formatters.none",
-    "lmi_handlers.lmi.chat_formatters",
+    "lmi_handlers.chat.lmi_formatters",
     "lmi_handlers.lmi.handler",
     "lmi_handlers.openai.chat",
     "lmi_handlers.openai.completions",
@@ -52,7 +52,7 @@ BUILTIN_PLUGINS = (
     "lmi_handlers.tgi.handler",
     "lmi_handlers.ollama.handler",
     "lmi_handlers.ollama.embeddings",
-    "lmi_handlers.sagemaker.handler",
+    "lmi_handlers.lmi.sagemaker",
     "lmi_handlers.management.handler",  # in front of the adapters', whose paths its own would match, too
     "lmi_handlers.lmi.adapters",
     "lmi_handlers.metrics.handler",

@@ -12,12 +12,12 @@ from lmi_core.host.beside_loop import LONG_TEXT, READING
 from lmi_core.served_model import ManagedModel, ServedModels
 from lmi_core.serving.validation import with_images
 from lmi_handlers.anthropic.chat import message_generation
-from lmi_handlers.anthropic.errors import REQUEST_ID_HEADER
 from lmi_handlers.anthropic.formatters import AnthropicFormatter, MessageAnswer
 from lmi_handlers.anthropic.payload import CountTokensRequest
 from lmi_handlers.anthropic.tolerance import take_fields
+from lmi_handlers.base.anthropic_errors import REQUEST_ID_HEADER
+from lmi_handlers.base.tokenizing import asked
 from lmi_handlers.chat.generation import ChatForm
-from lmi_handlers.openai.tokenizing import asked
 
 
 async def count_tokens(call: Call, dispatcher: ServedModels) -> Answer:

@@ -12,17 +12,17 @@ from lmi_core.formatter import OutputFormatter
 from lmi_core.handler import Answer, AnswerForm, Call, Generation, Handler, Route
 from lmi_core.hookspecs import hookimpl
 from lmi_core.served_model import ServedModel
-from lmi_handlers.anthropic import errors
-from lmi_handlers.anthropic.answers import ERRORS, MESSAGES, MessageTokens
 from lmi_handlers.anthropic.chat import message_generation
 from lmi_handlers.anthropic.counting import count_tokens
 from lmi_handlers.anthropic.formatters import AnthropicFormatter, MessageAnswer
 from lmi_handlers.anthropic.payload import CountTokensRequest, MessagesRequest
 from lmi_handlers.anthropic.stream_formatter import AnthropicStreamFormatter
 from lmi_handlers.anthropic.tolerance import budget_without_effect, take_fields
+from lmi_handlers.base import anthropic_errors as errors
+from lmi_handlers.base.anthropic_answers import ERRORS, MESSAGES, MessageTokens
+from lmi_handlers.base.openai_handler import OpenAiHandler, check_model
 from lmi_handlers.chat.generation import ChatForm
 from lmi_handlers.fields.own_parameters import take_own, with_own
-from lmi_handlers.openai.handler import OpenAiHandler, check_model
 
 
 class AnthropicHandler(OpenAiHandler):

@@ -8,7 +8,6 @@ from lmi_core.chat_formatter import ChatAnswer
 from lmi_core.errors import LmiError
 from lmi_core.generation.output import NO_TOKEN, GenerationOutput
 from lmi_core.parsing.tool_calls import CallArguments, CallBegun, Content
-from lmi_handlers.anthropic.errors import stream_error
 from lmi_handlers.anthropic.formatters import (
     MessageAnswer,
     MessageFormatter,
@@ -16,6 +15,7 @@ from lmi_handlers.anthropic.formatters import (
     thinking_block,
     tool_use_block,
 )
+from lmi_handlers.base.anthropic_errors import stream_error
 from lmi_handlers.chat.pieces import AnswerPiece, ReasoningText
 from lmi_handlers.chat.schema import JsonObject
 

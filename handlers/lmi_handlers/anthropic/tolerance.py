@@ -7,12 +7,12 @@ from typing import Any, TypeVar
 from lmi_core.errors import InvalidPayload
 from lmi_core.payloads.tolerant_payload import take_known
 from lmi_core.served_model import ServedModel
-from lmi_handlers.anthropic.errors import ThreadRefused
 from lmi_handlers.anthropic.payload import CountTokensRequest
 from lmi_handlers.anthropic.tool_fields import CUSTOM
+from lmi_handlers.base.anthropic_errors import ThreadRefused
 from lmi_handlers.chat.reasoning_limit import takes_limit
 from lmi_handlers.fields.offered_tools import left_out
-from lmi_handlers.openai.tolerance import Refused, refuse
+from lmi_handlers.fields.openai_tolerance import Refused, refuse
 
 BUDGET = "thinking.budget_tokens"
 NO_BUDGET = "this model's reasoning has no end that could be forced (option.reasoning_parser)"

@@ -4,9 +4,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, Tag, field_validator, model_validator
 
-from lmi_handlers.chat import tool_fields as chat
-from lmi_handlers.chat.tool_schemas import check_tool_schema
+from lmi_handlers.fields import tool_fields as chat
 from lmi_handlers.fields.offered_tools import HOSTED, OWN, HostedTool, by_type, some_own
+from lmi_handlers.fields.tool_schemas import check_tool_schema
 
 CUSTOM = "custom"
 

@@ -7,7 +7,7 @@ from pydantic import BeforeValidator
 
 from lmi_handlers.chat.call_ids import call_id
 from lmi_handlers.chat.messages import Message, ToolCall
-from lmi_handlers.chat.tool_fields import FunctionDefinition, FunctionName, Tool, ToolChoice, ToolNames
+from lmi_handlers.fields.tool_fields import FunctionDefinition, FunctionName, Tool, ToolChoice, ToolNames
 
 OLDER_NAMES = ToolNames(tools="functions", choice="function_call")
 

@@ -24,9 +24,9 @@ from lmi_handlers.chat.reasoning import ReasoningUse, use_reasoning
 from lmi_handlers.chat.request import ChatRequest
 from lmi_handlers.chat.tools import ToolUse, use_tools
 from lmi_handlers.fields.guides import Guide
+from lmi_handlers.fields.openai_tolerance import take_fields
 from lmi_handlers.fields.passed import TRANSFERS
 from lmi_handlers.fields.users import log_user
-from lmi_handlers.openai.tolerance import take_fields
 
 UP_TO_THE_CONTEXT = 2**31  # tokens; the limit is lowered to what the model's context leaves
 

@@ -6,8 +6,8 @@ from pydantic import BeforeValidator, ConfigDict, Field, JsonValue, model_valida
 
 from lmi_handlers.chat.functions import OLDER_NAMES, GivenFunctionCall, as_tools
 from lmi_handlers.chat.messages import Message
-from lmi_handlers.chat.tool_fields import FunctionDefinition, GivenToolChoice, Tool, ToolChoice, ToolNames
 from lmi_handlers.fields.passed import PassedFields
+from lmi_handlers.fields.tool_fields import FunctionDefinition, GivenToolChoice, Tool, ToolChoice, ToolNames
 
 # Arguments of apply_chat_template itself; `chat_template_kwargs` holds only variables of the template.
 TEMPLATE_CALL = ("chat_template", "conversation", "messages", "return_dict", "return_tensors", "tokenize", "tools")

@@ -10,8 +10,8 @@ from lmi_core.parsing.tool_calls import FirstCall, IdentifiedCalls, NamedCall, T
 from lmi_core.parsing.tool_calls.formats import ToolCallFormat, find_format
 from lmi_core.parsing.tool_calls.marked_json import BareJson
 from lmi_core.parsing.tool_calls.template_formats import template_format
-from lmi_handlers.chat.calls_schema import ANY_OBJECT, JsonObject, calls_schema
-from lmi_handlers.chat.tool_fields import CHOICES, Tool, ToolChoice, ToolNames
+from lmi_handlers.fields.calls_schema import ANY_OBJECT, JsonObject, calls_schema
+from lmi_handlers.fields.tool_fields import CHOICES, Tool, ToolChoice, ToolNames
 
 MakeParser = Callable[[], ToolCallParser]
 

@@ -8,7 +8,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 from lmi_core.errors import InvalidPayload
 from lmi_core.generation.structural_tag import StructuralTag, read_structural_tag
 from lmi_core.payloads.tolerant_payload import TolerantPayload
-from lmi_handlers.chat.calls_schema import ANY_OBJECT
+from lmi_handlers.fields.calls_schema import ANY_OBJECT
 
 
 def _as_schema(given: object) -> object:

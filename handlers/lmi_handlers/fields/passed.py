@@ -12,7 +12,7 @@ from lmi_core.payloads.payload import shown
 from lmi_core.served_model import ServedModel
 from lmi_handlers.fields.answers import AnswerFields
 from lmi_handlers.fields.guides import Guide
-from lmi_handlers.http.request_ids import REQUEST_ID_HEADER
+from lmi_handlers.fields.request_ids import REQUEST_ID_HEADER
 
 VLLM_FIELDS = "vllm_fields"  # the parameter of backends on vLLM that holds them
 TRANSFERS = ("kv_transfer_params", "ec_transfer_params")

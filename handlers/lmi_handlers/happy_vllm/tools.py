@@ -15,6 +15,9 @@ from lmi_core.payloads.payload import check_payload
 from lmi_core.payloads.tolerant_payload import take_known
 from lmi_core.served_model import ManagedModel, ServedModels
 from lmi_core.tolerance import names_of
+from lmi_handlers.answers.openai import DetokenizedText, TokenizedText
+from lmi_handlers.base.admission import described_model, generating_model
+from lmi_handlers.base.tokenizing import TOKENIZE_PAYLOADS, DetokenizeRequest, decoded, tokenize
 from lmi_handlers.happy_vllm.answers import HappyInfo, Liveness, Readiness, SplitChunks, TextMetadata
 from lmi_handlers.happy_vllm.texts import (
     MetadataPayload,
@@ -23,9 +26,6 @@ from lmi_handlers.happy_vllm.texts import (
     metadata,
     split,
 )
-from lmi_handlers.http.admission import described_model, generating_model
-from lmi_handlers.openai.answers import DetokenizedText, TokenizedText
-from lmi_handlers.openai.tokenizing import TOKENIZE_PAYLOADS, DetokenizeRequest, decoded, tokenize
 
 P = TypeVar("P", bound=ToolPayload)
 

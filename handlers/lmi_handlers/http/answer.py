@@ -29,12 +29,12 @@ from lmi_core.script.formatters.customization import Customization
 from lmi_core.script.function.runtime import ModelFunction
 from lmi_core.script.tracebacks import place_in
 from lmi_core.serving.model import Model
-from lmi_handlers.http.adapter_names import take_adapters, with_adapter_attribute
+from lmi_handlers.base.adapter_names import take_adapters, with_adapter_attribute
+from lmi_handlers.base.model_exchange import ModelExchange
+from lmi_handlers.base.request_input import request_payload
 from lmi_handlers.http.exchange import Exchange
-from lmi_handlers.http.model_exchange import ModelExchange
 from lmi_handlers.http.named_content import named_content
 from lmi_handlers.http.permission import check_access, counted, reach_of
-from lmi_handlers.lmi.request_input import request_payload
 from lmi_handlers.telemetry.ending import Ending
 
 logger = logging.getLogger(__name__)

@@ -7,9 +7,9 @@ from aiohttp import web
 
 from lmi_core.errors.did_you_mean import did_you_mean
 from lmi_core.handler import Answer
-from lmi_handlers.anthropic.errors import REQUEST_ID_HEADER as ANTHROPIC_HEADER
-from lmi_handlers.anthropic.errors import error_content, type_of_status
-from lmi_handlers.http.request_ids import REQUEST_ID_HEADER, request_id
+from lmi_handlers.base.anthropic_errors import REQUEST_ID_HEADER as ANTHROPIC_HEADER
+from lmi_handlers.base.anthropic_errors import error_content, type_of_status
+from lmi_handlers.fields.request_ids import REQUEST_ID_HEADER, request_id
 
 OPENAI_PATHS = "/v1/"  # whose clients read errors in OpenAI's form
 ANTHROPIC_PATHS = "/v1/messages/"  # and those of these in Anthropic's

@@ -13,8 +13,8 @@ from lmi_core.errors import GenerationTimeout, LmiError, Overloaded
 from lmi_core.metrics.recent_errors import without_values
 from lmi_core.registry.dispatcher import Dispatcher
 from lmi_handlers.access.control import AccessControl, Caller
+from lmi_handlers.base.statuses import STATUSES
 from lmi_handlers.http.answer import model_response
-from lmi_handlers.http.statuses import STATUSES
 from lmi_handlers.kserve_grpc.calls import headers_of
 from lmi_handlers.kserve_grpc.definitions import service_pb2
 from lmi_handlers.kserve_grpc.exchange import GrpcExchange

@@ -10,8 +10,8 @@ from lmi_core.errors import InvalidPayload
 from lmi_core.generation.tensors import LENGTH_SIZE
 from lmi_core.handler import Call
 from lmi_core.payloads.payload import read_object
-from lmi_handlers.http.adapter_names import ADAPTER_HEADER
-from lmi_handlers.http.request_ids import REQUEST_ID_HEADER, given_id, new_request_id
+from lmi_handlers.base.adapter_names import ADAPTER_HEADER
+from lmi_handlers.fields.request_ids import REQUEST_ID_HEADER, given_id, new_request_id
 from lmi_handlers.kserve_grpc.contents import input_data
 from lmi_handlers.triton.adapters import LORA_NAME, take_lora_names
 from lmi_handlers.triton.infer_payload import HEADER_LENGTH

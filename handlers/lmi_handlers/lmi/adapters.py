@@ -10,6 +10,7 @@ from lmi_core.handler import Answer, AnswerForm, Call, Handler, Route
 from lmi_core.hookspecs import hookimpl
 from lmi_core.payloads.payload import check_payload
 from lmi_core.served_model import ManagedModel, ServedModel, ServedModels
+from lmi_handlers.base.plain_handler import PlainHandler, json_answer, operator_route, refusals
 from lmi_handlers.lmi.adapter_fields import (
     AdapterChange,
     AdapterPage,
@@ -18,7 +19,6 @@ from lmi_handlers.lmi.adapter_fields import (
     ScriptAdapterChange,
     read_fields,
 )
-from lmi_handlers.lmi.plain_handler import PlainHandler, json_answer, operator_route, refusals
 
 ALIAS_HEADER = "X-Amzn-SageMaker-Adapter-Alias"  # the name by which SageMaker's users know an adapter
 MODEL = "model"  # in the path

@@ -19,16 +19,16 @@ from lmi_core.payloads.payload import check_payload, shown
 from lmi_core.payloads.plain_text import is_plain_text, read_plain_text
 from lmi_core.payloads.tolerant_payload import TolerantPayload, take_known
 from lmi_core.served_model import ServedModel
+from lmi_handlers.answers.lmi import ANSWERS, ERRORS
+from lmi_handlers.base.statuses import STATUSES
 from lmi_handlers.chat.generation import ChatForm, chat_generation, read_chat
 from lmi_handlers.chat.request import ChatRequest
 from lmi_handlers.fields.own_parameters import take_own, with_own
+from lmi_handlers.fields.tgi_adapters import with_adapters
+from lmi_handlers.fields.tgi_grammar import TgiGrammar, use_grammar
 from lmi_handlers.fields.vocabulary import TGI_NAMES, VLLM_NAMES, sample_as_tgi, translate
-from lmi_handlers.http.statuses import STATUSES
-from lmi_handlers.lmi.answers import ANSWERS, ERRORS
 from lmi_handlers.lmi.embeddings import EmbeddingPayload, embedding_call
 from lmi_handlers.lmi.sessions import asks_for_session, session_answer, session_headers
-from lmi_handlers.tgi.adapters import with_adapters
-from lmi_handlers.tgi.grammar import TgiGrammar, use_grammar
 
 TARGET_MODEL_HEADER = "X-Amzn-SageMaker-Target-Model"
 

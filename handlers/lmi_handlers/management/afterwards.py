@@ -11,7 +11,7 @@ from lmi_core.errors import LmiError
 from lmi_core.metrics.recent_errors import RecentError, without_values
 from lmi_core.registry.registered_model import RegisteredModel
 from lmi_core.served_model import ServedModels
-from lmi_handlers.lmi.plain_handler import INVALID_STATUS
+from lmi_handlers.base.plain_handler import INVALID_STATUS
 from lmi_handlers.management.served import registry_of
 from lmi_handlers.management.statuses import STATUSES
 

@@ -11,8 +11,8 @@ from lmi_core.hookspecs import hookimpl
 from lmi_core.payloads.payload import check_payload
 from lmi_core.registry.registration import Registration
 from lmi_core.served_model import ServedModels
+from lmi_handlers.base.plain_handler import PlainHandler, json_answer, operator_route, refusals
 from lmi_handlers.container.locations import name_of_url
-from lmi_handlers.lmi.plain_handler import PlainHandler, json_answer, operator_route, refusals
 from lmi_handlers.management.afterwards import until_loaded, watch_change, watch_loading
 from lmi_handlers.management.answers import DescribedWorkflow, ListedModels, Status
 from lmi_handlers.management.changes import begin_change

@@ -19,12 +19,12 @@ from lmi_core.metrics.request_record import RequestRecord
 from lmi_core.script.function.protocol import Chunk, Head
 from lmi_core.served_model import ServedModel
 from lmi_core.serving.model import Model
+from lmi_handlers.base.openai_handler import OpenAiHandler
 from lmi_handlers.chat.generation import ChatForm, chat_generation, read_chat
 from lmi_handlers.chat.request import ChatRequest
 from lmi_handlers.fields.own_parameters import take_own, with_own
 from lmi_handlers.lmi.handler import LmiHandler
 from lmi_handlers.openai.chat_formatters import OpenAiChatFormatter, OpenAiChatStreamFormatter
-from lmi_handlers.openai.handler import OpenAiHandler
 
 Write = Callable[[GenerationOutput, OutputFormatter], None]
 

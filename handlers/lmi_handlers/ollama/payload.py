@@ -8,9 +8,9 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from lmi_core.errors import InvalidPayload
 from lmi_core.payloads.tolerant_payload import TolerantPayload, drop_unknown_fields, take_known
-from lmi_handlers.chat.calls_schema import ANY_OBJECT
 from lmi_handlers.chat.messages import MAX_ROLE, ToolCall
-from lmi_handlers.chat.tool_fields import Tool
+from lmi_handlers.fields.calls_schema import ANY_OBJECT
+from lmi_handlers.fields.tool_fields import Tool
 from lmi_handlers.ollama.options import OllamaOptions, without_effect
 
 P = TypeVar("P", bound="OllamaRequest")

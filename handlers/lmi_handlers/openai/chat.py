@@ -9,14 +9,14 @@ from lmi_core.calls.answer_form import of_output_formatter
 from lmi_core.handler import Call, Generation, Handler, Route
 from lmi_core.hookspecs import hookimpl
 from lmi_core.served_model import ServedModel
+from lmi_handlers.answers.lmi import ANSWERS as LMI_ANSWERS
+from lmi_handlers.answers.openai import CHAT
+from lmi_handlers.base.openai_handler import JSON_LINES, OpenAiHandler, check_model
 from lmi_handlers.chat.generation import ChatForm, chat_generation, read_chat
+from lmi_handlers.chat.lmi_formatters import LmiChatJsonLinesFormatter
 from lmi_handlers.chat.request import ChatRequest
 from lmi_handlers.fields.own_parameters import take_own, with_own
-from lmi_handlers.lmi.answers import ANSWERS as LMI_ANSWERS
-from lmi_handlers.lmi.chat_formatters import LmiChatJsonLinesFormatter
-from lmi_handlers.openai.answers import CHAT
 from lmi_handlers.openai.chat_formatters import OpenAiChatFormatter, OpenAiChatStreamFormatter
-from lmi_handlers.openai.handler import JSON_LINES, OpenAiHandler, check_model
 
 
 class OpenAiChatHandler(OpenAiHandler):

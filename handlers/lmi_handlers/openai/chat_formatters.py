@@ -8,6 +8,7 @@ from lmi_core.chat_formatter import ChatAnswer
 from lmi_core.errors import LmiError
 from lmi_core.generation.output import NO_TOKEN, FinishReason, GeneratedSequence, GenerationOutput, Token
 from lmi_core.payloads.json_list import json_list
+from lmi_handlers.chat.openai_events import FINISH_REASONS, ChunkEvents, error_events, error_object, with_itself
 from lmi_handlers.chat.schema import (
     ChatSchemaFormatter,
     ChatStream,
@@ -16,7 +17,6 @@ from lmi_handlers.chat.schema import (
     answers,
 )
 from lmi_handlers.fields.vllm_schema import prompt_logprobs
-from lmi_handlers.openai.schema import FINISH_REASONS, ChunkEvents, error_events, error_object, with_itself
 
 
 def finish_reason(reason: FinishReason | None, call_reason: str | None) -> str | None:

@@ -13,9 +13,9 @@ from lmi_core.generation.output import FinishReason, GeneratedSequence, Generati
 from lmi_core.generation.parameters import GenerationParameters
 from lmi_core.generation.tokenizer import Tokenizer
 from lmi_core.payloads.json_list import json_list
+from lmi_handlers.chat.openai_events import FINISH_REASONS, ChunkEvents, error_events, error_object
 from lmi_handlers.chat.schema import JsonObject, token_id_text, token_text, usage
 from lmi_handlers.fields.vllm_schema import finite, prompt_logprobs
-from lmi_handlers.openai.schema import FINISH_REASONS, ChunkEvents, error_events, error_object
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,22 +14,22 @@ from lmi_core.handler import Call, Generation, Handler, Route
 from lmi_core.hookspecs import hookimpl
 from lmi_core.served_model import ServedModel
 from lmi_core.texts.fill_in_the_middle import middle_prompt
+from lmi_handlers.answers.lmi import ANSWERS as LMI_ANSWERS
+from lmi_handlers.answers.openai import COMPLETION
+from lmi_handlers.base.openai_handler import JSON_LINES, OpenAiHandler, check_model
+from lmi_handlers.base.tokenizing import ROUTES as TOKENIZER_ROUTES
 from lmi_handlers.chat.reasoning_limit import completion_context, reasoning_limit
+from lmi_handlers.fields.openai_tolerance import take_fields
 from lmi_handlers.fields.own_parameters import take_own, with_own
 from lmi_handlers.fields.passed import TRANSFERS, PassedFields
 from lmi_handlers.fields.users import log_user
-from lmi_handlers.lmi.answers import ANSWERS as LMI_ANSWERS
-from lmi_handlers.openai.answers import COMPLETION
 from lmi_handlers.openai.completion_formatters import (
     CompletionAnswer,
     OpenAiCompletionsFormatter,
     OpenAiCompletionsStreamFormatter,
 )
-from lmi_handlers.openai.handler import JSON_LINES, OpenAiHandler, check_model
 from lmi_handlers.openai.models import ERRORS as MODEL_ERRORS
 from lmi_handlers.openai.models import LISTED, SHOWN, list_models, show_model
-from lmi_handlers.openai.tokenizing import ROUTES as TOKENIZER_ROUTES
-from lmi_handlers.openai.tolerance import take_fields
 
 DEFAULT_MAX_TOKENS = 16
 MAX_CHOICES = 1024  # of all prompts of a request together

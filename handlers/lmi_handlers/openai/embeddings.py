@@ -10,14 +10,14 @@ from lmi_core.generation.embedding_request import EmbeddingRequest
 from lmi_core.handler import Call, Handler, Route
 from lmi_core.hookspecs import hookimpl
 from lmi_core.served_model import ServedModel
+from lmi_handlers.answers.openai import EMBEDDINGS
+from lmi_handlers.base.openai_handler import OpenAiHandler, check_model
 from lmi_handlers.chat.generation import chat_prompt
 from lmi_handlers.chat.images import image_parts
+from lmi_handlers.fields.openai_tolerance import take_fields
 from lmi_handlers.fields.users import log_user
-from lmi_handlers.openai.answers import EMBEDDINGS
 from lmi_handlers.openai.embedding_fields import EmbeddingsChat, EmbeddingsRequest
 from lmi_handlers.openai.embedding_writer import OpenAiEmbeddingWriter
-from lmi_handlers.openai.handler import OpenAiHandler, check_model
-from lmi_handlers.openai.tolerance import take_fields
 
 P = TypeVar("P", EmbeddingsRequest, EmbeddingsChat)
 

@@ -15,9 +15,9 @@ from lmi_core.handler import Answer, AnswerForm, Call
 from lmi_core.host.pauses import with_pauses
 from lmi_core.served_model import ManagedModel, ServedModels
 from lmi_core.serving.capabilities import known_capabilities
-from lmi_handlers.anthropic import models as anthropic
-from lmi_handlers.anthropic.answers import AnthropicError, AnthropicModel, AnthropicModels
-from lmi_handlers.openai.answers import STATUSES, OpenAiError, OpenAiModel, OpenAiModels
+from lmi_handlers.answers.openai import STATUSES, OpenAiError, OpenAiModel, OpenAiModels
+from lmi_handlers.base import anthropic_models as anthropic
+from lmi_handlers.base.anthropic_answers import AnthropicError, AnthropicModel, AnthropicModels
 
 LISTED = (AnswerForm(OpenAiModels), AnswerForm(AnthropicModels))
 SHOWN = (AnswerForm(OpenAiModel), AnswerForm(AnthropicModel))

@@ -5,7 +5,7 @@ from typing import Any, Literal, NotRequired
 from typing_extensions import TypedDict
 
 from lmi_core.calls.answer_form import EVENTS, AnswerForm, streamed
-from lmi_handlers.openai.answers import TokenLogProb, TransferMembers
+from lmi_handlers.answers.openai import TokenLogProb, TransferMembers
 from lmi_handlers.responses.items import Status
 
 ResponseStatus = Literal["completed", "failed", "in_progress", "cancelled", "incomplete"]

@@ -8,10 +8,10 @@ from pydantic import ConfigDict, SkipValidation
 from lmi_core.generation.request import GenerationRequest
 from lmi_core.payloads.payload import check_payload
 from lmi_handlers.chat.request import ChatRequest
-from lmi_handlers.chat.tool_fields import ToolNames
 from lmi_handlers.fields.guides import Guide
 from lmi_handlers.fields.offered_tools import own_tools
 from lmi_handlers.fields.passed import PassedFields
+from lmi_handlers.fields.tool_fields import ToolNames
 from lmi_handlers.responses.history import PlacedItem
 from lmi_handlers.responses.items import MessageItem
 from lmi_handlers.responses.messages import PlacedMessage, chat_messages

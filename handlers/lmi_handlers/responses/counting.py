@@ -11,10 +11,10 @@ from lmi_core.handler import Answer, AnswerForm, Call, Route
 from lmi_core.host.beside_loop import LONG_TEXT, READING
 from lmi_core.served_model import ManagedModel, ServedModels
 from lmi_core.tolerance import names_of
+from lmi_handlers.base.admission import check_tokenizer
+from lmi_handlers.base.openai_handler import asked_model
 from lmi_handlers.chat.generation import chat_prompt
 from lmi_handlers.chat.images import image_parts
-from lmi_handlers.http.admission import check_tokenizer
-from lmi_handlers.openai.handler import asked_model
 from lmi_handlers.responses.answers import InputTokens
 from lmi_handlers.responses.chat import ResponseChat, response_chat
 from lmi_handlers.responses.history import conversation, previous_turn

@@ -10,8 +10,8 @@ from lmi_core.chat_formatter import ChatAnswer
 from lmi_core.errors import GenerationFailed, LmiError
 from lmi_core.generation.output import NO_TOKEN, FinishReason, GenerationOutput, Token
 from lmi_core.generation.request import ValidRequest
+from lmi_handlers.chat.openai_events import error_object
 from lmi_handlers.chat.schema import ChatSchemaFormatter, JsonObject, answers
-from lmi_handlers.openai.schema import error_object
 from lmi_handlers.responses.output import ResponseOutput
 from lmi_handlers.responses.output_items import UNNUMBERED, event
 from lmi_handlers.responses.response import STATUSES, AskedResponse, usage

@@ -14,10 +14,10 @@ from lmi_core.generation.request import ShorterPrompt
 from lmi_core.handler import Call, Generation, Handler, Route
 from lmi_core.hookspecs import hookimpl
 from lmi_core.served_model import ServedModel
+from lmi_handlers.base.openai_handler import OpenAiHandler, check_model
 from lmi_handlers.chat.generation import ChatForm, chat_generation
 from lmi_handlers.chat.schema import JsonObject
 from lmi_handlers.fields.own_parameters import take_own, with_own
-from lmi_handlers.openai.handler import OpenAiHandler, check_model
 from lmi_handlers.responses.answers import RESPONSES
 from lmi_handlers.responses.chat import ResponseChat, own_names, response_chat
 from lmi_handlers.responses.counting import ROUTE as COUNT

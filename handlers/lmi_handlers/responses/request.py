@@ -8,10 +8,10 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 
 from lmi_core.errors import InvalidPayload
 from lmi_core.served_model import ServedModel
-from lmi_handlers.chat.calls_schema import ANY_OBJECT
+from lmi_handlers.fields.calls_schema import ANY_OBJECT
 from lmi_handlers.fields.offered_tools import left_out
+from lmi_handlers.fields.openai_tolerance import Refused, refuse, take_fields
 from lmi_handlers.fields.passed import PassedFields
-from lmi_handlers.openai.tolerance import Refused, refuse, take_fields
 from lmi_handlers.responses.items import HostedCallItem, Items
 from lmi_handlers.responses.tools import FUNCTION, GivenChoice, OfferedTools
 

@@ -5,8 +5,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Tag, model_validator
 
 from lmi_handlers.chat.schema import JsonObject
-from lmi_handlers.chat.tool_fields import CHOICES, FunctionDefinition, Tool, ToolChoice
 from lmi_handlers.fields.offered_tools import HOSTED, OWN, HostedTool, by_type, some_own
+from lmi_handlers.fields.tool_fields import CHOICES, FunctionDefinition, Tool, ToolChoice
 
 FUNCTION = "function"
 

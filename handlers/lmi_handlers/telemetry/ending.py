@@ -14,7 +14,7 @@ from lmi_core.metrics.request_log import log_request
 from lmi_core.metrics.server_metrics import EndedRequest
 from lmi_core.metrics.trace_context import TRACE_HEADERS, trace_headers, trace_id
 from lmi_core.registry.dispatcher import Dispatcher
-from lmi_handlers.http.model_exchange import ModelExchange
+from lmi_handlers.base.model_exchange import ModelExchange
 
 logger = logging.getLogger(ACCESS_LOG)
 

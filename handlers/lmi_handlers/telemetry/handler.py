@@ -13,7 +13,7 @@ from lmi_core.handler import Answer, AnswerForm, Call, Handler, Route
 from lmi_core.hookspecs import hookimpl
 from lmi_core.logs.level import change_log_level
 from lmi_core.served_model import ServedModels
-from lmi_handlers.lmi.plain_handler import PlainHandler
+from lmi_handlers.base.plain_handler import PlainHandler
 
 logger = logging.getLogger(__name__)
 

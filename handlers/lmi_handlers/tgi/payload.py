@@ -10,8 +10,8 @@ from lmi_core.generation.parameters import RANDOM_SEED
 from lmi_core.payloads.exact_numbers import ExactNumbers
 from lmi_core.payloads.tolerant_payload import TolerantPayload, drop_unknown_fields, take_known
 from lmi_handlers.fields.parameter_fields import with_parameters
+from lmi_handlers.fields.tgi_grammar import TgiGrammar, use_grammar
 from lmi_handlers.fields.vocabulary import TGI_NAMES, sample_as_tgi, translate
-from lmi_handlers.tgi.grammar import TgiGrammar, use_grammar
 
 MAX_NEW_TOKENS = 100
 SEED_BITS = 53  # of seeds that are drawn here: JavaScript's clients read no larger integers exactly

@@ -12,7 +12,7 @@ from lmi_core.handler import Answer, AnswerForm, Call, Generation, Handler, Rout
 from lmi_core.hookspecs import hookimpl
 from lmi_core.inference import Inference
 from lmi_core.served_model import ServedModel
-from lmi_handlers.http.statuses import STATUSES
+from lmi_handlers.base.statuses import STATUSES
 from lmi_handlers.triton.adapters import with_adapters
 from lmi_handlers.triton.answers import (
     EMPTY,

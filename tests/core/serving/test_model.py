@@ -25,7 +25,7 @@ from lmi_core.host.beside_loop import LONG_TEXT
 from lmi_core.plugins.loading import Plugins, load_plugins
 from lmi_core.serving.model import Model
 from lmi_core.serving.model_plan import ModelPlan, read_plan
-from lmi_handlers.lmi.chat_formatters import LmiChatFormatter
+from lmi_handlers.chat.lmi_formatters import LmiChatFormatter
 from lmi_plugins.backends.scripted import Script, ScriptedBackend
 from lmi_plugins.formatters.json import JsonFormatter
 from lmi_plugins.formatters.none import NoFormatter

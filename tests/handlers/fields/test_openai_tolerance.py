@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from lmi_handlers.openai.tolerance import HINTS, IGNORED, REFUSED
+from lmi_handlers.fields.openai_tolerance import HINTS, IGNORED, REFUSED
 from tests.conftest import SCRIPTED, ModelDirectory, RunningServer, running_server
 from tests.handlers.openai.chats import BODIES, MESSAGES, TEXT, ask, chat, events, parameters
 

@@ -5,8 +5,8 @@ from typing import Any, Literal, NotRequired
 from typing_extensions import TypedDict
 
 from lmi_core.calls.answer_form import EVENTS, AnswerForm, failures, streamed
-from lmi_handlers.anthropic.errors import OVERLOADED_STATUS
-from lmi_handlers.openai.answers import STATUSES, TransferMembers
+from lmi_handlers.answers.openai import STATUSES, TransferMembers
+from lmi_handlers.base.anthropic_errors import OVERLOADED_STATUS
 
 StopReason = Literal["end_turn", "max_tokens", "stop_sequence", "tool_use", "model_context_window_exceeded"]
 

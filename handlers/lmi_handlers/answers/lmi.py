@@ -7,7 +7,7 @@ from typing_extensions import TypedDict
 
 from lmi_core.calls.answer_form import EVENTS, JSON_LINES, TEXT, AnswerForm, failures, streamed
 from lmi_core.generation.output import FinishReason
-from lmi_handlers.openai.answers import AnswerMessage, ChatDelta, ChatUsage, TokenLogProb
+from lmi_handlers.answers.openai import AnswerMessage, ChatDelta, ChatUsage, TokenLogProb
 from lmi_schemas.lmi_answers import (
     DynamicBatchAnswer,
     DynamicBatchChunk,

@@ -7,7 +7,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_valida
 
 from lmi_core.errors import InvalidPayload
 from lmi_core.errors.did_you_mean import did_you_mean
-from lmi_handlers.chat.tool_schemas import check_tool_schema
+from lmi_handlers.fields.tool_schemas import check_tool_schema
 
 CHOICES = ("none", "auto", "required")
 

@@ -13,8 +13,8 @@ from lmi_core.formatter import OutputFormatter
 from lmi_core.handler import Answer, AnswerForm, Call, Generation, Handler, Route
 from lmi_core.route import RouteAnswer
 from lmi_core.served_model import ServedModel
-from lmi_handlers.http.statuses import STATUSES
-from lmi_handlers.lmi.answers import LmiRefusal
+from lmi_handlers.answers.lmi import LmiRefusal
+from lmi_handlers.base.statuses import STATUSES
 
 INVALID_STATUS = 400
 

@@ -10,7 +10,7 @@ from lmi_core.errors import InvalidPayload, LmiError
 from lmi_core.handler import Answer, Call
 from lmi_core.payloads.payload import shown
 from lmi_core.served_model import ManagedModel
-from lmi_handlers.anthropic.errors import REQUEST_ID_HEADER, error_answer, identified
+from lmi_handlers.base.anthropic_errors import REQUEST_ID_HEADER, error_answer, identified
 
 VERSION_HEADER = "anthropic-version"
 MAX_PAGE = 1000

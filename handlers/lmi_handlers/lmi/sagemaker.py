@@ -17,11 +17,11 @@ from lmi_core.handler import Answer, AnswerForm, Call, Generation, Handler, Rout
 from lmi_core.hookspecs import hookimpl
 from lmi_core.payloads.plain_text import is_plain_text
 from lmi_core.served_model import ServedModel, ServedModels
-from lmi_handlers.http.adapter_names import ADAPTER_HEADER
-from lmi_handlers.lmi.answers import ANSWERS
+from lmi_handlers.answers.lmi import ANSWERS
+from lmi_handlers.base.adapter_names import ADAPTER_HEADER
 from lmi_handlers.lmi.handler import PAYLOADS, TARGET_MODEL_HEADER, LmiHandler
+from lmi_handlers.lmi.sagemaker_events import CONTENT_TYPE, EventStream
 from lmi_handlers.lmi.sessions import NEW, SESSION_HEADER, asks_for_session
-from lmi_handlers.sagemaker.events import CONTENT_TYPE, EventStream
 
 ACCEPT_HEADER = "X-Amzn-SageMaker-Accept"  # stands for `Accept` in calls for a stream
 INFERENCE_COMPONENT_HEADER = "X-Amzn-SageMaker-Inference-Component"

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 import xgrammar
 
-from lmi_handlers.chat.calls_schema import calls_schema
-from lmi_handlers.chat.tool_fields import FunctionDefinition
+from lmi_handlers.fields.calls_schema import calls_schema
+from lmi_handlers.fields.tool_fields import FunctionDefinition
 
 
 def function(name: str, city: str) -> FunctionDefinition:

@@ -5,8 +5,8 @@ from typing import Any
 
 import orjson
 
-from lmi_handlers.chat.tool_fields import FunctionDefinition
-from lmi_handlers.chat.tool_schemas import schemas_within
+from lmi_handlers.fields.tool_fields import FunctionDefinition
+from lmi_handlers.fields.tool_schemas import schemas_within
 
 ANY_OBJECT = {"type": "object"}
 

@@ -6,8 +6,8 @@ import pytest
 from botocore.eventstream import EventStreamBuffer
 
 from lmi_core.errors import GenerationFailed, GenerationTimeout, LmiError
-from lmi_handlers.sagemaker import events as sagemaker_events
-from lmi_handlers.sagemaker.events import EventStream
+from lmi_handlers.lmi import sagemaker_events
+from lmi_handlers.lmi.sagemaker_events import EventStream
 
 
 def read(data: bytes) -> list[Any]:

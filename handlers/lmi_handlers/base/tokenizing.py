@@ -17,13 +17,13 @@ from lmi_core.payloads.payload import shown
 from lmi_core.payloads.tolerant_payload import TolerantPayload
 from lmi_core.served_model import ManagedModel, ServedModels
 from lmi_core.tolerance import names_of
+from lmi_handlers.answers.openai import DetokenizedText, ServerVersion, TokenizedText
+from lmi_handlers.base.admission import check_tokenizer
+from lmi_handlers.base.openai_handler import asked_model
 from lmi_handlers.chat.generation import chat_prompt
 from lmi_handlers.chat.images import image_parts
 from lmi_handlers.chat.request import ChatRequest
-from lmi_handlers.http.admission import check_tokenizer
-from lmi_handlers.openai.answers import DetokenizedText, ServerVersion, TokenizedText
-from lmi_handlers.openai.handler import asked_model
-from lmi_handlers.openai.tolerance import take_fields
+from lmi_handlers.fields.openai_tolerance import take_fields
 
 
 class TokenizeText(TolerantPayload):

@@ -12,9 +12,9 @@ from lmi_core.formatter import OutputFormatter
 from lmi_core.handler import Answer, AnswerForm, Call, Handler
 from lmi_core.payloads.payload import shown
 from lmi_core.served_model import ManagedModel, ServedModel, ServedModels
-from lmi_handlers.http.statuses import STATUSES
+from lmi_handlers.answers.openai import ERRORS
+from lmi_handlers.base.statuses import STATUSES
 from lmi_handlers.lmi.handler import TARGET_MODEL_HEADER
-from lmi_handlers.openai.answers import ERRORS
 
 INVALID_STATUS = 400
 FIELD = re.compile(r"`([\w.]+)`")  # at the start of an error message

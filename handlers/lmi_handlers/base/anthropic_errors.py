@@ -7,7 +7,7 @@ import orjson
 from lmi_core.errors import ContextLengthExceeded, InvalidPayload, LmiError, Overloaded
 from lmi_core.handler import Answer
 from lmi_core.served_model import ServedModel
-from lmi_handlers.http.statuses import STATUSES
+from lmi_handlers.base.statuses import STATUSES
 
 INVALID_STATUS = 400
 OVERLOADED_STATUS = 529  # Anthropic's own
