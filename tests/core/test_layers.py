@@ -31,7 +31,8 @@ LIGHT_FOLDERS = [
 ]
 
 ARCHITECTURE = ROOT / "docs" / "explanation" / "architecture.md"
-ORDERED = ["core/lmi_core"]  # packages whose rooms have an order
+ORDERED = ["core/lmi_core", "handlers/lmi_handlers"]  # packages whose rooms have an order
+DIALECTS = ["anthropic", "happy_vllm", "lmi", "ollama", "openai", "responses", "tgi", "triton"]
 MAX_DEPTH = 4  # of a folder, the package counted
 
 IMPORTS_NO_ENGINE = """\
@@ -225,6 +226,18 @@ def test_a_room_imports_only_rooms_below_it(package: str) -> None:
         if column.index(room_of(source, folder)) > column.index(room_of(found[target], folder))
     ]
     assert wrong == []
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_no_dialect_imports_another_one(dialect: str) -> None:
+    others = {f"lmi_handlers.{other}" for other in DIALECTS} - {f"lmi_handlers.{dialect}"}
+    imports = {
+        node.module
+        for source in sources(PACKAGES["lmi_handlers"] / dialect)
+        for node in ast.walk(tree(source))
+        if isinstance(node, ast.ImportFrom) and node.module is not None
+    }
+    assert {module for module in imports if any(f"{module}.".startswith(f"{other}.") for other in others)} == set()
 
 
 @pytest.mark.parametrize("folder", LIGHT_FOLDERS, ids=relative)

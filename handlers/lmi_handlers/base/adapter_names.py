@@ -9,7 +9,7 @@ from lmi_core.handler import Call
 from lmi_core.payloads.payload import may_have, shown
 from lmi_core.payloads.plain_text import is_plain_text
 from lmi_core.payloads.tolerant_payload import seems_to_name_an_adapter
-from lmi_handlers.base.attributes import ATTRIBUTES_HEADER, named_attributes
+from lmi_handlers.base.sagemaker_headers import ATTRIBUTES_HEADER, named_attributes
 
 ADAPTER_HEADER = "X-Amzn-SageMaker-Adapter-Identifier"
 FIELD = "adapters"  # in a body

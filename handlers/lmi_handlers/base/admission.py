@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from lmi_core.errors import ModelNotFound, ModelNotReady
 from lmi_core.handler import Call
 from lmi_core.served_model import ManagedModel, ServedModels
-from lmi_handlers.lmi.handler import TARGET_MODEL_HEADER
+from lmi_handlers.base.sagemaker_headers import TARGET_MODEL_HEADER
 
 
 @asynccontextmanager

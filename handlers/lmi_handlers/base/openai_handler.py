@@ -13,8 +13,8 @@ from lmi_core.handler import Answer, AnswerForm, Call, Handler
 from lmi_core.payloads.payload import shown
 from lmi_core.served_model import ManagedModel, ServedModel, ServedModels
 from lmi_handlers.answers.openai import ERRORS
+from lmi_handlers.base.sagemaker_headers import TARGET_MODEL_HEADER
 from lmi_handlers.base.statuses import STATUSES
-from lmi_handlers.lmi.handler import TARGET_MODEL_HEADER
 
 INVALID_STATUS = 400
 FIELD = re.compile(r"`([\w.]+)`")  # at the start of an error message

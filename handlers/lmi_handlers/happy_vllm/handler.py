@@ -16,6 +16,7 @@ from lmi_core.payloads.payload import MAX_VALUE_LENGTH
 from lmi_core.payloads.tolerant_payload import TolerantPayload, take_known
 from lmi_core.served_model import ServedModel, ServedModels
 from lmi_core.tolerance import names_of
+from lmi_handlers.base.sagemaker_headers import TARGET_MODEL_HEADER
 from lmi_handlers.base.statuses import STATUSES
 from lmi_handlers.fields.own_parameters import take_own, with_own
 from lmi_handlers.fields.vocabulary import refuse_hidden_sequences
@@ -23,7 +24,6 @@ from lmi_handlers.happy_vllm.answers import ANSWER, ERRORS, STREAM, AbortedReque
 from lmi_handlers.happy_vllm.formatters import HappyVllmFormatter, HappyVllmStreamFormatter
 from lmi_handlers.happy_vllm.payload import HappyVllmPayload
 from lmi_handlers.happy_vllm.tools import ROUTES as TOOL_ROUTES
-from lmi_handlers.lmi.handler import TARGET_MODEL_HEADER
 
 INVALID_STATUS = 422
 ID_PREFIXES = ("chatcmpl-", "cmpl-")  # of the `id` in OpenAI's answers, followed by the request's id

@@ -34,7 +34,7 @@ from lmi_core.script.function.protocol import Chunk, Head
 from lmi_core.serving.backend_failures import writing_failure, written
 from lmi_core.serving.model import Model
 from lmi_core.tolerance import IGNORED_HEADER, ignored_header, names_of
-from lmi_handlers.base.attributes import named_attributes
+from lmi_handlers.base.sagemaker_headers import named_attributes
 from lmi_handlers.fields.request_ids import REQUEST_ID_HEADER, request_id
 from lmi_handlers.http.bodies.compressed import ENCODINGS
 from lmi_handlers.http.bodies.pieces import response_body

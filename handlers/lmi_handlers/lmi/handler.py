@@ -20,6 +20,7 @@ from lmi_core.payloads.plain_text import is_plain_text, read_plain_text
 from lmi_core.payloads.tolerant_payload import TolerantPayload, take_known
 from lmi_core.served_model import ServedModel
 from lmi_handlers.answers.lmi import ANSWERS, ERRORS
+from lmi_handlers.base.sagemaker_headers import TARGET_MODEL_HEADER
 from lmi_handlers.base.statuses import STATUSES
 from lmi_handlers.chat.generation import ChatForm, chat_generation, read_chat
 from lmi_handlers.chat.request import ChatRequest
@@ -29,8 +30,6 @@ from lmi_handlers.fields.tgi_grammar import TgiGrammar, use_grammar
 from lmi_handlers.fields.vocabulary import TGI_NAMES, VLLM_NAMES, sample_as_tgi, translate
 from lmi_handlers.lmi.embeddings import EmbeddingPayload, embedding_call
 from lmi_handlers.lmi.sessions import asks_for_session, session_answer, session_headers
-
-TARGET_MODEL_HEADER = "X-Amzn-SageMaker-Target-Model"
 
 VALIDATION_STATUS = 424  # "If there is an issue with payload validation"
 LMI_STATUSES = STATUSES | {"adapter_not_found": VALIDATION_STATUS}

@@ -19,7 +19,8 @@ from lmi_core.payloads.plain_text import is_plain_text
 from lmi_core.served_model import ServedModel, ServedModels
 from lmi_handlers.answers.lmi import ANSWERS
 from lmi_handlers.base.adapter_names import ADAPTER_HEADER
-from lmi_handlers.lmi.handler import PAYLOADS, TARGET_MODEL_HEADER, LmiHandler
+from lmi_handlers.base.sagemaker_headers import TARGET_MODEL_HEADER
+from lmi_handlers.lmi.handler import PAYLOADS, LmiHandler
 from lmi_handlers.lmi.sagemaker_events import CONTENT_TYPE, EventStream
 from lmi_handlers.lmi.sessions import NEW, SESSION_HEADER, asks_for_session
 

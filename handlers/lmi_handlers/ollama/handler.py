@@ -13,9 +13,9 @@ from lmi_core.handler import Answer, AnswerForm, Call, Generation, Handler, Rout
 from lmi_core.hookspecs import hookimpl
 from lmi_core.payloads.payload import shown
 from lmi_core.served_model import ServedModel, ServedModels
+from lmi_handlers.base.sagemaker_headers import TARGET_MODEL_HEADER
 from lmi_handlers.base.statuses import STATUSES
 from lmi_handlers.fields.own_parameters import with_own
-from lmi_handlers.lmi.handler import TARGET_MODEL_HEADER
 from lmi_handlers.ollama import names
 from lmi_handlers.ollama.answers import CHATTED, ERRORS, GENERATED
 from lmi_handlers.ollama.asked import Asked

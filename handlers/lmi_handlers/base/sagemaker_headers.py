@@ -1,9 +1,10 @@
-"""Parser of SageMaker's header for custom attributes."""
+"""The names of SageMaker's headers, and the parser of the one for custom attributes."""
 
 import re
 from collections.abc import Iterator, Mapping
 
 ATTRIBUTES_HEADER = "X-Amzn-SageMaker-Custom-Attributes"
+TARGET_MODEL_HEADER = "X-Amzn-SageMaker-Target-Model"
 # Attributes are `a=b;c=d`. Some clients write commas: one is a separator if another attribute follows it, and part of
 # the value otherwise.
 _SEPARATOR = re.compile(r";|,(?=[^;,=]+=)")
