@@ -36,8 +36,8 @@ def make_prompts(number: int) -> Prompts:
 
 def torch_engine(directory: str) -> Round:
     """Run the torch engine as the server does: in its worker, with a stream per request."""
-    from lmi_plugins.torch_engine.worker.client import EngineClient
-    from lmi_plugins.torch_engine.worker.messages import EngineOptions, SamplingParameters
+    from lmi_plugins.torch_engine.client.client import EngineClient
+    from lmi_plugins.torch_engine.messages.requests import EngineOptions, SamplingParameters
 
     loop = asyncio.new_event_loop()
     client = EngineClient(EngineOptions(directory), retry_threshold=0)

@@ -9,8 +9,8 @@ from pathlib import Path
 import psutil
 
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
-from lmi_plugins.torch_engine.worker.client import EngineClient
-from lmi_plugins.torch_engine.worker.messages import EngineOptions, SamplingParameters
+from lmi_plugins.torch_engine.client.client import EngineClient
+from lmi_plugins.torch_engine.messages.requests import EngineOptions, SamplingParameters
 from tests.benchmarks.contenders import VOCABULARY
 
 STREAMS = 4

@@ -10,7 +10,7 @@ import pytest
 
 from lmi_core.workers import restarts
 from lmi_plugins.backends.torch import TorchBackend
-from lmi_plugins.torch_engine.worker.client import EngineClient
+from lmi_plugins.torch_engine.client.client import EngineClient
 from tests.clients.test_every_dialect import DIALECTS, HELLO, QUESTIONS
 from tests.conftest import RunningServer, Serve
 

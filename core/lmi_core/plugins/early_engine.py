@@ -19,7 +19,7 @@ FUNCTION = b"handle"  # in a script that may answer in place of an engine
 ROLLING_BATCH = "option.rolling_batch"
 VARIABLE = "OPTION_ROLLING_BATCH"
 DEFAULT = "auto"
-ENGINES = ("lmi_plugins.torch_engine.early",)  # modules that define what EarlyEngine does
+ENGINES = ("lmi_plugins.torch_engine.client.early",)  # modules that define what EarlyEngine does
 
 
 class EarlyEngine(Protocol):

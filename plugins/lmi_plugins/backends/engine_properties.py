@@ -11,7 +11,7 @@ from lmi_core.configuration.model_source import copied_source, is_on_hub, model_
 from lmi_core.configuration.properties import ModelProperties, Names
 from lmi_core.script.formatters.model_code import ADAPTER_WEIGHTS
 from lmi_core.workers.heartbeat import HEARTBEAT_TIMEOUT
-from lmi_plugins.torch_engine.worker.embedding_messages import Pooling
+from lmi_plugins.torch_engine.messages.embeddings import Pooling
 
 ANY = "any"  # size that vectors may be cut to
 NGRAM = "[ngram]"  # vLLM's former name of prompt lookup, which drafts from the prompt itself

@@ -3,7 +3,7 @@
 from pydantic import Field, PositiveInt
 
 from lmi_core.configuration.properties import ModelProperties
-from lmi_plugins.torch_engine.guides.limits import GuideLimits
+from lmi_plugins.torch_engine.messages.guide_limits import GuideLimits
 
 
 class GuideProperties(ModelProperties):

@@ -39,10 +39,10 @@ from lmi_plugins.backends.torch_devices import (
     this_host,
 )
 from lmi_plugins.backends.torch_parameters import sampling_parameters
-from lmi_plugins.torch_engine.early import ALIASES, BACKEND
-from lmi_plugins.torch_engine.worker.client import EngineClient
-from lmi_plugins.torch_engine.worker.embedding_messages import EmbeddingInput, EmbeddingOptions
-from lmi_plugins.torch_engine.worker.messages import DataType, EngineOptions
+from lmi_plugins.torch_engine.client.client import EngineClient
+from lmi_plugins.torch_engine.client.early import ALIASES, BACKEND
+from lmi_plugins.torch_engine.messages.embeddings import EmbeddingInput, EmbeddingOptions
+from lmi_plugins.torch_engine.messages.requests import DataType, EngineOptions
 
 T = TypeVar("T")
 
@@ -265,7 +265,7 @@ def inspect_torch_model(options: EngineOptions) -> Iterator[str]:
     local = Path(options.model).is_dir()
     if not local and options.device == "auto":
         return
-    from lmi_plugins.torch_engine.checkpoint.inspection import inspect_device, inspect_model  # imports torch
+    from lmi_plugins.torch_engine.worker.inspection import inspect_device, inspect_model  # imports torch
 
     yield from inspect_device(options.device)
     if local:

@@ -4,7 +4,7 @@ from typing import Any
 
 from lmi_core.generation.extended_parameters import ExtendedParameters
 from lmi_core.payloads.written_json import text_of
-from lmi_plugins.torch_engine.worker.messages import Guide, ReasoningLimit, Repetition, SamplingParameters
+from lmi_plugins.torch_engine.messages.requests import Guide, ReasoningLimit, Repetition, SamplingParameters
 
 # Parameters that the engine takes by LMI's name, but in another form.
 CONVERTED = frozenset({"temperature", "stop_sequences", "logit_bias", "bad_sequences"})

@@ -19,7 +19,7 @@ from lmi_core.texts.token_writer import TokenWriter
 from lmi_plugins.backends.engine_properties import EmbeddingProperties, engine_downloads
 from lmi_plugins.backends.torch import engine_options, inspect_torch_model, with_tokenizer
 from lmi_plugins.backends.trtllm_properties import TrtllmProperties
-from lmi_plugins.torch_engine.worker.messages import EngineOptions
+from lmi_plugins.torch_engine.messages.requests import EngineOptions
 from lmi_plugins.trtllm.client import ManagerClient
 from lmi_plugins.trtllm.parameters import TrtllmParameters
 from lmi_plugins.trtllm.requests.tensor_table import INPUTS, OUTPUTS

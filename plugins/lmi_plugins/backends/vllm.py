@@ -30,8 +30,6 @@ from lmi_core.metrics.engine_figures import EngineFigures
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
 from lmi_core.workers.reading_ahead import reading_ahead
 from lmi_plugins.backends.engine_properties import adapter_folders
-from lmi_plugins.backends.parallel_degrees import parallel_degrees
-from lmi_plugins.backends.vllm_fields import OF_IMAGES, VllmFields, fields_of, read_fields
 from lmi_plugins.backends.vllm_parameters import VllmEngineParameters
 from lmi_plugins.backends.vllm_properties import (
     NOT_PASSED_THROUGH,
@@ -51,8 +49,10 @@ from lmi_plugins.vllm_engine.arguments.former import (
 from lmi_plugins.vllm_engine.arguments.lmcache import use_lmcache
 from lmi_plugins.vllm_engine.arguments.load_formats import reads_usual_files, refused_pickles, without_pickles
 from lmi_plugins.vllm_engine.arguments.names import CODE_ARGUMENTS, ENGINE_ARGUMENTS
+from lmi_plugins.vllm_engine.arguments.parallel_degrees import parallel_degrees
 from lmi_plugins.vllm_engine.arguments.quantization import check_method
 from lmi_plugins.vllm_engine.main_memory import DEFAULT, fitting_share
+from lmi_plugins.vllm_engine.requests.vllm_fields import OF_IMAGES, VllmFields, fields_of, read_fields
 
 if TYPE_CHECKING:
     from lmi_plugins.vllm_engine.service import VllmService

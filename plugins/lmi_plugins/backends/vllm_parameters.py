@@ -3,7 +3,7 @@
 from pydantic import Field
 
 from lmi_core.generation.extended_parameters import ExtendedParameters
-from lmi_plugins.backends.vllm_fields import VllmFields
+from lmi_plugins.vllm_engine.requests.vllm_fields import VllmFields
 
 
 class VllmParameters(ExtendedParameters):

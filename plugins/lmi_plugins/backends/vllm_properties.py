@@ -22,9 +22,9 @@ from lmi_plugins.backends.engine_properties import (
     int8_warnings,
 )
 from lmi_plugins.backends.guide_properties import GuideProperties
-from lmi_plugins.backends.parallel_degrees import MAX, ParallelDegrees
 from lmi_plugins.vllm_engine.arguments.former import as_text
 from lmi_plugins.vllm_engine.arguments.json_objects import json_object
+from lmi_plugins.vllm_engine.arguments.parallel_degrees import MAX, ParallelDegrees
 
 DataType = Literal["auto", "fp32", "fp16", "bf16", "float32", "float16", "bfloat16", "half", "float", "int8"]
 DATA_TYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "int8": "auto"}

@@ -12,9 +12,9 @@ from lmi_core.workers.isolation import Place
 from lmi_core.workers.resumption import EngineLost, Resumption
 from lmi_core.workers.supervisor import LOADING_TIMEOUT
 from lmi_core.workers.worker import Worker
-from lmi_plugins.torch_engine.worker.engine_worker import EngineWorker
-from lmi_plugins.torch_engine.worker.messages import EngineOptions
-from lmi_plugins.torch_engine.worker.protocol import PING, Alive
+from lmi_plugins.torch_engine.client.engine_worker import EngineWorker
+from lmi_plugins.torch_engine.messages.protocol import PING, Alive
+from lmi_plugins.torch_engine.messages.requests import EngineOptions
 from lmi_plugins.trtllm.protocol import (
     Infer,
     Load,

@@ -11,8 +11,8 @@ import numpy
 
 from lmi_core.errors import GenerationFailed, InvalidParameter, LmiError
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
-from lmi_plugins.torch_engine.engine import Engine
-from lmi_plugins.torch_engine.worker.messages import EngineOptions
+from lmi_plugins.torch_engine.engine.engine import Engine
+from lmi_plugins.torch_engine.messages.requests import EngineOptions
 from lmi_plugins.trtllm.adapters.lora_cache import LoraCache
 from lmi_plugins.trtllm.requests.inference_request import InferenceRequest
 from lmi_plugins.trtllm.requests.limits import NO_LIMITS, RequestLimits

@@ -3,8 +3,8 @@
 import msgspec
 
 from lmi_core.generation.tensors import Tensor
-from lmi_plugins.torch_engine.worker.messages import EngineOptions
-from lmi_plugins.torch_engine.worker.protocol import Alive, Failure, Ping
+from lmi_plugins.torch_engine.messages.protocol import Alive, Failure, Ping
+from lmi_plugins.torch_engine.messages.requests import EngineOptions
 from lmi_plugins.trtllm.requests.limits import RequestLimits
 
 

@@ -7,7 +7,7 @@ from lmi_core.errors import ConfigurationError, LmiError
 from lmi_core.generation.tensors import Tensor
 from lmi_core.host.out_of_memory import is_out_of_memory
 from lmi_core.workers.worker import Channel
-from lmi_plugins.torch_engine.worker.protocol import ALIVE, Failure, Ping
+from lmi_plugins.torch_engine.messages.protocol import ALIVE, Failure, Ping
 from lmi_plugins.torch_engine.worker.pulse import Pulse
 from lmi_plugins.trtllm.gpt_manager import GptManager, Tensors
 from lmi_plugins.trtllm.protocol import (

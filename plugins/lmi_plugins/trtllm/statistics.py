@@ -5,7 +5,7 @@ import time
 from collections.abc import Sequence as Items
 
 from lmi_plugins.torch_engine.cache.block_pool import BLOCK_SIZE
-from lmi_plugins.torch_engine.engine import Engine
+from lmi_plugins.torch_engine.engine.engine import Engine
 from lmi_plugins.torch_engine.sequences.chunk import Chunk
 
 

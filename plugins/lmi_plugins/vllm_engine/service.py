@@ -20,9 +20,8 @@ from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
 from lmi_core.texts.token_writer import TokenWriter
 from lmi_core.workers.isolation import Place
 from lmi_core.workers.partial_output import Given, SoFar
-from lmi_plugins.backends.vllm_fields import fields_of, read_fields
-from lmi_plugins.torch_engine.guides.limits import GuideLimits
-from lmi_plugins.torch_engine.worker.messages import Guide
+from lmi_plugins.torch_engine.messages.guide_limits import GuideLimits
+from lmi_plugins.torch_engine.messages.requests import Guide
 from lmi_plugins.vllm_engine.adapters.adapter import Adapter
 from lmi_plugins.vllm_engine.adapters.loaded import VllmAdapters
 from lmi_plugins.vllm_engine.embeddings import embedding_model, vectors
@@ -47,6 +46,7 @@ from lmi_plugins.vllm_engine.requests.passed_fields import check_passed_fields
 from lmi_plugins.vllm_engine.requests.reasoning_budget import check_reasoning_budget
 from lmi_plugins.vllm_engine.requests.resuming import CANNOT, goes_on, repeats, rest, shorten
 from lmi_plugins.vllm_engine.requests.sampling import sampling_params, structured_outputs
+from lmi_plugins.vllm_engine.requests.vllm_fields import fields_of, read_fields
 
 
 class VllmService:

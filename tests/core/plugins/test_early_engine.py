@@ -15,7 +15,7 @@ import pytest
 from lmi_core.plugins.early_engine import EarlyEngine, find_early_engine
 from lmi_core.plugins.early_workers import end_unwanted, start_early, take_early
 from lmi_core.workers.worker import Worker, WorkerDied
-from lmi_plugins.torch_engine import early
+from lmi_plugins.torch_engine.client import early
 from tests.command_lines import command_line
 
 ROOT = Path(__file__).parents[3]
@@ -28,7 +28,7 @@ from lmi_handlers.cli.starting import start_event_loop
 start_event_loop(["examples/hello"], ["option.rolling_batch=torch"])
 imported = sorted({"aiohttp", "pydantic", "lmi_core.plugins.loading", "torch"} & sys.modules.keys())
 from lmi_core.plugins.early_workers import take_early
-from lmi_plugins.torch_engine.early import TARGET
+from lmi_plugins.torch_engine.client.early import TARGET
 worker = take_early(TARGET)
 print(json.dumps([imported, worker.process_id is not None]))
 worker.kill()

@@ -9,7 +9,7 @@ from lmi_core.configuration.configuration import Configuration
 from lmi_plugins.backends import torch as module
 from lmi_plugins.backends.torch import TorchBackend, TorchProperties
 from lmi_plugins.backends.torch_devices import Host
-from lmi_plugins.torch_engine.worker.messages import EngineOptions
+from lmi_plugins.torch_engine.messages.requests import EngineOptions
 from tests.conftest import ModelDirectory
 
 

@@ -12,7 +12,7 @@ import pytest_asyncio
 
 from lmi_handlers.testing.servers import RunningServer, running_server
 from lmi_plugins.backends.torch import TorchBackend
-from lmi_plugins.torch_engine.worker.client import EngineClient
+from lmi_plugins.torch_engine.client.client import EngineClient
 from tests.handlers.http.aborted_streams import (
     Leave,
     half_close,

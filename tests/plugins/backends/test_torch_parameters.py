@@ -6,7 +6,7 @@ from pydantic import ValidationError
 
 from lmi_core.generation.extended_parameters import ExtendedParameters
 from lmi_plugins.backends.torch_parameters import sampling_parameters
-from lmi_plugins.torch_engine.worker.messages import Guide, ReasoningLimit, Repetition, SamplingParameters
+from lmi_plugins.torch_engine.messages.requests import Guide, ReasoningLimit, Repetition, SamplingParameters
 
 # What each parameter becomes, of those that do not only keep their names.
 BECOMES: list[tuple[Mapping[str, Any], Mapping[str, Any]]] = [

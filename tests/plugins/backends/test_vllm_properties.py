@@ -9,9 +9,9 @@ from pydantic import ValidationError
 
 from lmi_core.backend import BackendSetup
 from lmi_core.errors import ConfigurationError
-from lmi_plugins.backends.parallel_degrees import ParallelDegrees
 from lmi_plugins.backends.vllm_properties import VllmProperties, embedding_arguments, vllm_arguments
 from lmi_plugins.vllm_engine.arguments.load_formats import refused_pickles
+from lmi_plugins.vllm_engine.arguments.parallel_degrees import ParallelDegrees
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
-from lmi_plugins.torch_engine.engine import Engine
+from lmi_plugins.torch_engine.engine.engine import Engine
 from tests.plugins.torch_engine.tiny_models import make_engine, reference_model, save_model, save_tokenizer
 
 ModelDirectory = Callable[[str], Path]

@@ -38,7 +38,7 @@ def run_trtllm(channel: Channel) -> None:
 
 @contextmanager
 def _poisoned() -> Iterator[None]:
-    from lmi_plugins.torch_engine.engine import Engine
+    from lmi_plugins.torch_engine.engine.engine import Engine
 
     compute = Engine._compute
 

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from lmi_core.errors import LmiError
 from lmi_core.generation.output import GenerationStep, Token
-from lmi_plugins.torch_engine.engine import Engine
-from lmi_plugins.torch_engine.results import Result
-from lmi_plugins.torch_engine.worker.messages import EngineRequest, Guide, Repetition, SamplingParameters
+from lmi_plugins.torch_engine.engine.engine import Engine
+from lmi_plugins.torch_engine.messages.requests import EngineRequest, Guide, Repetition, SamplingParameters
+from lmi_plugins.torch_engine.messages.results import Result
 from tests.plugins.torch_engine.adapters.lora_adapters import save_adapter
 from tests.plugins.torch_engine.conftest import ModelDirectory, ReferenceModel
 from tests.plugins.torch_engine.tiny_models import make_engine, run

@@ -5,8 +5,8 @@ import random
 import pytest
 import torch
 
-from lmi_plugins.torch_engine.engine import Engine
-from lmi_plugins.torch_engine.worker.messages import EngineRequest
+from lmi_plugins.torch_engine.engine.engine import Engine
+from lmi_plugins.torch_engine.messages.requests import EngineRequest
 from tests.plugins.torch_engine.conftest import ModelDirectory, ReferenceModel
 from tests.plugins.torch_engine.tiny_models import (
     BY_ROW,

@@ -13,9 +13,9 @@ from transformers import (
 
 from lmi_core.generation.output import GenerationStep, Token
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
-from lmi_plugins.torch_engine.engine import Engine
-from lmi_plugins.torch_engine.results import Result
-from lmi_plugins.torch_engine.worker.messages import EngineOptions, EngineRequest, SamplingParameters
+from lmi_plugins.torch_engine.engine.engine import Engine
+from lmi_plugins.torch_engine.messages.requests import EngineOptions, EngineRequest, SamplingParameters
+from lmi_plugins.torch_engine.messages.results import Result
 
 VOCABULARY = 320
 CONTEXT = 128

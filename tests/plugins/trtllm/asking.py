@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from lmi_plugins.torch_engine.worker.messages import EngineOptions
+from lmi_plugins.torch_engine.messages.requests import EngineOptions
 from lmi_plugins.trtllm.gpt_manager import GptManager, Tensors
 from lmi_plugins.trtllm.requests.inference_request import InferenceRequest
 from lmi_plugins.trtllm.requests.limits import NO_LIMITS, RequestLimits

@@ -9,7 +9,7 @@ from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
 from lmi_core.errors import InvalidAdapter
-from lmi_plugins.torch_engine.adapters.adapter import AdapterWeights, LoraPair
+from lmi_plugins.torch_engine.sequences.adapter import AdapterWeights, LoraPair
 
 PROBED_TOKENS = 3
 

@@ -14,10 +14,10 @@ from safetensors.torch import load_file
 from lmi_core.errors import InvalidAdapter, InvalidParameter
 from lmi_core.errors.fault import Fault
 from lmi_core.inspection.pickles import ADAPTER, pickled_adapter, refusal
-from lmi_plugins.torch_engine.adapters.adapter import AdapterWeights, LoraPair
 from lmi_plugins.torch_engine.checkpoint.pickled import load_pickled
-from lmi_plugins.torch_engine.worker.messages import AdapterTensors
-from lmi_plugins.torch_engine.worker.tensors import from_data
+from lmi_plugins.torch_engine.messages.requests import AdapterTensors
+from lmi_plugins.torch_engine.messages.tensors import from_data
+from lmi_plugins.torch_engine.sequences.adapter import AdapterWeights, LoraPair
 
 CONFIG_FILE = "adapter_config.json"
 PREFIX = "base_model.model."  # PEFT's own wrapping of the model

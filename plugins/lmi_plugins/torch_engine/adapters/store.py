@@ -11,11 +11,11 @@ import torch
 from transformers import PreTrainedModel
 
 from lmi_core.errors import AdapterNotFound, ConfigurationError, InvalidAdapter
-from lmi_plugins.torch_engine.adapters.adapter import Adapter, AdapterWeights
 from lmi_plugins.torch_engine.adapters.lora_layers import LoraLayers
 from lmi_plugins.torch_engine.adapters.peft_adapter import read_directory, read_tensors
+from lmi_plugins.torch_engine.messages.requests import AdapterTensors, EngineOptions
+from lmi_plugins.torch_engine.sequences.adapter import Adapter, AdapterWeights
 from lmi_plugins.torch_engine.sequences.chunk import Chunk
-from lmi_plugins.torch_engine.worker.messages import AdapterTensors, EngineOptions
 
 logger = logging.getLogger(__name__)
 

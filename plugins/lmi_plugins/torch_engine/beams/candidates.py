@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from lmi_core.generation.output import FinishReason
-from lmi_plugins.torch_engine.sampling.top_logprobs import TopLogprobs
+from lmi_plugins.torch_engine.sequences.top_logprobs import TopLogprobs
 
 
 class Choice(NamedTuple):

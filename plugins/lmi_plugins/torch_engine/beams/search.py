@@ -13,10 +13,10 @@ from lmi_plugins.torch_engine.cache.block_pool import BlockPool, blocks_for
 from lmi_plugins.torch_engine.sampling.processing import process
 from lmi_plugins.torch_engine.sampling.raw_logits import joined_logits, take_prompt_logits
 from lmi_plugins.torch_engine.sampling.sampler import ranks_of
-from lmi_plugins.torch_engine.sampling.top_logprobs import TopLogprobs, read_top_logprobs
 from lmi_plugins.torch_engine.sequences.sequence import Sequence
 from lmi_plugins.torch_engine.sequences.sequence_group import SequenceGroup
 from lmi_plugins.torch_engine.sequences.token_texts import TokenTexts
+from lmi_plugins.torch_engine.sequences.top_logprobs import TopLogprobs, read_top_logprobs
 
 
 class BeamSearch(SequenceGroup):

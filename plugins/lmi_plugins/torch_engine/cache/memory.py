@@ -7,7 +7,7 @@ import torch
 
 from lmi_core.host.memory import free_main_memory
 from lmi_plugins.torch_engine.cache.block_pool import blocks_for
-from lmi_plugins.torch_engine.worker.messages import EngineOptions
+from lmi_plugins.torch_engine.messages.requests import EngineOptions
 
 logger = logging.getLogger(__name__)
 

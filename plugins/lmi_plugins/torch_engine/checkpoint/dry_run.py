@@ -13,9 +13,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from lmi_core.inspection.safetensors_header import WeightFacts
+from lmi_plugins.torch_engine.checkpoint.quietness import without_progress_bar, without_report
 from lmi_plugins.torch_engine.checkpoint.weights_check import LoadingInfo
-from lmi_plugins.torch_engine.model.quietness import without_progress_bar, without_report
-from lmi_plugins.torch_engine.worker.messages import EngineOptions
+from lmi_plugins.torch_engine.messages.requests import EngineOptions
 
 SYNCHRONOUS = "HF_DEACTIVATE_ASYNC_LOAD"  # environment variable; a mode of tensors belongs to one thread
 TORCH_TYPES = {

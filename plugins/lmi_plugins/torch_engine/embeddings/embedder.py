@@ -8,8 +8,8 @@ from lmi_plugins.torch_engine.embeddings.head import Head
 from lmi_plugins.torch_engine.embeddings.hidden_states import HiddenStates
 from lmi_plugins.torch_engine.embeddings.pooling import pool
 from lmi_plugins.torch_engine.embeddings.recipe import Recipe
-from lmi_plugins.torch_engine.worker.embedding_messages import EmbeddingInput
-from lmi_plugins.torch_engine.worker.tensors import to_bytes
+from lmi_plugins.torch_engine.messages.embeddings import EmbeddingInput
+from lmi_plugins.torch_engine.messages.tensors import to_bytes
 
 
 class Embedder:

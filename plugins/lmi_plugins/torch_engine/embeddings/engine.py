@@ -9,8 +9,8 @@ from lmi_core.embedding_backend import EmbeddingModel
 from lmi_core.errors import GenerationFailed
 from lmi_plugins.torch_engine.embeddings.embedder import Embedder
 from lmi_plugins.torch_engine.embeddings.waiting_inputs import WaitingInput, WaitingInputs
+from lmi_plugins.torch_engine.messages.embeddings import EmbeddingJob
 from lmi_plugins.torch_engine.model.threads import Threads
-from lmi_plugins.torch_engine.worker.embedding_messages import EmbeddingJob
 
 logger = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from lmi_core.inspection.layers import LAYER, PICKLED_LAYER
 from lmi_core.inspection.pickles import refusal
 from lmi_plugins.torch_engine.checkpoint.pickled import load_pickled
 from lmi_plugins.torch_engine.embeddings.recipe import CONFIG, Recipe
-from lmi_plugins.torch_engine.worker.embedding_messages import EmbeddingInput
+from lmi_plugins.torch_engine.messages.embeddings import EmbeddingInput
 
 ACTIVATIONS = "torch.nn.modules."  # the packages of the classes that a dense layer may name
 

@@ -16,10 +16,10 @@ from lmi_plugins.torch_engine.embeddings.hidden_states import HiddenStates, Padd
 from lmi_plugins.torch_engine.embeddings.packed_states import PackedStates
 from lmi_plugins.torch_engine.embeddings.recipe import Recipe, read_recipe
 from lmi_plugins.torch_engine.embeddings.task import default_pooling, is_encoder_of_two
-from lmi_plugins.torch_engine.engine_parts import EngineParts
+from lmi_plugins.torch_engine.engine.parts import EngineParts
+from lmi_plugins.torch_engine.messages.requests import EngineOptions
 from lmi_plugins.torch_engine.model.loading import context_length, load_weights, read_config
 from lmi_plugins.torch_engine.model.threads import Threads
-from lmi_plugins.torch_engine.worker.messages import EngineOptions
 
 logger = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence as Items
 
 import torch
 
-from lmi_plugins.torch_engine.worker.embedding_messages import Pooling
+from lmi_plugins.torch_engine.messages.embeddings import Pooling
 
 
 def pool(states: torch.Tensor, modes: Items[Pooling]) -> torch.Tensor:

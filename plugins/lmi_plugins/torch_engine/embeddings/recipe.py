@@ -9,7 +9,7 @@ from lmi_core.errors import ConfigurationError
 from lmi_core.inspection.inside import is_outside
 from lmi_core.inspection.layers import MODULES, outside_layer
 from lmi_plugins.torch_engine.embeddings.pooling import MODES
-from lmi_plugins.torch_engine.worker.embedding_messages import EmbeddingOptions, Pooling
+from lmi_plugins.torch_engine.messages.embeddings import EmbeddingOptions, Pooling
 
 LENGTH_FILE = "sentence_bert_config.json"
 PROMPTS_FILE = "config_sentence_transformers.json"

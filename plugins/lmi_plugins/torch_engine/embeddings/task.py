@@ -10,8 +10,8 @@ from transformers import (
 )
 
 from lmi_plugins.torch_engine.embeddings.recipe import has_recipe
-from lmi_plugins.torch_engine.worker.embedding_messages import Pooling, Task
-from lmi_plugins.torch_engine.worker.messages import EngineOptions
+from lmi_plugins.torch_engine.messages.embeddings import Pooling, Task
+from lmi_plugins.torch_engine.messages.requests import EngineOptions
 
 # Endings of the names of architectures, as vLLM reads them too: the first ones that fit count.
 GENERATING = ("ForCausalLM", "ForConditionalGeneration", "LMHeadModel", "ChatModel")

@@ -4,7 +4,7 @@ from collections import OrderedDict, deque
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from lmi_plugins.torch_engine.worker.embedding_messages import EmbeddingInput, EmbeddingJob
+from lmi_plugins.torch_engine.messages.embeddings import EmbeddingInput, EmbeddingJob
 
 
 class WaitingInput(NamedTuple):

@@ -13,7 +13,7 @@ import msgspec
 
 from lmi_core.errors import GenerationFailed, Overloaded
 from lmi_plugins.torch_engine.guides.isolated.compile_process import Cancellation
-from lmi_plugins.torch_engine.worker.messages import Guide
+from lmi_plugins.torch_engine.messages.requests import Guide
 
 PATIENCE = 3.0  # seconds that a guide may keep its place while others wait for one
 

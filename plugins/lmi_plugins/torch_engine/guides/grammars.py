@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from lmi_core.parsing.reasoning.guide import Format, after_reasoning
 from lmi_plugins.torch_engine.guides.json_schema import check_schema
 from lmi_plugins.torch_engine.guides.structural_tags import with_json_grammars
-from lmi_plugins.torch_engine.worker.messages import Guide
+from lmi_plugins.torch_engine.messages.requests import Guide
 
 if TYPE_CHECKING:
     from xgrammar import CompiledGrammar, GrammarCompiler

@@ -21,10 +21,10 @@ from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
 from lmi_core.texts.reason import reason
 from lmi_plugins.torch_engine.checkpoint.memory_check import least_bytes, too_little_memory
 from lmi_plugins.torch_engine.checkpoint.pickled import wrong_pickles
+from lmi_plugins.torch_engine.checkpoint.quietness import without_report
 from lmi_plugins.torch_engine.checkpoint.weights_check import LoadingInfo, wrong_weights
-from lmi_plugins.torch_engine.model.quietness import without_report
+from lmi_plugins.torch_engine.messages.requests import EngineOptions
 from lmi_plugins.torch_engine.model.soft_prompt import embedding_weight
-from lmi_plugins.torch_engine.worker.messages import EngineOptions
 
 logger = logging.getLogger(__name__)
 

@@ -7,8 +7,8 @@ import torch
 from transformers import PreTrainedModel
 
 from lmi_core.errors import InvalidParameter
-from lmi_plugins.torch_engine.worker.messages import EngineRequest
-from lmi_plugins.torch_engine.worker.tensors import from_data
+from lmi_plugins.torch_engine.messages.requests import EngineRequest
+from lmi_plugins.torch_engine.messages.tensors import from_data
 
 
 def embedding_weight(model: PreTrainedModel) -> torch.Tensor:

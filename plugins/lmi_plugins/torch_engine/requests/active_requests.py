@@ -3,11 +3,11 @@
 from collections.abc import Iterable, Sequence
 
 from lmi_core.errors import GenerationFailed, InvalidParameter, LmiError
-from lmi_plugins.torch_engine.results import Result, Results
+from lmi_plugins.torch_engine.messages.requests import Guide
+from lmi_plugins.torch_engine.messages.results import Result, Results
 from lmi_plugins.torch_engine.scheduling.guide_queue import GuideQueue
 from lmi_plugins.torch_engine.scheduling.scheduler import Scheduler
 from lmi_plugins.torch_engine.sequences.sequence_group import SequenceGroup
-from lmi_plugins.torch_engine.worker.messages import Guide
 
 
 class ActiveRequests:

@@ -12,17 +12,17 @@ from lmi_plugins.torch_engine.adapters.store import AdapterStore, require_store
 from lmi_plugins.torch_engine.beams.checks import check_beams
 from lmi_plugins.torch_engine.beams.search import BeamSearch
 from lmi_plugins.torch_engine.cache.block_pool import BlockPool
-from lmi_plugins.torch_engine.engine_limits import EngineLimits
+from lmi_plugins.torch_engine.messages.parameter_names import ParameterNames
+from lmi_plugins.torch_engine.messages.requests import EngineRequest, SamplingParameters
 from lmi_plugins.torch_engine.model.soft_prompt import with_soft_prompt
+from lmi_plugins.torch_engine.requests.engine_limits import EngineLimits
 from lmi_plugins.torch_engine.requests.parameter_checks import check_parameters
-from lmi_plugins.torch_engine.requests.parameter_names import ParameterNames
 from lmi_plugins.torch_engine.sequences.conditioning import condition
 from lmi_plugins.torch_engine.sequences.continuation import go_on
+from lmi_plugins.torch_engine.sequences.draft import read_draft
 from lmi_plugins.torch_engine.sequences.sequence import Sequence
 from lmi_plugins.torch_engine.sequences.sequence_group import SequenceGroup
 from lmi_plugins.torch_engine.sequences.token_texts import TokenTexts
-from lmi_plugins.torch_engine.speculation.draft import read_draft
-from lmi_plugins.torch_engine.worker.messages import EngineRequest, SamplingParameters
 
 
 @dataclass(frozen=True, slots=True)

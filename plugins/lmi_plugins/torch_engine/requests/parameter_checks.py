@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from lmi_core.errors import InvalidParameter
-from lmi_plugins.torch_engine.worker.messages import SamplingParameters
+from lmi_plugins.torch_engine.messages.requests import SamplingParameters
 
 FLOAT32 = 4  # bytes
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 import torch
 
 from lmi_plugins.torch_engine.sampling.sampler import DraftToken, Sampler, log_probs_of, ranks_of
-from lmi_plugins.torch_engine.sampling.top_logprobs import TopLogprobs, read_top_logprobs
 from lmi_plugins.torch_engine.sequences.chunk import Chunk
 from lmi_plugins.torch_engine.sequences.sequence import Sequence
 from lmi_plugins.torch_engine.sequences.step_batch import StepBatch
+from lmi_plugins.torch_engine.sequences.top_logprobs import TopLogprobs, read_top_logprobs
 
 
 @dataclass(slots=True)

@@ -4,9 +4,9 @@ from collections.abc import Sequence as Items
 
 import torch
 
-from lmi_plugins.torch_engine.sampling.logits_processor import LogitsProcessor, ProcessedSequence, column
-from lmi_plugins.torch_engine.sampling.token_history import TokenCounts
-from lmi_plugins.torch_engine.worker.messages import SamplingParameters
+from lmi_plugins.torch_engine.messages.requests import SamplingParameters
+from lmi_plugins.torch_engine.sequences.logits_processor import LogitsProcessor, ProcessedSequence, column
+from lmi_plugins.torch_engine.sequences.token_history import TokenCounts
 
 
 class Bias(LogitsProcessor):

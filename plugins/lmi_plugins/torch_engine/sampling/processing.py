@@ -4,14 +4,14 @@ from collections.abc import Sequence as Items
 
 import torch
 
-from lmi_plugins.torch_engine.guides.grammar_mask import GrammarMask
+from lmi_plugins.torch_engine.messages.requests import SamplingParameters
 from lmi_plugins.torch_engine.sampling.exclusions import BadSequences, BadTexts, MinLength, NoRepeatNgram
-from lmi_plugins.torch_engine.sampling.logits_processor import LogitsProcessor
+from lmi_plugins.torch_engine.sampling.grammar_mask import GrammarMask
 from lmi_plugins.torch_engine.sampling.penalties import Bias, FrequencyPenalty, RepetitionPenalty
 from lmi_plugins.torch_engine.sampling.selections import AllowedTokens, EndOfReasoning
 from lmi_plugins.torch_engine.sampling.warpers import SAMPLING
+from lmi_plugins.torch_engine.sequences.logits_processor import LogitsProcessor
 from lmi_plugins.torch_engine.sequences.sequence import Sequence
-from lmi_plugins.torch_engine.worker.messages import SamplingParameters
 
 # The order is transformers', here and in SAMPLING.
 CHOICE = (

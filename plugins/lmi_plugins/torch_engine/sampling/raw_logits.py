@@ -4,9 +4,9 @@ from collections.abc import Sequence as Items
 
 import torch
 
+from lmi_plugins.torch_engine.messages.tensors import to_bytes
 from lmi_plugins.torch_engine.sequences.sequence import Sequence
 from lmi_plugins.torch_engine.sequences.step_batch import StepBatch
-from lmi_plugins.torch_engine.worker.tensors import to_bytes
 
 
 def collect_logits(batch: StepBatch, logits: torch.Tensor) -> None:

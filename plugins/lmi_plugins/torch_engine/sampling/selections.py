@@ -5,8 +5,8 @@ from collections.abc import Sequence as Items
 import torch
 
 from lmi_core.generation.reasoning_budget import ReasoningBudget, ReasoningCountdown
-from lmi_plugins.torch_engine.sampling.logits_processor import LogitsProcessor, ProcessedSequence
-from lmi_plugins.torch_engine.worker.messages import SamplingParameters
+from lmi_plugins.torch_engine.messages.requests import SamplingParameters
+from lmi_plugins.torch_engine.sequences.logits_processor import LogitsProcessor, ProcessedSequence
 
 
 class AllowedTokens(LogitsProcessor):

@@ -4,8 +4,8 @@ from collections.abc import Sequence as Items
 
 import torch
 
-from lmi_plugins.torch_engine.sampling.logits_processor import LogitsProcessor, ProcessedSequence, column
-from lmi_plugins.torch_engine.worker.messages import SamplingParameters
+from lmi_plugins.torch_engine.messages.requests import SamplingParameters
+from lmi_plugins.torch_engine.sequences.logits_processor import LogitsProcessor, ProcessedSequence, column
 
 EXCLUDED = float("-inf")
 FIRST_CANDIDATES = 256  # tokens

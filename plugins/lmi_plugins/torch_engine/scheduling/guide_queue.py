@@ -7,8 +7,8 @@ from typing import NamedTuple
 from lmi_core.errors import GenerationFailed, LmiError
 from lmi_plugins.torch_engine.guides.compilation import Compilation
 from lmi_plugins.torch_engine.guides.compiling import GuideCompiler
+from lmi_plugins.torch_engine.messages.requests import Guide
 from lmi_plugins.torch_engine.sequences.sequence_group import SequenceGroup
-from lmi_plugins.torch_engine.worker.messages import Guide
 
 PATIENCE = 0.01  # seconds of waiting after which the engine hears whether there are other requests
 

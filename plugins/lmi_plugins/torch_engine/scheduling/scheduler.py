@@ -4,10 +4,10 @@ from collections import deque
 from collections.abc import Callable
 from time import monotonic
 
-from lmi_plugins.torch_engine.adapters.adapter import Adapter
 from lmi_plugins.torch_engine.cache.block_pool import BLOCK_SIZE, BlockPool, blocks_for
 from lmi_plugins.torch_engine.cache.prefix_cache import PrefixCache
 from lmi_plugins.torch_engine.scheduling.prefill_budget import PrefillBudget
+from lmi_plugins.torch_engine.sequences.adapter import Adapter
 from lmi_plugins.torch_engine.sequences.chunk import Chunk
 from lmi_plugins.torch_engine.sequences.sequence import Sequence
 from lmi_plugins.torch_engine.sequences.sequence_group import SequenceGroup

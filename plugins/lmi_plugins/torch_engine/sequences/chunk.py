@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
+from lmi_plugins.torch_engine.sequences.draft import Draft
 from lmi_plugins.torch_engine.sequences.sequence import Sequence
 from lmi_plugins.torch_engine.sequences.sequence_group import SequenceGroup
-from lmi_plugins.torch_engine.speculation.draft import Draft
 
 
 @dataclass(slots=True)

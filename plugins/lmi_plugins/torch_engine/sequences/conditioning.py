@@ -4,9 +4,9 @@ from hashlib import sha256
 
 import torch
 
-from lmi_plugins.torch_engine.adapters.adapter import Adapter
+from lmi_plugins.torch_engine.messages.tensors import to_bytes
+from lmi_plugins.torch_engine.sequences.adapter import Adapter
 from lmi_plugins.torch_engine.sequences.sequence import Sequence
-from lmi_plugins.torch_engine.worker.tensors import to_bytes
 
 
 def condition(sequence: Sequence, adapter: Adapter | None, soft_prompt: torch.Tensor | None) -> None:

@@ -10,12 +10,12 @@ from lmi_core.errors import LmiError
 from lmi_core.generation.parameters import seed_of
 from lmi_core.generation.repetition import ends_in_repetition
 from lmi_core.texts.token_stream import TokenStream
-from lmi_plugins.torch_engine.adapters.adapter import Adapter
-from lmi_plugins.torch_engine.sampling.logits_processor import LogitsProcessor
-from lmi_plugins.torch_engine.sampling.processor_state import ProcessorState
-from lmi_plugins.torch_engine.sampling.top_logprobs import TopLogprobs
-from lmi_plugins.torch_engine.speculation.draft import Acceptance, Draft
-from lmi_plugins.torch_engine.worker.messages import EngineRequest, SamplingParameters
+from lmi_plugins.torch_engine.messages.requests import EngineRequest, SamplingParameters
+from lmi_plugins.torch_engine.sequences.adapter import Adapter
+from lmi_plugins.torch_engine.sequences.draft import Acceptance, Draft
+from lmi_plugins.torch_engine.sequences.logits_processor import LogitsProcessor
+from lmi_plugins.torch_engine.sequences.processor_state import ProcessorState
+from lmi_plugins.torch_engine.sequences.top_logprobs import TopLogprobs
 
 
 @dataclass(slots=True, eq=False)

@@ -4,9 +4,9 @@ from lmi_core.generation.output import Token
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
 from lmi_core.texts.token_stream import TokenStream
 from lmi_core.texts.token_writer import TokenWriter
-from lmi_plugins.torch_engine.sampling.top_logprobs import TopLogprobs
+from lmi_plugins.torch_engine.messages.requests import SamplingParameters
 from lmi_plugins.torch_engine.sequences.sequence import Sequence
-from lmi_plugins.torch_engine.worker.messages import SamplingParameters
+from lmi_plugins.torch_engine.sequences.top_logprobs import TopLogprobs
 
 
 class TokenTexts(TokenWriter):

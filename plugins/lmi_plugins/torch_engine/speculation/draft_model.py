@@ -8,6 +8,7 @@ import torch
 from transformers import PreTrainedModel
 
 from lmi_core.errors import ConfigurationError
+from lmi_plugins.torch_engine.messages.requests import EngineOptions
 from lmi_plugins.torch_engine.model.attention import UnsupportedAttention
 from lmi_plugins.torch_engine.model.loading import context_length, load_model
 from lmi_plugins.torch_engine.model.paged_runner import PagedRunner
@@ -15,10 +16,9 @@ from lmi_plugins.torch_engine.sampling.processing import process
 from lmi_plugins.torch_engine.sampling.sampler import Sampler
 from lmi_plugins.torch_engine.sampling.warpers import SAMPLING
 from lmi_plugins.torch_engine.sequences.chunk import Chunk
+from lmi_plugins.torch_engine.sequences.draft import Draft
 from lmi_plugins.torch_engine.sequences.sequence import Sequence
 from lmi_plugins.torch_engine.sequences.step_batch import StepBatch
-from lmi_plugins.torch_engine.speculation.draft import Draft
-from lmi_plugins.torch_engine.worker.messages import EngineOptions
 
 
 class DraftModel:

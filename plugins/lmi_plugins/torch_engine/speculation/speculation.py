@@ -5,8 +5,8 @@ import logging
 from lmi_plugins.torch_engine.sampling.sampler import Sampler
 from lmi_plugins.torch_engine.scheduling.scheduler import Scheduler
 from lmi_plugins.torch_engine.sequences.chunk import Chunk
+from lmi_plugins.torch_engine.sequences.draft import Acceptance, Draft
 from lmi_plugins.torch_engine.sequences.sequence import Sequence
-from lmi_plugins.torch_engine.speculation.draft import Acceptance, Draft
 from lmi_plugins.torch_engine.speculation.draft_model import DraftModel
 
 logger = logging.getLogger(__name__)

@@ -3,8 +3,7 @@
 from lmi_core.errors import InvalidAdapter, InvalidParameter
 from lmi_core.workers.worker import Channel
 from lmi_plugins.torch_engine.embeddings.engine import EmbeddingEngine
-from lmi_plugins.torch_engine.worker.burst import burst
-from lmi_plugins.torch_engine.worker.protocol import (
+from lmi_plugins.torch_engine.messages.protocol import (
     ALIVE,
     Abort,
     AdapterAnswer,
@@ -19,6 +18,7 @@ from lmi_plugins.torch_engine.worker.protocol import (
     encode,
     failure,
 )
+from lmi_plugins.torch_engine.worker.burst import burst
 
 
 def serve_once(engine: EmbeddingEngine, channel: Channel) -> None:

@@ -9,16 +9,11 @@ from lmi_core.generation.output import GenerationStep
 from lmi_core.host.out_of_memory import is_out_of_memory
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
 from lmi_core.workers.worker import Channel
-from lmi_plugins.torch_engine.adapters.loader import AdapterLoader
+from lmi_plugins.torch_engine.embeddings.embedding_turns import EmbeddingTurns
 from lmi_plugins.torch_engine.embeddings.loading import embedding_engine_of, load_embedding_engine
 from lmi_plugins.torch_engine.embeddings.task import choose_task
-from lmi_plugins.torch_engine.embeddings.turns import EmbeddingTurns
-from lmi_plugins.torch_engine.engine import Engine
-from lmi_plugins.torch_engine.worker import embedding_service
-from lmi_plugins.torch_engine.worker.burst import burst
-from lmi_plugins.torch_engine.worker.figures import FiguresReport
-from lmi_plugins.torch_engine.worker.messages import EngineOptions
-from lmi_plugins.torch_engine.worker.protocol import (
+from lmi_plugins.torch_engine.engine.engine import Engine
+from lmi_plugins.torch_engine.messages.protocol import (
     ALIVE,
     Abort,
     Embed,
@@ -35,6 +30,11 @@ from lmi_plugins.torch_engine.worker.protocol import (
     encode,
     failure,
 )
+from lmi_plugins.torch_engine.messages.requests import EngineOptions
+from lmi_plugins.torch_engine.worker import embedding_service
+from lmi_plugins.torch_engine.worker.adapter_loader import AdapterLoader
+from lmi_plugins.torch_engine.worker.burst import burst
+from lmi_plugins.torch_engine.worker.figures import FiguresReport
 from lmi_plugins.torch_engine.worker.pulse import Pulse
 
 logger = logging.getLogger(__name__)

@@ -12,8 +12,8 @@ import psutil
 
 from lmi_core.workers.reading_ahead import reading_ahead
 from lmi_core.workers.worker import Channel
+from lmi_plugins.torch_engine.messages.protocol import Load, Progress, Started, decode_to_worker, encode
 from lmi_plugins.torch_engine.worker.libraries import load_shared_libraries
-from lmi_plugins.torch_engine.worker.protocol import Load, Progress, Started, decode_to_worker, encode
 
 logger = logging.getLogger(__name__)
 

@@ -4,7 +4,7 @@ from hashlib import sha256
 
 from lmi_core.errors import InvalidAdapter, InvalidParameter
 from lmi_core.generation.tensors import Tensor
-from lmi_plugins.torch_engine.engine import Engine
+from lmi_plugins.torch_engine.engine.engine import Engine
 from lmi_plugins.trtllm.adapters.lora_tensors import adapter_tensors
 from lmi_plugins.trtllm.requests.inference_request import InferenceRequest
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from lmi_core.errors import InvalidParameter
 from lmi_core.generation.tensors import ELEMENT_SIZES, Tensor
-from lmi_plugins.torch_engine.worker.messages import AdapterTensors, TensorData
+from lmi_plugins.torch_engine.messages.requests import AdapterTensors, TensorData
 from lmi_plugins.trtllm.adapters.lora_modules import MODULE_NAMES, find_modules
 from lmi_plugins.trtllm.requests.translation import TENSOR_TYPES
 

@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterable, Mapping
 
 from lmi_core.errors import ConfigurationError
-from lmi_plugins.backends.parallel_degrees import MAX
+from lmi_plugins.vllm_engine.arguments.parallel_degrees import MAX
 from lmi_plugins.vllm_engine.arguments.parser import engine_parser
 from lmi_plugins.vllm_engine.library import AsyncEngineArgs, current_platform
 from lmi_plugins.vllm_engine.requests.logits_processors import LOGITS_PROCESSORS

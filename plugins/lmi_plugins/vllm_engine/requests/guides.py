@@ -15,8 +15,8 @@ from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
 from lmi_plugins.torch_engine.guides.compilation import PATIENCE, Compilation, Compilations, guide_key, guide_size
 from lmi_plugins.torch_engine.guides.isolated.compile_process import CompileProcess, too_costly
 from lmi_plugins.torch_engine.guides.isolated.compile_protocol import Engine
-from lmi_plugins.torch_engine.guides.limits import GuideLimits
-from lmi_plugins.torch_engine.worker.messages import Guide
+from lmi_plugins.torch_engine.messages.guide_limits import GuideLimits
+from lmi_plugins.torch_engine.messages.requests import Guide
 from lmi_plugins.vllm_engine.library import StructuredOutputsParams, xgrammar_lacks
 
 logger = logging.getLogger(__name__)

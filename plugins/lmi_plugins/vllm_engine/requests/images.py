@@ -8,9 +8,9 @@ from PIL.Image import MODES  # which vLLM requires
 
 from lmi_core.errors import InvalidParameter
 from lmi_core.generation.images import Image, ImagePrompt
-from lmi_plugins.backends.vllm_fields import VllmFields
 from lmi_plugins.vllm_engine.library import MAX_PIXELS, AsyncLLM, ImageReader, get_model_cls
 from lmi_plugins.vllm_engine.requests.image_decoding import DECODING, decode_images
+from lmi_plugins.vllm_engine.requests.vllm_fields import VllmFields
 
 IMAGE = "image"  # vLLM's name of this modality
 

@@ -4,8 +4,8 @@ from typing import Any
 
 from lmi_core.errors import InvalidParameter
 from lmi_core.generation.extended_parameters import ExtendedParameters
-from lmi_plugins.backends.vllm_fields import fields_of
 from lmi_plugins.vllm_engine.requests.logits_processors import ARGUMENT_NAMES, extra_arguments
+from lmi_plugins.vllm_engine.requests.vllm_fields import fields_of
 
 TRANSFERS = ("kv_transfer_params", "ec_transfer_params")
 # vLLM's router puts the prompt's token ids there, to spare the second engine the tokenizing.

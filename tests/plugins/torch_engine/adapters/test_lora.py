@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from lmi_core.errors import AdapterNotFound, GenerationFailed, InvalidAdapter
-from lmi_plugins.torch_engine.engine import Engine
+from lmi_plugins.torch_engine.engine.engine import Engine
+from lmi_plugins.torch_engine.messages.requests import AdapterTensors, EngineRequest, SamplingParameters
+from lmi_plugins.torch_engine.messages.results import Result
+from lmi_plugins.torch_engine.messages.tensors import to_data
 from lmi_plugins.torch_engine.model.paged_runner import PagedRunner
-from lmi_plugins.torch_engine.results import Result
-from lmi_plugins.torch_engine.worker.messages import AdapterTensors, EngineRequest, SamplingParameters
-from lmi_plugins.torch_engine.worker.tensors import to_data
 from tests.plugins.torch_engine.adapters.lora_adapters import adapter_tensors, merged_model, save_adapter
 from tests.plugins.torch_engine.conftest import ModelDirectory, ReferenceModel
 from tests.plugins.torch_engine.tiny_models import ids, make_engine, reference_ids, request, run

@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 
 from lmi_core.errors import InvalidAdapter
 from lmi_plugins.torch_engine.adapters.peft_adapter import read_directory, read_tensors, read_weights
-from lmi_plugins.torch_engine.worker.messages import AdapterTensors, TensorData
+from lmi_plugins.torch_engine.messages.requests import AdapterTensors, TensorData
 
 NAME = "base_model.model.layers.0.q_proj.lora_"
 CONFIG = {"peft_type": "LORA", "r": 2, "lora_alpha": 6, "target_modules": ["q_proj"]}

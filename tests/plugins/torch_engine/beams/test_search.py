@@ -13,9 +13,9 @@ from lmi_core.generation.output import GenerationStep
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
 from lmi_plugins.torch_engine.beams.search import BeamSearch
 from lmi_plugins.torch_engine.cache.block_pool import BLOCK_SIZE
-from lmi_plugins.torch_engine.engine import Engine
-from lmi_plugins.torch_engine.results import Result
-from lmi_plugins.torch_engine.worker.messages import EngineRequest
+from lmi_plugins.torch_engine.engine.engine import Engine
+from lmi_plugins.torch_engine.messages.requests import EngineRequest
+from lmi_plugins.torch_engine.messages.results import Result
 from tests.plugins.torch_engine.conftest import ModelDirectory, ReferenceModel
 from tests.plugins.torch_engine.test_engine_greedy import make_prompts
 from tests.plugins.torch_engine.tiny_models import (

@@ -8,8 +8,8 @@ import torch
 
 from lmi_core.errors import GenerationFailed, InvalidParameter
 from lmi_core.generation.output import GenerationStep, Token
-from lmi_plugins.torch_engine.engine import Engine
-from lmi_plugins.torch_engine.results import Result
+from lmi_plugins.torch_engine.engine.engine import Engine
+from lmi_plugins.torch_engine.messages.results import Result
 from lmi_plugins.torch_engine.sequences.sequence import Sequence
 from tests.plugins.torch_engine.conftest import ModelDirectory
 from tests.plugins.torch_engine.tiny_models import BY_ROW, ids, make_engine, request, run

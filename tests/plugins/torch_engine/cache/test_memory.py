@@ -3,7 +3,7 @@ import torch
 
 from lmi_plugins.torch_engine.cache.block_pool import BLOCK_SIZE
 from lmi_plugins.torch_engine.cache.memory import available_memory, count_blocks, memory_within
-from lmi_plugins.torch_engine.worker.messages import EngineOptions
+from lmi_plugins.torch_engine.messages.requests import EngineOptions
 
 CPU = torch.device("cpu")
 

@@ -10,8 +10,8 @@ from transformers import dynamic_module_utils
 
 from lmi_core.errors import ConfigurationError
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
+from lmi_plugins.torch_engine.messages.requests import EngineOptions
 from lmi_plugins.torch_engine.model.loading import load_model
-from lmi_plugins.torch_engine.worker.messages import EngineOptions
 from tests.plugins.torch_engine.conftest import ModelDirectory
 
 ADVICE = "brings Python code of its own, which is not run: set option.trust_remote_code=true if you trust"

@@ -12,10 +12,10 @@ from safetensors.torch import load_file, save_file
 
 from lmi_core.errors import ConfigurationError, InvalidAdapter
 from lmi_plugins.torch_engine.adapters.peft_adapter import read_directory
-from lmi_plugins.torch_engine.checkpoint.inspection import inspect_model
 from lmi_plugins.torch_engine.embeddings.loading import load_embedding_engine
+from lmi_plugins.torch_engine.messages.requests import EngineOptions
 from lmi_plugins.torch_engine.model.loading import load_model
-from lmi_plugins.torch_engine.worker.messages import EngineOptions
+from lmi_plugins.torch_engine.worker.inspection import inspect_model
 from tests.conftest import ModelDirectory as WriteDirectory
 from tests.conftest import RunningServer, Serve
 from tests.plugins.torch_engine.adapters.lora_adapters import save_adapter

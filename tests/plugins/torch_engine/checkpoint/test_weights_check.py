@@ -12,8 +12,8 @@ from safetensors.torch import load_file, save_file
 
 from lmi_core.errors import ConfigurationError
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
+from lmi_plugins.torch_engine.messages.requests import EngineOptions
 from lmi_plugins.torch_engine.model.loading import check_tokenizer, load_model
-from lmi_plugins.torch_engine.worker.messages import EngineOptions
 from tests.plugins.torch_engine.conftest import ModelDirectory
 from tests.plugins.torch_engine.tiny_models import VOCABULARY
 

@@ -8,7 +8,7 @@ import pytest
 from lmi_core.errors import ConfigurationError
 from lmi_core.inspection.layers import MODULES
 from lmi_plugins.torch_engine.embeddings.recipe import Recipe, has_recipe, read_recipe
-from lmi_plugins.torch_engine.worker.embedding_messages import EmbeddingOptions
+from lmi_plugins.torch_engine.messages.embeddings import EmbeddingOptions
 from tests.plugins.torch_engine.embeddings.encoders import save_recipe, write
 
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from lmi_plugins.torch_engine.embeddings.task import choose_task
-from lmi_plugins.torch_engine.worker.embedding_messages import EmbeddingOptions, Task
-from lmi_plugins.torch_engine.worker.messages import EngineOptions
+from lmi_plugins.torch_engine.messages.embeddings import EmbeddingOptions, Task
+from lmi_plugins.torch_engine.messages.requests import EngineOptions
 from tests.plugins.torch_engine.embeddings.encoders import save_recipe, write
 
 

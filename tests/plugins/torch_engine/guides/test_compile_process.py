@@ -14,8 +14,8 @@ from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
 from lmi_plugins.torch_engine.guides.isolated.compile_process import Cancellation, CompileProcess
 from lmi_plugins.torch_engine.guides.isolated.compile_protocol import Ended, Exceeded, Mistake
 from lmi_plugins.torch_engine.guides.isolated.compile_server import _outcome
-from lmi_plugins.torch_engine.guides.limits import MIB, GuideLimits
-from lmi_plugins.torch_engine.worker.messages import Guide
+from lmi_plugins.torch_engine.messages.guide_limits import MIB, GuideLimits
+from lmi_plugins.torch_engine.messages.requests import Guide
 from tests.plugins.torch_engine.tiny_models import VOCABULARY
 
 SLOW = Guide("grammar", "root ::= " + " ".join(f'"{"abcdefghij"[i % 10]}"?' for i in range(10_000)))

@@ -8,7 +8,7 @@ from lmi_core.errors import InvalidParameter
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
 from lmi_plugins.torch_engine.guides.compiling import GuideCompiler
 from lmi_plugins.torch_engine.guides.grammars import choice_grammar
-from lmi_plugins.torch_engine.worker.messages import Guide
+from lmi_plugins.torch_engine.messages.requests import Guide
 from tests.plugins.torch_engine.tiny_models import VOCABULARY
 
 SCHEMA: dict[str, Any] = {

@@ -7,6 +7,7 @@ import torch
 from transformers import T5Config
 
 from lmi_core.errors import ConfigurationError
+from lmi_plugins.torch_engine.messages.requests import DataType, EngineOptions
 from lmi_plugins.torch_engine.model.loading import (
     DATA_TYPES,
     choose_device,
@@ -14,7 +15,6 @@ from lmi_plugins.torch_engine.model.loading import (
     eos_token_ids,
     load_model,
 )
-from lmi_plugins.torch_engine.worker.messages import DataType, EngineOptions
 from tests.plugins.torch_engine.conftest import ModelDirectory, ReferenceModel
 from tests.plugins.torch_engine.tiny_models import CONTEXT
 

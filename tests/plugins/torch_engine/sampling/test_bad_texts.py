@@ -7,11 +7,11 @@ import pytest
 from lmi_core.errors import GenerationFailed
 from lmi_core.generation.output import GenerationStep
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
-from lmi_plugins.torch_engine.engine import Engine
-from lmi_plugins.torch_engine.results import Result
+from lmi_plugins.torch_engine.engine.engine import Engine
+from lmi_plugins.torch_engine.messages.requests import EngineRequest, Guide, SamplingParameters
+from lmi_plugins.torch_engine.messages.results import Result
 from lmi_plugins.torch_engine.sampling.exclusions import BadTexts
 from lmi_plugins.torch_engine.sampling.processing import processors_of
-from lmi_plugins.torch_engine.worker.messages import EngineRequest, Guide, SamplingParameters
 from tests.plugins.torch_engine.conftest import ModelDirectory
 from tests.plugins.torch_engine.tiny_models import ids, make_engine, request, run, text
 

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from lmi_core.generation.output import GenerationStep
-from lmi_plugins.torch_engine.engine import Engine
-from lmi_plugins.torch_engine.results import Result
-from lmi_plugins.torch_engine.worker.messages import EngineRequest, SamplingParameters
+from lmi_plugins.torch_engine.engine.engine import Engine
+from lmi_plugins.torch_engine.messages.requests import EngineRequest, SamplingParameters
+from lmi_plugins.torch_engine.messages.results import Result
 from tests.plugins.torch_engine.conftest import ModelDirectory, ReferenceModel
 from tests.plugins.torch_engine.tiny_models import VOCABULARY, ids, make_engine, request, run
 

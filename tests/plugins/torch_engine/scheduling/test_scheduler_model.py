@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from lmi_core.texts.token_stream import TokenStream
-from lmi_plugins.torch_engine.adapters.adapter import Adapter
 from lmi_plugins.torch_engine.cache.block_pool import BLOCK_SIZE, BlockPool, blocks_for
 from lmi_plugins.torch_engine.cache.prefix_cache import PrefixCache
 from lmi_plugins.torch_engine.scheduling.scheduler import Scheduler
+from lmi_plugins.torch_engine.sequences.adapter import Adapter
 from lmi_plugins.torch_engine.sequences.chunk import Chunk
 from lmi_plugins.torch_engine.sequences.sequence import Sequence
 from lmi_plugins.torch_engine.sequences.sequence_group import SequenceGroup

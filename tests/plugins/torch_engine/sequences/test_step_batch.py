@@ -3,10 +3,10 @@
 from typing import Any
 
 from lmi_plugins.torch_engine.sequences.chunk import Chunk
+from lmi_plugins.torch_engine.sequences.draft import Draft
 from lmi_plugins.torch_engine.sequences.sequence import Sequence
 from lmi_plugins.torch_engine.sequences.sequence_group import SequenceGroup
 from lmi_plugins.torch_engine.sequences.step_batch import StepBatch
-from lmi_plugins.torch_engine.speculation.draft import Draft
 from tests.plugins.torch_engine.bare_sequences import PROMPT, sequence
 
 

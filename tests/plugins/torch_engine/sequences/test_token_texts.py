@@ -9,7 +9,7 @@ import torch
 from lmi_core.errors import InvalidParameter
 from lmi_core.generation.output import GenerationStep, Token
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
-from lmi_plugins.torch_engine.engine import Engine
+from lmi_plugins.torch_engine.engine.engine import Engine
 from tests.plugins.torch_engine.conftest import ModelDirectory, ReferenceModel
 from tests.plugins.torch_engine.tiny_models import (
     BY_ROW,

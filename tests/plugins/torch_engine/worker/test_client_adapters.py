@@ -11,13 +11,13 @@ import pytest_asyncio
 import torch
 
 from lmi_core.errors import AdapterNotFound, BackendUnhealthy, InvalidAdapter
-from lmi_plugins.torch_engine.worker.client import EngineClient
-from lmi_plugins.torch_engine.worker.messages import AdapterTensors, EngineOptions, SamplingParameters
-from lmi_plugins.torch_engine.worker.tensors import to_data
+from lmi_plugins.torch_engine.client.client import EngineClient
+from lmi_plugins.torch_engine.messages.requests import AdapterTensors, EngineOptions, SamplingParameters
+from lmi_plugins.torch_engine.messages.tensors import to_data
 from tests.plugins.torch_engine.adapters.lora_adapters import adapter_tensors, merged_model, save_adapter
+from tests.plugins.torch_engine.client.test_client import until_healthy
 from tests.plugins.torch_engine.conftest import ModelDirectory, ReferenceModel
 from tests.plugins.torch_engine.tiny_models import reference_ids
-from tests.plugins.torch_engine.worker.test_client import until_healthy
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -13,8 +13,8 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from lmi_core.metrics.engine_figures import EngineFigures
 from lmi_core.workers import restarts
-from lmi_plugins.torch_engine.worker.client import EngineClient
-from lmi_plugins.torch_engine.worker.messages import EngineOptions, SamplingParameters
+from lmi_plugins.torch_engine.client.client import EngineClient
+from lmi_plugins.torch_engine.messages.requests import EngineOptions, SamplingParameters
 from tests.plugins.torch_engine.tiny_models import LLAMA, save_tokenizer
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

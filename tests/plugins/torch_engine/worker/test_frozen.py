@@ -10,8 +10,8 @@ import pytest_asyncio
 
 from lmi_core.errors import GenerationFailed
 from lmi_core.workers import restarts
-from lmi_plugins.torch_engine.worker.client import EngineClient
-from lmi_plugins.torch_engine.worker.messages import EngineOptions, SamplingParameters
+from lmi_plugins.torch_engine.client.client import EngineClient
+from lmi_plugins.torch_engine.messages.requests import EngineOptions, SamplingParameters
 from tests.plugins.torch_engine.conftest import ModelDirectory
 from tests.plugins.torch_engine.tiny_models import CONTEXT
 

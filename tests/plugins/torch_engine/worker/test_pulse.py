@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from lmi_plugins.torch_engine.engine import Engine
+from lmi_plugins.torch_engine.engine.engine import Engine
 from lmi_plugins.torch_engine.worker.pulse import SECONDS, Pulse
 from tests.plugins.torch_engine.tiny_models import request, run
 

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from lmi_core.logs.loading_progress import LoadingProgress
-from lmi_plugins.torch_engine.worker.client import EngineClient
+from lmi_plugins.torch_engine.client.client import EngineClient
+from lmi_plugins.torch_engine.messages.protocol import Progress, decode_from_worker
+from lmi_plugins.torch_engine.messages.requests import EngineOptions
 from lmi_plugins.torch_engine.worker.libraries import load_shared_libraries
-from lmi_plugins.torch_engine.worker.messages import EngineOptions
-from lmi_plugins.torch_engine.worker.protocol import Progress, decode_from_worker
 from lmi_plugins.torch_engine.worker.start import Reporter
 
 HELLO = Path(__file__).parents[4] / "examples" / "hello"

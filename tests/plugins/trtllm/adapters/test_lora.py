@@ -8,7 +8,7 @@ import numpy
 import pytest
 import torch
 
-from lmi_plugins.torch_engine.worker.messages import EngineRequest, SamplingParameters
+from lmi_plugins.torch_engine.messages.requests import EngineRequest, SamplingParameters
 from tests.plugins.torch_engine.adapters.lora_adapters import merged_model, save_adapter
 from tests.plugins.torch_engine.conftest import ModelDirectory, ReferenceModel
 from tests.plugins.torch_engine.tiny_models import ids, make_engine, reference_ids, run

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from lmi_core.payloads.written_json import WrittenJson
-from lmi_plugins.torch_engine.worker.messages import Guide
+from lmi_plugins.torch_engine.messages.requests import Guide
 from lmi_plugins.vllm_engine.library import SamplingParams, xgrammar_lacks
 from lmi_plugins.vllm_engine.requests.guides import AUTO, by_guidance
 from tests.plugins.vllm_server import VllmServer

@@ -31,7 +31,7 @@ from lmi_plugins.torch_engine.guides.isolated.expansion import expanded_size
 from lmi_plugins.torch_engine.guides.isolated.guidance import guidance_matcher
 from lmi_plugins.torch_engine.guides.isolated.trial import STEPS, STEPS_FOR_VLLM, Lengths, Matcher, try_masks
 from lmi_plugins.torch_engine.guides.isolated.vllm_guides import compile_as_vllm
-from lmi_plugins.torch_engine.guides.limits import GuideLimits
+from lmi_plugins.torch_engine.messages.guide_limits import GuideLimits
 
 STATUS = Path("/proc/self/status")
 NO_MEMORY = "bad_alloc"  # in errors of xgrammar

@@ -22,8 +22,8 @@ from lmi_plugins.torch_engine.guides.isolated.compile_protocol import (
     receive,
     send,
 )
-from lmi_plugins.torch_engine.guides.limits import GuideLimits
-from lmi_plugins.torch_engine.worker.messages import Guide
+from lmi_plugins.torch_engine.messages.guide_limits import GuideLimits
+from lmi_plugins.torch_engine.messages.requests import Guide
 
 logger = logging.getLogger(__name__)
 

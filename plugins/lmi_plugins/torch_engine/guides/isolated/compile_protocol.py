@@ -9,8 +9,8 @@ from typing import Literal
 
 import msgspec
 
-from lmi_plugins.torch_engine.guides.limits import GuideLimits
-from lmi_plugins.torch_engine.worker.messages import Guide
+from lmi_plugins.torch_engine.messages.guide_limits import GuideLimits
+from lmi_plugins.torch_engine.messages.requests import Guide
 
 LENGTH = struct.Struct(">Q")
 PASSED = b"s"  # the byte that accompanies a socket

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from xgrammar import TokenizerInfo
 
-from lmi_plugins.torch_engine.worker.messages import Guide
+from lmi_plugins.torch_engine.messages.requests import Guide
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher

@@ -4,7 +4,7 @@ import json
 from typing import TYPE_CHECKING
 
 from lmi_plugins.torch_engine.guides.grammars import choice_grammar
-from lmi_plugins.torch_engine.worker.messages import Guide
+from lmi_plugins.torch_engine.messages.requests import Guide
 
 if TYPE_CHECKING:
     from xgrammar import CompiledGrammar, GrammarCompiler

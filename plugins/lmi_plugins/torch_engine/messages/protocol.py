@@ -14,9 +14,9 @@ from lmi_core.errors import (
 )
 from lmi_core.generation.output import GenerationStep
 from lmi_core.metrics.engine_figures import EngineFigures
-from lmi_plugins.torch_engine.results import StepFailed
-from lmi_plugins.torch_engine.worker.embedding_messages import EmbeddingJob
-from lmi_plugins.torch_engine.worker.messages import AdapterTensors, EngineOptions, EngineRequest
+from lmi_plugins.torch_engine.messages.embeddings import EmbeddingJob
+from lmi_plugins.torch_engine.messages.requests import AdapterTensors, EngineOptions, EngineRequest
+from lmi_plugins.torch_engine.messages.results import StepFailed
 
 
 class Load(msgspec.Struct, tag=True):

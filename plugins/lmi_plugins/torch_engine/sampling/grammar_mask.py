@@ -7,9 +7,9 @@ from functools import partial
 import torch
 
 from lmi_plugins.torch_engine.guides.grammar_matcher import Matcher
-from lmi_plugins.torch_engine.guides.mask_thread import Masks, MaskThread
-from lmi_plugins.torch_engine.sampling.logits_processor import LogitsProcessor, ProcessedSequence
-from lmi_plugins.torch_engine.worker.messages import SamplingParameters
+from lmi_plugins.torch_engine.messages.requests import SamplingParameters
+from lmi_plugins.torch_engine.sampling.mask_thread import Masks, MaskThread
+from lmi_plugins.torch_engine.sequences.logits_processor import LogitsProcessor, ProcessedSequence
 
 logger = logging.getLogger(__name__)
 

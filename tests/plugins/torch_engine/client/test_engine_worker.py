@@ -14,7 +14,7 @@ from lmi_core.plugins.early_engine import EarlyEngine
 from lmi_core.plugins.early_workers import start_early
 from lmi_core.workers import restarts, supervisor
 from lmi_core.workers.worker import Worker
-from lmi_plugins.torch_engine.worker.engine_worker import EngineWorker
+from lmi_plugins.torch_engine.client.engine_worker import EngineWorker
 from tests.command_lines import command_line
 
 ROOT = Path(__file__).parents[4]

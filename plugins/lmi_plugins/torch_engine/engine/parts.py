@@ -12,16 +12,17 @@ from lmi_plugins.torch_engine.adapters.store import AdapterStore, open_store
 from lmi_plugins.torch_engine.cache.block_pool import BLOCK_SIZE, BlockPool
 from lmi_plugins.torch_engine.cache.memory import count_blocks
 from lmi_plugins.torch_engine.cache.prefix_cache import PrefixCache
-from lmi_plugins.torch_engine.engine_limits import EngineLimits
+from lmi_plugins.torch_engine.engine.output_processor import OutputProcessor
 from lmi_plugins.torch_engine.guides.compiling import GuideCompiler
+from lmi_plugins.torch_engine.messages.requests import EngineOptions
 from lmi_plugins.torch_engine.model.attention import UnsupportedAttention
 from lmi_plugins.torch_engine.model.loading import check_tokenizer, context_length, eos_token_ids, load_model
 from lmi_plugins.torch_engine.model.model_runner import ModelRunner
 from lmi_plugins.torch_engine.model.paged_runner import PagedRunner
 from lmi_plugins.torch_engine.model.row_runner import RowRunner
 from lmi_plugins.torch_engine.model.threads import Threads
-from lmi_plugins.torch_engine.output_processor import OutputProcessor
 from lmi_plugins.torch_engine.requests.active_requests import ActiveRequests
+from lmi_plugins.torch_engine.requests.engine_limits import EngineLimits
 from lmi_plugins.torch_engine.requests.input_processor import InputProcessor
 from lmi_plugins.torch_engine.sampling.sampler import Sampler
 from lmi_plugins.torch_engine.scheduling.guide_queue import GuideQueue
@@ -29,7 +30,6 @@ from lmi_plugins.torch_engine.scheduling.scheduler import Scheduler
 from lmi_plugins.torch_engine.sequences.token_texts import TokenTexts
 from lmi_plugins.torch_engine.speculation.draft_model import DraftModel, load_draft_model
 from lmi_plugins.torch_engine.speculation.speculation import Speculation
-from lmi_plugins.torch_engine.worker.messages import EngineOptions
 
 logger = logging.getLogger(__name__)
 

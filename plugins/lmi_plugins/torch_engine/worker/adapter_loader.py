@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lmi_core.errors import AdapterNotFound, InvalidAdapter, LmiError
-from lmi_plugins.torch_engine.adapters.adapter import AdapterWeights
 from lmi_plugins.torch_engine.adapters.store import Source
-from lmi_plugins.torch_engine.engine import Engine
-from lmi_plugins.torch_engine.worker.protocol import AdapterAnswer, LoadAdapter, PinAdapter, UnloadAdapter, failure
+from lmi_plugins.torch_engine.engine.engine import Engine
+from lmi_plugins.torch_engine.messages.protocol import AdapterAnswer, LoadAdapter, PinAdapter, UnloadAdapter, failure
+from lmi_plugins.torch_engine.sequences.adapter import AdapterWeights
 
 PATIENCE = 0.01  # seconds of waiting after which the worker looks whether there are messages
 

@@ -11,10 +11,10 @@ from lmi_core.errors import ContextLengthExceeded, GenerationFailed, InvalidPara
 from lmi_core.generation.output import GenerationStep
 from lmi_core.generation.tokenizer import Detokenizer
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
-from lmi_plugins.torch_engine.engine import MAX_FAILED_STEPS, Engine
-from lmi_plugins.torch_engine.results import StepFailed
+from lmi_plugins.torch_engine.engine.engine import MAX_FAILED_STEPS, Engine
+from lmi_plugins.torch_engine.messages.requests import EngineOptions, EngineRequest
+from lmi_plugins.torch_engine.messages.results import StepFailed
 from lmi_plugins.torch_engine.sequences.step_batch import StepBatch
-from lmi_plugins.torch_engine.worker.messages import EngineOptions, EngineRequest
 from tests.plugins.torch_engine.conftest import ModelDirectory, ReferenceModel
 from tests.plugins.torch_engine.tiny_models import (
     CONTEXT,

@@ -5,8 +5,8 @@ from typing import Any, Literal
 import msgspec
 
 from lmi_core.workers.partial_output import Given
-from lmi_plugins.torch_engine.guides.limits import GuideLimits
-from lmi_plugins.torch_engine.worker.embedding_messages import EmbeddingOptions
+from lmi_plugins.torch_engine.messages.embeddings import EmbeddingOptions
+from lmi_plugins.torch_engine.messages.guide_limits import GuideLimits
 
 GREEDY_BELOW = 1e-5  # the temperature at which dividing by it overflows
 

@@ -23,17 +23,12 @@ from lmi_core.workers.restarts import Restarts
 from lmi_core.workers.resumption import EngineLost, Resumption
 from lmi_core.workers.supervisor import LOADING_TIMEOUT
 from lmi_core.workers.worker import Worker
-from lmi_plugins.torch_engine.early import TARGET
-from lmi_plugins.torch_engine.worker.embedding_messages import EmbeddingInput, EmbeddingJob
-from lmi_plugins.torch_engine.worker.engine_worker import EngineWorker
-from lmi_plugins.torch_engine.worker.messages import (
-    AdapterTensors,
-    EngineOptions,
-    EngineRequest,
-    SamplingParameters,
-    TensorData,
-)
-from lmi_plugins.torch_engine.worker.protocol import (
+from lmi_plugins.torch_engine.client.early import TARGET
+from lmi_plugins.torch_engine.client.engine_worker import EngineWorker
+from lmi_plugins.torch_engine.client.step_queue import StepQueue
+from lmi_plugins.torch_engine.client.vector_queue import VectorQueue
+from lmi_plugins.torch_engine.messages.embeddings import EmbeddingInput, EmbeddingJob
+from lmi_plugins.torch_engine.messages.protocol import (
     PING,
     Abort,
     AdapterAnswer,
@@ -52,8 +47,13 @@ from lmi_plugins.torch_engine.worker.protocol import (
     decode_from_worker,
     encode,
 )
-from lmi_plugins.torch_engine.worker.step_queue import StepQueue
-from lmi_plugins.torch_engine.worker.vector_queue import VectorQueue
+from lmi_plugins.torch_engine.messages.requests import (
+    AdapterTensors,
+    EngineOptions,
+    EngineRequest,
+    SamplingParameters,
+    TensorData,
+)
 
 
 class EngineClient:

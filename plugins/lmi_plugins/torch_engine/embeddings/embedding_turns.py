@@ -2,8 +2,8 @@
 
 from lmi_plugins.torch_engine.embeddings.engine import EmbeddingEngine, EmbeddingResults
 from lmi_plugins.torch_engine.embeddings.pace import Pace
-from lmi_plugins.torch_engine.engine import Engine
-from lmi_plugins.torch_engine.worker.embedding_messages import EmbeddingJob
+from lmi_plugins.torch_engine.engine.engine import Engine
+from lmi_plugins.torch_engine.messages.embeddings import EmbeddingJob
 
 
 class EmbeddingTurns:

@@ -3,7 +3,7 @@
 import torch
 
 from lmi_core.errors import InvalidParameter
-from lmi_plugins.torch_engine.worker.messages import TensorData, TensorType
+from lmi_plugins.torch_engine.messages.requests import TensorData, TensorType
 
 TYPES: dict[TensorType, torch.dtype] = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 

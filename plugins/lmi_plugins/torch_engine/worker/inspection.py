@@ -20,6 +20,7 @@ from lmi_plugins.torch_engine.checkpoint.memory_check import least_bytes, too_li
 from lmi_plugins.torch_engine.checkpoint.pickled import with_pickled
 from lmi_plugins.torch_engine.checkpoint.weights_check import wrong_weights, wrong_weights_of_base
 from lmi_plugins.torch_engine.embeddings.task import choose_task, is_encoder_of_two
+from lmi_plugins.torch_engine.messages.requests import EngineOptions
 from lmi_plugins.torch_engine.model.loading import (
     DATA_TYPES,
     check_decoder,
@@ -27,7 +28,6 @@ from lmi_plugins.torch_engine.model.loading import (
     max_context_length,
     read_config,
 )
-from lmi_plugins.torch_engine.worker.messages import EngineOptions
 
 logger = logging.getLogger(__name__)
 

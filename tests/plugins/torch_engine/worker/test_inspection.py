@@ -12,10 +12,11 @@ from transformers import BertConfig, BertForMaskedLM
 
 from lmi_core.errors import ConfigurationError
 from lmi_core.errors.sizes import in_words
-from lmi_plugins.torch_engine.checkpoint import inspection, memory_check
+from lmi_plugins.torch_engine.checkpoint import memory_check
 from lmi_plugins.torch_engine.embeddings.loading import load_embedding_engine
+from lmi_plugins.torch_engine.messages.requests import EngineOptions
 from lmi_plugins.torch_engine.model.loading import load_model
-from lmi_plugins.torch_engine.worker.messages import EngineOptions
+from lmi_plugins.torch_engine.worker import inspection
 from tests.plugins.torch_engine.checkpoint.test_weights_check import CAUSE, Weights, change_weights, configure
 from tests.plugins.torch_engine.conftest import ModelDirectory
 from tests.plugins.torch_engine.tiny_models import CONFIGS, CONTEXT

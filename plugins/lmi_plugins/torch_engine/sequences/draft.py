@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 import torch
 
 from lmi_core.errors import InvalidParameter
-from lmi_plugins.torch_engine.requests.parameter_names import ParameterNames
-from lmi_plugins.torch_engine.worker.messages import EngineRequest
-from lmi_plugins.torch_engine.worker.tensors import from_data
+from lmi_plugins.torch_engine.messages.parameter_names import ParameterNames
+from lmi_plugins.torch_engine.messages.requests import EngineRequest
+from lmi_plugins.torch_engine.messages.tensors import from_data
 
 
 @dataclass(slots=True)

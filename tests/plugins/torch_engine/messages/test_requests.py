@@ -3,7 +3,7 @@ import sys
 
 import msgspec
 
-from lmi_plugins.torch_engine.worker.messages import EngineOptions, EngineRequest, Guide, SamplingParameters
+from lmi_plugins.torch_engine.messages.requests import EngineOptions, EngineRequest, Guide, SamplingParameters
 
 
 def test_travel_as_msgpack() -> None:
@@ -22,7 +22,7 @@ def test_tiny_temperatures_are_greedy() -> None:
 
 def test_importing_the_module_imports_no_torch() -> None:
     code = (
-        "import sys, lmi_plugins.torch_engine.worker.messages\n"
+        "import sys, lmi_plugins.torch_engine.messages.requests\n"
         "sys.exit(bool({'torch', 'transformers'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -7,8 +7,8 @@ from typing import Protocol
 import torch
 
 from lmi_core.errors import LmiError
-from lmi_plugins.torch_engine.sampling.processor_state import ProcessorState
-from lmi_plugins.torch_engine.worker.messages import SamplingParameters
+from lmi_plugins.torch_engine.messages.requests import SamplingParameters
+from lmi_plugins.torch_engine.sequences.processor_state import ProcessorState
 
 
 class ProcessedSequence(Protocol):

@@ -9,8 +9,9 @@ import torch
 from lmi_core.generation.output import FinishReason, GenerationStep
 from lmi_plugins.torch_engine.beams.search import BeamSearch
 from lmi_plugins.torch_engine.cache.prefix_cache import PrefixCache
+from lmi_plugins.torch_engine.engine.step_output import StepOutput
+from lmi_plugins.torch_engine.messages.results import Result, Results, merge_steps
 from lmi_plugins.torch_engine.requests.active_requests import ActiveRequests
-from lmi_plugins.torch_engine.results import Result, Results, merge_steps
 from lmi_plugins.torch_engine.sampling.outcome import Outcome
 from lmi_plugins.torch_engine.sampling.raw_logits import take_generation_logits, take_prompt_logits
 from lmi_plugins.torch_engine.sampling.sampler import Sampler
@@ -19,7 +20,6 @@ from lmi_plugins.torch_engine.sequences.sequence import Sequence
 from lmi_plugins.torch_engine.sequences.token_texts import TokenTexts
 from lmi_plugins.torch_engine.speculation.speculation import Speculation
 from lmi_plugins.torch_engine.speculation.verification import Check, verify
-from lmi_plugins.torch_engine.step_output import StepOutput
 
 logger = logging.getLogger(__name__)
 

@@ -1,6 +1,6 @@
 import pytest
 
-from lmi_plugins.backends.parallel_degrees import MAX, parallel_degrees
+from lmi_plugins.vllm_engine.arguments.parallel_degrees import MAX, parallel_degrees
 
 
 @pytest.mark.parametrize(

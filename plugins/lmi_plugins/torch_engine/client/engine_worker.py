@@ -11,7 +11,7 @@ from lmi_core.workers.heartbeat import Heartbeat
 from lmi_core.workers.restarts import Restarts
 from lmi_core.workers.supervisor import Supervisor
 from lmi_core.workers.worker import Worker, WorkerDied
-from lmi_plugins.torch_engine.early import ENVIRONMENT
+from lmi_plugins.torch_engine.client.early import ENVIRONMENT
 
 logger = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ import torch
 from lmi_core.generation.reasoning_budget import ReasoningCountdown
 from lmi_core.texts.bad_texts.text_ban import TextBan
 from lmi_plugins.torch_engine.guides.grammar_matcher import Matcher
-from lmi_plugins.torch_engine.sampling.token_history import Ngrams, TokenCounts
+from lmi_plugins.torch_engine.sequences.token_history import Ngrams, TokenCounts
 
 
 @dataclass(slots=True)

@@ -16,11 +16,11 @@ from lmi_core.generation import coalescing
 from lmi_core.generation.coalescing import OutputCoalescing
 from lmi_core.generation.output import GenerationStep
 from lmi_core.workers import restarts
-from lmi_plugins.torch_engine.engine import Engine
-from lmi_plugins.torch_engine.results import StepFailed
-from lmi_plugins.torch_engine.worker.client import EngineClient
-from lmi_plugins.torch_engine.worker.messages import EngineOptions, SamplingParameters
-from lmi_plugins.torch_engine.worker.protocol import Steps, encode, failure
+from lmi_plugins.torch_engine.client.client import EngineClient
+from lmi_plugins.torch_engine.engine.engine import Engine
+from lmi_plugins.torch_engine.messages.protocol import Steps, encode, failure
+from lmi_plugins.torch_engine.messages.requests import EngineOptions, SamplingParameters
+from lmi_plugins.torch_engine.messages.results import StepFailed
 from tests.plugins.torch_engine.conftest import ModelDirectory
 from tests.plugins.torch_engine.tiny_models import CONTEXT, ids, request, run
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from lmi_core.errors import LmiError
 from lmi_core.generation.output import GenerationStep
-from lmi_plugins.torch_engine.results import extend_step
+from lmi_plugins.torch_engine.messages.results import extend_step
 
 
 class StepQueue:

@@ -11,18 +11,18 @@ from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
 from lmi_plugins.torch_engine.adapters.store import AdapterStore, Source, require_store
 from lmi_plugins.torch_engine.beams.rows import beam_rows
 from lmi_plugins.torch_engine.cache.block_pool import BLOCK_SIZE, BlockPool
-from lmi_plugins.torch_engine.engine_limits import EngineLimits
-from lmi_plugins.torch_engine.engine_parts import EngineParts, load_parts
+from lmi_plugins.torch_engine.engine.parts import EngineParts, load_parts
+from lmi_plugins.torch_engine.engine.step_output import StepOutput
+from lmi_plugins.torch_engine.messages.parameter_names import OWN_NAMES, ParameterNames
+from lmi_plugins.torch_engine.messages.requests import EngineOptions, EngineRequest
+from lmi_plugins.torch_engine.messages.results import Results, StepFailed
 from lmi_plugins.torch_engine.model.soft_prompt import embedding_weight
-from lmi_plugins.torch_engine.requests.parameter_names import OWN_NAMES, ParameterNames
-from lmi_plugins.torch_engine.results import Results, StepFailed
+from lmi_plugins.torch_engine.requests.engine_limits import EngineLimits
 from lmi_plugins.torch_engine.sampling.outcome import read_outcomes
 from lmi_plugins.torch_engine.sampling.raw_logits import collect_logits
 from lmi_plugins.torch_engine.sequences.chunk import Chunk
 from lmi_plugins.torch_engine.sequences.step_batch import StepBatch
 from lmi_plugins.torch_engine.speculation.verification import begin_checks
-from lmi_plugins.torch_engine.step_output import StepOutput
-from lmi_plugins.torch_engine.worker.messages import EngineOptions, EngineRequest
 
 logger = logging.getLogger(__name__)
 

@@ -2,10 +2,10 @@
 
 from typing import Any, cast
 
+from lmi_plugins.torch_engine.embeddings.embedding_turns import EmbeddingTurns
 from lmi_plugins.torch_engine.embeddings.engine import EmbeddingEngine, EmbeddingResults
-from lmi_plugins.torch_engine.embeddings.turns import EmbeddingTurns
 from lmi_plugins.torch_engine.embeddings.waiting_inputs import WaitingInputs
-from lmi_plugins.torch_engine.worker.embedding_messages import EmbeddingInput, EmbeddingJob
+from lmi_plugins.torch_engine.messages.embeddings import EmbeddingInput, EmbeddingJob
 
 UNNOTICED = 20
 
