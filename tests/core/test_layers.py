@@ -31,7 +31,12 @@ LIGHT_FOLDERS = [
 ]
 
 ARCHITECTURE = ROOT / "docs" / "explanation" / "architecture.md"
-ORDERED = ["core/lmi_core", "handlers/lmi_handlers"]  # packages whose rooms have an order
+ORDERED = [  # packages whose rooms have an order
+    "core/lmi_core",
+    "handlers/lmi_handlers",
+    "plugins/lmi_plugins",
+    "plugins/lmi_plugins/torch_engine",
+]
 DIALECTS = ["anthropic", "happy_vllm", "lmi", "ollama", "openai", "responses", "tgi", "triton"]
 MAX_DEPTH = 4  # of a folder, the package counted
 
