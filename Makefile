@@ -7,7 +7,7 @@ APT_INSTALL := sh -c 'apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-g
 	chromium fonts-dejavu-core nginx-light caddy systemd >/dev/null'
 MINUTES := 10
 BACKEND := torch
-SOURCES := core handlers plugins tests examples
+SOURCES := core handlers plugins tests examples tools
 
 # The tests start thousands of processes, which otherwise compile all sources again where the shell says so.
 unexport PYTHONDONTWRITEBYTECODE
@@ -70,13 +70,7 @@ fix: .venv/installed-dev  ## Format, and mend what the linter can
 
 docs: .venv/installed-dev  ## Write what is generated from the code
 	$(BIN)/lmi options > serving.properties.example
-	$(BIN)/lmi options --markdown > docs/reference/options.md
-	$(BIN)/lmi options --djl > docs/how_to/coming_from_djl.md
-	$(BIN)/python -m tests.lmi.document docs/reference/python.md
-	$(BIN)/python -m lmi_handlers.container.document docs/how_to/container.md
-	$(BIN)/python -m lmi_handlers.cli.document docs/reference/cli.md
-	$(BIN)/python -m lmi_handlers.errors_document docs/reference/errors.md
-	$(BIN)/python -m lmi_handlers.metrics.document docs/reference/metrics.md
+	$(BIN)/python -m tools.docs
 
 bench-server: .venv/installed-dev  ## Measure the server beside vLLM's own, into docs/explanation/benchmarks.md
 	$(BIN)/python -m tests.benchmarks.bench_server --write

@@ -86,7 +86,7 @@ NEEDS = {
     "handlers/telemetry/test_served_log.py": "slow",
     "handlers/telemetry/test_tracing.py": "slow",
     "handlers/testing/test_plugin.py": "slow",
-    "lmi/test_document.py": "slow",
+    "tools/docs/test_pages.py": "slow",
     "lmi/test_interface.py": "slow",
     "packaging": "torch",
     "plugins/backends/test_lmi_directories.py": "vllm",

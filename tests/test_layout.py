@@ -11,6 +11,7 @@ SOURCES = {
     "handlers": ROOT / "handlers" / "lmi_handlers",
     "lmi": ROOT / "handlers" / "lmi",
     "plugins": ROOT / "plugins" / "lmi_plugins",
+    "tools": ROOT / "tools",
 }
 MAX_LINES = 400
 
@@ -23,7 +24,7 @@ def test_every_folder_of_tests_has_one_of_sources(tree: str) -> None:
     assert {str(folder) for folder in folders if not (SOURCES[tree] / folder).is_dir()} == set()
 
 
-@pytest.mark.parametrize("folder", ["core", "handlers", "plugins", "tests", "examples"])
+@pytest.mark.parametrize("folder", ["core", "handlers", "plugins", "tests", "examples", "tools"])
 def test_no_file_is_long(folder: str) -> None:
     lines = {path: len(path.read_text("utf-8").splitlines()) for path in (ROOT / folder).rglob("*.py")}
     assert lines

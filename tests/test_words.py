@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-TREES = ("core", "handlers", "plugins", "examples", "tests")
+TREES = ("core", "handlers", "plugins", "examples", "tests", "tools")
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 # First words that need the text before them: prepositions, conjunctions and pronouns.
 FRAGMENT = re.compile(
@@ -70,7 +70,7 @@ def test_docstrings_stand_alone(root: str) -> None:
     assert [each for each in found if is_fragment(each.split(": ", 1)[1])] == []
 
 
-@pytest.mark.parametrize("root", ["core", "handlers", "plugins", "examples"])
+@pytest.mark.parametrize("root", ["core", "handlers", "plugins", "examples", "tools"])
 def test_docstrings_are_imperative_or_noun_phrases(root: str) -> None:
     found = [f"{path}:{line}: {text}" for path, tree in trees_of(root) for line, text in docstrings(tree)]
     assert found

@@ -12,7 +12,7 @@ import pytest
 import lmi
 import lmi.testing
 from lmi_handlers.testing import WRITE_VARIABLE
-from tests.lmi.interface import ROOT, interface, public_objects
+from tools.docs.public_interface import ROOT, interface, public_objects
 
 PINNED = Path(__file__).with_name("interface.txt")
 STUB = ROOT / "handlers" / "lmi" / "__init__.pyi"

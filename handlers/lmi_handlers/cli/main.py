@@ -309,19 +309,12 @@ def plugins(plugins_directory: PluginsDirectory = None) -> None:
 
 
 @app.command()
-def options(
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print the page docs/reference/options.md.")] = False,
-    djl: Annotated[bool, typer.Option("--djl", help="Print the page docs/how_to/coming_from_djl.md.")] = False,
-    plugins_directory: PluginsDirectory = None,
-) -> None:
+def options(plugins_directory: PluginsDirectory = None) -> None:
     """Print every option that serving.properties can hold, with its default and its meaning."""
-    from lmi_handlers.cli.report import print_coming_from_djl, print_options
+    from lmi_handlers.cli.report import print_options
 
     with _one_line_errors():
-        if djl:
-            print_coming_from_djl(plugins_directory)
-            return
-        print_options(markdown, plugins_directory)
+        print_options(plugins_directory)
 
 
 def main() -> None:

@@ -1,17 +1,27 @@
 """Output of `lmi plugins` and `lmi options`, and how `lmi` prints tables."""
 
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from lmi_core.configuration.options_document import example, markdown
-from lmi_core.configuration.properties import ModelProperties, Properties, RequestProperties, ServerProperties
+from lmi_core.configuration.properties import (
+    DeclaredKey,
+    ModelProperties,
+    Properties,
+    RequestProperties,
+    ServerProperties,
+    declared,
+)
 from lmi_core.plugins.loading import Plugins, load_plugins
 from lmi_core.plugins.registry import origin
-from lmi_handlers.djl.document import document
 
+EXAMPLE_HEADING = """\
+# Every key with its default. Remove the # in front of a key to set it.
+# Other option.* keys that are arguments of the chosen engine are passed through to it.
+"""
 PIPED_WIDTH = 200  # characters; the width of a table that goes to a file or a pipe
 
 
@@ -27,13 +37,25 @@ def print_plugins(plugins_directory: Path | None) -> None:
     new_console().print(rows)
 
 
-def print_options(as_markdown: bool, plugins_directory: Path | None) -> None:
-    types = option_types(load_plugins(plugins_directory))
-    print(markdown(types) if as_markdown else example(types), end="")
+def print_options(plugins_directory: Path | None) -> None:
+    print(example(option_types(load_plugins(plugins_directory))), end="")
 
 
-def print_coming_from_djl(plugins_directory: Path | None) -> None:
-    print(document(load_plugins(plugins_directory)), end="")
+def example(types: Mapping[str, type[Properties]]) -> str:
+    """Return a `serving.properties` with every key commented out at its default."""
+    return EXAMPLE_HEADING + "".join(
+        f"\n# == {section} ==\n" + "".join(f"\n# {key.help}\n#{key.key}={key.default}\n" for key in keys)
+        for section, keys in option_sections(types)
+    )
+
+
+def option_sections(types: Mapping[str, type[Properties]]) -> Iterator[tuple[str, list[DeclaredKey]]]:
+    """Yield the keys that each type adds or changes; unchanged inherited ones appear only with its base."""
+    for section, properties_type in types.items():
+        bases = [base for base in types.values() if base is not properties_type and issubclass(properties_type, base)]
+        inherited = {key for base in bases for key in declared(base)}
+        if keys := [key for key in declared(properties_type) if key not in inherited]:
+            yield section, keys
 
 
 def option_types(plugins: Plugins) -> dict[str, type[Properties]]:

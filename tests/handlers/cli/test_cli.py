@@ -55,7 +55,7 @@ def test_version() -> None:
         ("serve", ["--host", "127.0.0.1", "--port", "8080", "--drain-seconds", "--log-level"]),
         ("check", [*MODELS, "--plugins-dir", "--strict"]),
         ("plugins", ["--plugins-dir"]),
-        ("options", ["--markdown", "--plugins-dir"]),
+        ("options", ["--plugins-dir"]),
     ],
 )
 def test_help_of_a_command(command: str, words: list[str]) -> None:

@@ -12,12 +12,12 @@ from lmi_core.plugins.loading import Plugins, load_plugins
 from lmi_core.serving.backend_choice import foreign_keys
 from lmi_core.serving.model import Model
 from lmi_core.serving.model_plan import read_plan
-from lmi_handlers.djl.names import DJL_KEYS
 from lmi_plugins.backends import torch as torch_backend
 from lmi_plugins.backends import vllm as vllm_backend
 from lmi_plugins.backends.torch_devices import Host
 from lmi_plugins.vllm_engine.arguments import lmcache
 from tests.conftest import ModelDirectory
+from tools.docs.djl_names import DJL_KEYS
 
 GPUS = 8
 LMCACHE = json.dumps({"kv_connector": "LMCacheConnectorV1", "kv_role": "kv_both"})

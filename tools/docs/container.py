@@ -1,14 +1,12 @@
-"""Tables of the declared variables and keys, updated in a page: `python -m lmi_handlers.container.document FILE`."""
+"""Tables of the variables and keys of containers, for docs/how_to/container.md."""
 
-import sys
 from collections.abc import Iterable
-from pathlib import Path
 
 from lmi_core.configuration.properties import environment_variable
-from lmi_handlers import marked_tables
 from lmi_handlers.container.declarations import Declared
 from lmi_handlers.container.server_keys import SERVER_KEYS
 from lmi_handlers.container.variables import VARIABLES
+from tools.docs import marked_tables
 
 
 def tables() -> dict[str, str]:
@@ -39,8 +37,3 @@ def _sentence(text: str) -> str:
     word = text.partition(" ")[0].rstrip(",:")
     begun = text if set(word) & set("./_-`") else text[0].upper() + text[1:]
     return begun if begun.endswith(".") else f"{begun}."
-
-
-if __name__ == "__main__":
-    document = Path(sys.argv[1])
-    document.write_text(with_tables(document.read_text()))

@@ -1,4 +1,4 @@
-"""Generation of docs/how_to/coming_from_djl.md from the declarations of keys, variables and routes."""
+"""The text of docs/how_to/coming_from_djl.md, from the declarations of keys, variables and routes."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -8,8 +8,8 @@ from lmi_core.configuration.keys_without_effect import KEYS_WITHOUT_EFFECT
 from lmi_core.configuration.properties import OPTION_PREFIX, DeclaredKey, RequestProperties, ServerProperties, declared
 from lmi_core.plugins.loading import Plugins
 from lmi_core.script.djl_names.modules import MISSING_MODULES, MISSING_PACKAGES, PRESENT_MODULES
-from lmi_handlers.container.document import tables
-from lmi_handlers.djl.names import ANSWERED_ROUTES, DJL_KEYS, OTHER_ROUTES
+from tools.docs.container import tables
+from tools.docs.djl_names import ANSWERED_ROUTES, DJL_KEYS, OTHER_ROUTES
 
 _HEADING = """\
 # Coming from DJLServing

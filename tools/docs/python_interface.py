@@ -1,10 +1,6 @@
-"""Write the reference page of the Python interface, from docstrings and signatures, with griffe2md.
-
-`python -m tests.lmi.document docs/reference/python.md`
-"""
+"""The text of docs/reference/python.md, from docstrings and signatures, by griffe2md."""
 
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +9,7 @@ from griffe2md import ConfigDict, default_config, render_object_docs
 
 from lmi_core import errors
 from lmi_handlers.base.statuses import STATUSES
-from tests.lmi.interface import MODULES, public_members, public_objects
+from tools.docs.public_interface import MODULES, public_members, public_objects
 
 HEAD = """\
 # The Python interface
@@ -163,7 +159,3 @@ def _above(lines: list[str]) -> Iterator[str]:
         if found is None:
             return
         yield found[1]
-
-
-if __name__ == "__main__":
-    Path(sys.argv[1]).write_text(document(), encoding="utf-8")

@@ -1,9 +1,7 @@
-"""The page of errors, from the handlers themselves: `python -m lmi_handlers.errors_document FILE`."""
+"""The text of docs/reference/errors.md, from the errors that the handlers write."""
 
 import inspect
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import orjson
 
@@ -11,7 +9,7 @@ from lmi_core import errors
 from lmi_core.calls.answer import Answer
 from lmi_core.errors import BackendGivenUp, ConfigurationError, InvalidParameter, LmiError, OutOfMemory
 from lmi_core.handler import Handler
-from lmi_core.plugins.loading import Plugins, load_plugins
+from lmi_core.plugins.loading import Plugins
 
 MESSAGE = "`top_k` must be a valid integer. Given: 'many'"
 INTRODUCTION = """# Errors
@@ -92,7 +90,3 @@ def _answer(handler: Handler, kind: type[LmiError]) -> Answer:
         if name != "message":
             setattr(error, name, None if parameter.default is None else "")
     return handler.error(error, None, None)
-
-
-if __name__ == "__main__":
-    Path(sys.argv[1]).write_text(document(load_plugins()), encoding="utf-8")

@@ -1,17 +1,12 @@
-"""The reference page of the Python interface is fresh, and says something of every name."""
+"""The reference page of the Python interface describes every name."""
 
 import re
 
 from lmi_core import errors
 from tests.docs.pages import page
-from tests.lmi.document import document
-from tests.lmi.interface import MODULES, public_objects
+from tools.docs.public_interface import MODULES, public_objects
 
 PAGE = page("python.md").read_text(encoding="utf-8")
-
-
-def test_the_page_is_as_the_docstrings_say() -> None:
-    assert document() == PAGE, "run `make docs`"
 
 
 def test_every_name_has_an_entry_with_text() -> None:

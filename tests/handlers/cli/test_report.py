@@ -4,8 +4,8 @@ from pathlib import Path
 from pydantic import Field
 
 from lmi_core.configuration.configuration import Configuration
-from lmi_core.configuration.options_document import example, markdown
 from lmi_core.configuration.properties import ModelProperties, Properties, RequestProperties, ServerProperties, declared
+from lmi_handlers.cli.report import example
 
 
 class BackendProperties(ModelProperties):
@@ -68,26 +68,3 @@ def test_keys_shared_by_siblings_are_shown_for_both() -> None:
         dtype: str = Field(default="auto", description="Type of the weights: a|b.")
 
     assert example({"toy": BackendProperties, "sibling": SiblingProperties}).count("#option.dtype=auto") == 2
-
-
-def test_markdown_row() -> None:
-    assert (
-        "| `option.model_id`, `option.s3url` | text |  | `OPTION_MODEL_ID`, `OPTION_S3URL`, `HF_MODEL_ID` | A "
-        "folder, an s3:// URL or a Hugging Face hub id with the weights. Default: the model directory. |\n"
-    ) in markdown(TYPES)
-
-
-def test_markdown_row_shows_other_spellings() -> None:
-    assert "\n| `option.entryPoint`, `option.entrypoint`, `option.entry_point` | text | " in markdown(TYPES)
-
-
-def test_markdown_tables_are_whole() -> None:
-    rows = [line for line in markdown(TYPES).splitlines() if line.startswith("|")]
-    assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {6}
-    assert "Type of the weights: a\\|b." in rows[-1]
-
-
-def test_markdown_documents_every_key() -> None:
-    document = markdown(TYPES)
-    keys = [key.key for properties_type in TYPES.values() for key in declared(properties_type)]
-    assert [key for key in keys if f"| `{key}`" not in document] == []

@@ -1,6 +1,5 @@
-"""The page of the commands, generated from their declarations: `python -m lmi_handlers.cli.document FILE`."""
+"""The text of docs/reference/cli.md, from the declarations of the commands."""
 
-import sys
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from pathlib import Path
@@ -95,7 +94,3 @@ def _plain(value: object) -> str:
 
 def _one_line(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")
-
-
-if __name__ == "__main__":
-    Path(sys.argv[1]).write_text(document(), encoding="utf-8")

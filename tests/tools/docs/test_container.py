@@ -1,15 +1,6 @@
-from pathlib import Path
-
-from lmi_handlers.container.document import tables, with_tables
 from lmi_handlers.container.server_keys import SERVER_KEYS
 from lmi_handlers.container.variables import VARIABLES
-
-DOCUMENT = Path(__file__).parents[3] / "docs" / "how_to" / "container.md"
-
-
-def test_the_document_is_as_declared() -> None:
-    assert DOCUMENT.read_text() == with_tables(DOCUMENT.read_text()), "run `make docs`"
-    assert all(table in DOCUMENT.read_text() for table in tables().values())
+from tools.docs.container import tables
 
 
 def test_every_declaration_has_a_row() -> None:

@@ -1,7 +1,7 @@
 from lmi_core.configuration.keys_without_effect import KEYS_WITHOUT_EFFECT
 from lmi_core.plugins.loading import load_plugins
-from lmi_handlers.djl.document import document
-from lmi_handlers.djl.names import ANSWERED_ROUTES, DJL_KEYS, OTHER_ROUTES
+from tools.docs.coming_from_djl import document
+from tools.docs.djl_names import ANSWERED_ROUTES, DJL_KEYS, OTHER_ROUTES
 
 PLUGINS = load_plugins()
 PAGE = document(PLUGINS)
