@@ -7,14 +7,14 @@ import orjson
 from lmi_core.errors import ContextLengthExceeded, InvalidPayload, LmiError, Overloaded
 from lmi_core.handler import Answer
 from lmi_core.served_model import ServedModel
-from lmi_handlers.base.statuses import STATUSES
+from lmi_handlers.base.statuses import Statuses
 
-INVALID_STATUS = 400
 OVERLOADED_STATUS = 529  # Anthropic's own
+STATUSES = Statuses(overloaded=OVERLOADED_STATUS)
 THROTTLE = "throttle_error_http_code"
 REQUEST_ID_HEADER = "request-id"  # which Anthropic's clients show with an error
 TYPES = {
-    INVALID_STATUS: "invalid_request_error",
+    STATUSES.invalid: "invalid_request_error",
     401: "authentication_error",
     403: "permission_error",
     404: "not_found_error",
@@ -44,7 +44,7 @@ def error_answer(error: LmiError, model: ServedModel | None) -> Answer:
 
 def stream_error(error: LmiError, request_id: str) -> dict[str, Any]:
     """Return the content of an error event."""
-    return error_content(_type(error, STATUSES.get(error.kind, INVALID_STATUS)), error.message, request_id)
+    return error_content(_type(error, STATUSES.of(error)), error.message, request_id)
 
 
 def error_content(kind: str, message: str, request_id: str | None = None) -> dict[str, Any]:
@@ -68,11 +68,9 @@ def _type(error: LmiError, status: int) -> str:
 
 
 def _status(error: LmiError, model: ServedModel | None) -> int:
-    if not isinstance(error, Overloaded):
-        return STATUSES.get(error.kind, INVALID_STATUS)
-    if model is not None and THROTTLE in model.server.model_fields_set:
+    if isinstance(error, Overloaded) and model is not None and THROTTLE in model.server.model_fields_set:
         return model.server.throttle_error_http_code
-    return OVERLOADED_STATUS
+    return STATUSES.of(error)
 
 
 def _message(error: LmiError) -> str:

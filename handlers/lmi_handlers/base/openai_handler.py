@@ -14,9 +14,8 @@ from lmi_core.payloads.payload import shown
 from lmi_core.served_model import ManagedModel, ServedModel, ServedModels
 from lmi_handlers.answers.openai import ERRORS
 from lmi_handlers.base.sagemaker_headers import TARGET_MODEL_HEADER
-from lmi_handlers.base.statuses import STATUSES
+from lmi_handlers.base.statuses import USUAL
 
-INVALID_STATUS = 400
 FIELD = re.compile(r"`([\w.]+)`")  # at the start of an error message
 # Placeholders of clients that know one model only: huggingface_hub's; the one in TGI's examples for OpenAI's
 # client, as TGI ignores the name; and those of vLLM, whose server takes an empty one.
@@ -50,7 +49,7 @@ class OpenAiHandler(Handler):
         return call.with_json({**payload, "adapters": name})
 
     def error(self, error: LmiError, model: ServedModel | None, formatter: OutputFormatter | None) -> Answer:
-        status = STATUSES.get(error.kind, INVALID_STATUS)
+        status = USUAL.of(error)
         if isinstance(error, Overloaded) and model is not None:
             status = model.server.throttle_error_http_code
         content = {
@@ -63,7 +62,7 @@ class OpenAiHandler(Handler):
 
     def param(self, error: LmiError, status: int) -> str | None:
         """Return the `param` of an error, the field that it is about."""
-        field = FIELD.match(error.message) if status == INVALID_STATUS else None
+        field = FIELD.match(error.message) if status == USUAL.invalid else None
         return field[1] if field else None
 
     def code(self, error: LmiError) -> str:

@@ -14,18 +14,16 @@ from lmi_core.handler import Answer, AnswerForm, Call, Generation, Handler, Rout
 from lmi_core.route import RouteAnswer
 from lmi_core.served_model import ServedModel
 from lmi_handlers.answers.lmi import LmiRefusal
-from lmi_handlers.base.statuses import STATUSES
-
-INVALID_STATUS = 400
+from lmi_handlers.base.statuses import USUAL, Statuses
 
 
 def json_answer(content: object, status: int = 200) -> Answer:
     return Answer(status, "application/json", orjson.dumps(content))
 
 
-def refusals(statuses: Mapping[str, int]) -> tuple[AnswerForm, ...]:
-    """Return the forms of errors with these statuses, by kind, and that of all other kinds."""
-    return (failures(LmiRefusal, INVALID_STATUS, *statuses.values()),)
+def refusals(statuses: Statuses) -> tuple[AnswerForm, ...]:
+    """Return the forms of errors with these statuses."""
+    return (failures(LmiRefusal, statuses.invalid, *statuses.values()),)
 
 
 def operator_route(
@@ -43,8 +41,8 @@ def operator_route(
 class PlainHandler(Handler):
     """A handler of routes of the server itself, with errors in LMI's form."""
 
-    statuses: ClassVar[Mapping[str, int]] = STATUSES  # of errors, by kind; others have INVALID_STATUS
-    errors: ClassVar[tuple[AnswerForm, ...]] = refusals(STATUSES)
+    statuses: ClassVar[Statuses] = USUAL
+    errors: ClassVar[tuple[AnswerForm, ...]] = refusals(USUAL)
 
     def model_name(self, path_parameters: Mapping[str, str], headers: Mapping[str, str]) -> str | None:
         return path_parameters.get("model")
@@ -53,5 +51,5 @@ class PlainHandler(Handler):
         raise InvalidPayload(f"{call.path} does not generate text")
 
     def error(self, error: LmiError, model: ServedModel | None, formatter: OutputFormatter | None) -> Answer:
-        status = self.statuses.get(error.kind, INVALID_STATUS)
+        status = self.statuses.of(error)
         return json_answer({"error": error.message, "code": status}, status)

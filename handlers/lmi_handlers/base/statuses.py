@@ -1,4 +1,6 @@
-"""Default HTTP statuses of errors that are not the request's fault; dialects override some."""
+"""The HTTP status of each kind of error, from which the tables of the dialects derive."""
+
+from lmi_core.errors import LmiError
 
 # The usual HTTP status of each kind of error that is not 400, by kind.
 STATUSES = {
@@ -21,3 +23,17 @@ STATUSES = {
     "formatter_failed": 424,  # the model directory's own code raised
     "internal": 500,
 }
+
+
+class Statuses(dict[str, int]):
+    """A dialect's statuses by kind of error: `invalid` for a request at fault, and those that differ from the usual."""
+
+    def __init__(self, invalid: int = 400, **different: int) -> None:
+        super().__init__(STATUSES | different)
+        self.invalid = invalid
+
+    def of(self, error: LmiError) -> int:
+        return self.get(error.kind, self.invalid)
+
+
+USUAL = Statuses()

@@ -17,7 +17,7 @@ from lmi_core.payloads.tolerant_payload import TolerantPayload, take_known
 from lmi_core.served_model import ServedModel, ServedModels
 from lmi_core.tolerance import names_of
 from lmi_handlers.base.sagemaker_headers import TARGET_MODEL_HEADER
-from lmi_handlers.base.statuses import STATUSES
+from lmi_handlers.base.statuses import Statuses
 from lmi_handlers.fields.own_parameters import take_own, with_own
 from lmi_handlers.fields.vocabulary import refuse_hidden_sequences
 from lmi_handlers.happy_vllm.answers import ANSWER, ERRORS, STREAM, AbortedRequest
@@ -25,7 +25,7 @@ from lmi_handlers.happy_vllm.formatters import HappyVllmFormatter, HappyVllmStre
 from lmi_handlers.happy_vllm.payload import HappyVllmPayload
 from lmi_handlers.happy_vllm.tools import ROUTES as TOOL_ROUTES
 
-INVALID_STATUS = 422
+STATUSES = Statuses(invalid=422)
 ID_PREFIXES = ("chatcmpl-", "cmpl-")  # of the `id` in OpenAI's answers, followed by the request's id
 
 
@@ -115,7 +115,7 @@ class HappyVllmHandler(Handler):
         return with_own(Generation((request,), formatter, ignored=ignored), own)
 
     def error(self, error: LmiError, model: ServedModel | None, formatter: OutputFormatter | None) -> Answer:
-        return _detail(STATUSES.get(error.kind, INVALID_STATUS), error.message)
+        return _detail(STATUSES.of(error), error.message)
 
 
 @hookimpl

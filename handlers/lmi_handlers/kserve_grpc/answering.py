@@ -13,7 +13,7 @@ from lmi_core.errors import GenerationTimeout, LmiError, Overloaded
 from lmi_core.metrics.recent_errors import without_values
 from lmi_core.registry.dispatcher import Dispatcher
 from lmi_handlers.access.control import AccessControl, Caller
-from lmi_handlers.base.statuses import STATUSES
+from lmi_handlers.base.statuses import USUAL
 from lmi_handlers.http.answer import model_response
 from lmi_handlers.kserve_grpc.calls import headers_of
 from lmi_handlers.kserve_grpc.definitions import service_pb2
@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 _refusals = refusals_of(logger)
 
 IP = ("ipv4", "ipv6")  # the kinds of a peer's address that have a host
-OK, INVALID = 200, 400  # in HTTP's terms
+OK = 200  # in HTTP's terms
 
 LOOKS = 4  # at a client that does not read, before its time is over
 
@@ -164,5 +164,5 @@ async def _answer(
         ending.answered(OK, grpc.StatusCode.OK.name)
     else:
         ending.failed(error)
-        ending.answered(STATUSES.get(error.kind, INVALID), status_code(error).name)
+        ending.answered(USUAL.of(error), status_code(error).name)
     return error

@@ -3,25 +3,22 @@
 from grpc import StatusCode
 
 from lmi_core.errors import LmiError
+from lmi_handlers.base.statuses import USUAL
 
-STATUS_CODES = {
-    "unauthorized": StatusCode.UNAUTHENTICATED,
-    "forbidden": StatusCode.PERMISSION_DENIED,
-    "payload_too_large": StatusCode.RESOURCE_EXHAUSTED,  # gRPC's own for a message that is too large
-    "model_not_found": StatusCode.NOT_FOUND,
-    "adapter_not_found": StatusCode.NOT_FOUND,
-    "model_not_ready": StatusCode.UNAVAILABLE,
-    "rate_limited": StatusCode.RESOURCE_EXHAUSTED,
-    "overloaded": StatusCode.UNAVAILABLE,
-    "backend_unhealthy": StatusCode.UNAVAILABLE,
-    "generation_failed": StatusCode.INTERNAL,
-    "generation_timeout": StatusCode.DEADLINE_EXCEEDED,
-    "aborted": StatusCode.CANCELLED,
-    "formatter_failed": StatusCode.INTERNAL,
-    "internal": StatusCode.INTERNAL,
+# The code for each HTTP status; any other is an invalid argument.
+CODES = {
+    401: StatusCode.UNAUTHENTICATED,
+    403: StatusCode.PERMISSION_DENIED,
+    404: StatusCode.NOT_FOUND,
+    413: StatusCode.RESOURCE_EXHAUSTED,  # gRPC's own for a message that is too large
+    424: StatusCode.INTERNAL,
+    429: StatusCode.RESOURCE_EXHAUSTED,
+    499: StatusCode.CANCELLED,
+    500: StatusCode.INTERNAL,
+    503: StatusCode.UNAVAILABLE,
+    504: StatusCode.DEADLINE_EXCEEDED,
 }
 
 
 def status_code(error: LmiError) -> StatusCode:
-    """Return the code of an error; what is wrong with the request itself is an invalid argument."""
-    return STATUS_CODES.get(error.kind, StatusCode.INVALID_ARGUMENT)
+    return CODES.get(USUAL.of(error), StatusCode.INVALID_ARGUMENT)

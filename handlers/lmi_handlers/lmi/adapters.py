@@ -1,6 +1,6 @@
 """DJLServing's routes that manage a model's adapters while it is served."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import ClassVar, NotRequired
 
 from typing_extensions import TypedDict
@@ -11,6 +11,7 @@ from lmi_core.hookspecs import hookimpl
 from lmi_core.payloads.payload import check_payload
 from lmi_core.served_model import ManagedModel, ServedModel, ServedModels
 from lmi_handlers.base.plain_handler import PlainHandler, json_answer, operator_route, refusals
+from lmi_handlers.base.statuses import Statuses
 from lmi_handlers.lmi.adapter_fields import (
     AdapterChange,
     AdapterPage,
@@ -23,23 +24,10 @@ from lmi_handlers.lmi.adapter_fields import (
 ALIAS_HEADER = "X-Amzn-SageMaker-Adapter-Alias"  # the name by which SageMaker's users know an adapter
 MODEL = "model"  # in the path
 
-STATUSES = {
-    "unauthorized": 401,
-    "forbidden": 403,
-    "model_not_found": 404,
-    "adapter_not_found": 404,
-    "adapter_exists": 409,
-    "payload_too_large": 413,
-    "body_timeout": 408,
-    "unsupported_encoding": 415,
-    "configuration": 424,  # the adapter's model.py cannot be loaded
-    "formatter_failed": 424,  # the model's own function raised
-    "model_not_ready": 503,
-    "overloaded": 503,
-    "rate_limited": 429,
-    "backend_unhealthy": 503,
-    "internal": 500,
-}
+# `configuration`: the adapter's model.py cannot be loaded.
+STATUSES = Statuses(
+    adapter_exists=409, configuration=424, generation_failed=400, generation_timeout=400, aborted=400, out_of_memory=400
+)
 
 
 class ListedAdapter(TypedDict):
@@ -147,7 +135,7 @@ def _below(path: str) -> tuple[Route, ...]:
 class AdaptersHandler(PlainHandler):
     name: ClassVar[str] = "adapters"
     summary: ClassVar[str] = "DJLServing's routes that manage adapters"
-    statuses: ClassVar[Mapping[str, int]] = STATUSES
+    statuses: ClassVar[Statuses] = STATUSES
     errors: ClassVar[tuple[AnswerForm, ...]] = refusals(STATUSES)
     routes: ClassVar[tuple[Route, ...]] = (*_below("/models/{model}/adapters"), *_below("/adapters"))
 

@@ -21,7 +21,7 @@ from lmi_core.payloads.tolerant_payload import TolerantPayload, take_known
 from lmi_core.served_model import ServedModel
 from lmi_handlers.answers.lmi import ANSWERS, ERRORS
 from lmi_handlers.base.sagemaker_headers import TARGET_MODEL_HEADER
-from lmi_handlers.base.statuses import STATUSES
+from lmi_handlers.base.statuses import Statuses
 from lmi_handlers.chat.generation import ChatForm, chat_generation, read_chat
 from lmi_handlers.chat.request import ChatRequest
 from lmi_handlers.fields.own_parameters import take_own, with_own
@@ -32,7 +32,7 @@ from lmi_handlers.lmi.embeddings import EmbeddingPayload, embedding_call
 from lmi_handlers.lmi.sessions import asks_for_session, session_answer, session_headers
 
 VALIDATION_STATUS = 424  # "If there is an issue with payload validation"
-LMI_STATUSES = STATUSES | {"adapter_not_found": VALIDATION_STATUS}
+STATUSES = Statuses(invalid=VALIDATION_STATUS, adapter_not_found=VALIDATION_STATUS)
 # Names of vLLM and transformers, to which LMI passes what it does not know; they count where LMI's name is not given.
 ENGINE_NAMES = {**VLLM_NAMES, "min_new_tokens": "min_length"}
 BEFORE_DISPATCH = (
@@ -137,7 +137,7 @@ class LmiHandler(Handler):
         return replace(generation, headers=headers) if headers else generation
 
     def error(self, error: LmiError, model: ServedModel | None, formatter: OutputFormatter | None) -> Answer:
-        status = LMI_STATUSES.get(error.kind, VALIDATION_STATUS)
+        status = STATUSES.of(error)
         if isinstance(error, Overloaded) and model is not None:
             status = model.server.throttle_error_http_code
         if error.kind not in BEFORE_DISPATCH:

@@ -11,11 +11,21 @@ from lmi_core.errors import LmiError
 from lmi_core.metrics.recent_errors import RecentError, without_values
 from lmi_core.registry.registered_model import RegisteredModel
 from lmi_core.served_model import ServedModels
-from lmi_handlers.base.plain_handler import INVALID_STATUS
+from lmi_handlers.base.statuses import Statuses
 from lmi_handlers.management.served import registry_of
-from lmi_handlers.management.statuses import STATUSES
 
 logger = logging.getLogger(__name__)
+
+# As DJLServing and SageMaker have them: a model that cannot be loaded is the fault of the request for it.
+STATUSES = Statuses(
+    model_exists=409,
+    adapter_not_found=400,
+    rate_limited=400,
+    generation_failed=400,
+    generation_timeout=400,
+    aborted=400,
+    formatter_failed=400,
+)
 
 
 async def until_loaded(registered: RegisteredModel) -> None:
@@ -50,5 +60,5 @@ def watch_change(call: Call, served: ServedModels, name: str, changing: Coroutin
 
 
 def _keep(call: Call, served: ServedModels, name: str, error: LmiError) -> None:
-    status, message = STATUSES.get(error.kind, INVALID_STATUS), without_values(error.message)
+    status, message = STATUSES.of(error), without_values(error.message)
     served.metrics.errors.add(RecentError(0, time(), name, call.request_id, call.path, status, error.kind, message))

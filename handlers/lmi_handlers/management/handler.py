@@ -1,7 +1,7 @@
 """The routes that manage models: DJLServing's management API, which SageMaker's multi-model endpoints use, too."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import ClassVar
 
 from lmi_core.configuration.location import without_secrets
@@ -12,15 +12,15 @@ from lmi_core.payloads.payload import check_payload
 from lmi_core.registry.registration import Registration
 from lmi_core.served_model import ServedModels
 from lmi_handlers.base.plain_handler import PlainHandler, json_answer, operator_route, refusals
+from lmi_handlers.base.statuses import Statuses
 from lmi_handlers.container.locations import name_of_url
-from lmi_handlers.management.afterwards import until_loaded, watch_change, watch_loading
+from lmi_handlers.management.afterwards import STATUSES, until_loaded, watch_change, watch_loading
 from lmi_handlers.management.answers import DescribedWorkflow, ListedModels, Status
 from lmi_handlers.management.changes import begin_change
 from lmi_handlers.management.descriptions import described, listed
 from lmi_handlers.management.fields import ModelChange, NewModel, Page, is_name, read_fields
 from lmi_handlers.management.reader import SOURCE
 from lmi_handlers.management.served import registry_of
-from lmi_handlers.management.statuses import STATUSES
 
 ACCEPTED = 202
 
@@ -104,7 +104,7 @@ def _of_model(path: str) -> tuple[Route, ...]:
 class ManagementHandler(PlainHandler):
     name: ClassVar[str] = "management"
     summary: ClassVar[str] = "DJLServing's routes that manage models"
-    statuses: ClassVar[Mapping[str, int]] = STATUSES
+    statuses: ClassVar[Statuses] = STATUSES
     errors: ClassVar[tuple[AnswerForm, ...]] = refusals(STATUSES)
     routes: ClassVar[tuple[Route, ...]] = (
         operator_route("/models", "GET", list_models, "The registered models", LISTED),

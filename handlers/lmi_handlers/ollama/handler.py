@@ -14,7 +14,7 @@ from lmi_core.hookspecs import hookimpl
 from lmi_core.payloads.payload import shown
 from lmi_core.served_model import ServedModel, ServedModels
 from lmi_handlers.base.sagemaker_headers import TARGET_MODEL_HEADER
-from lmi_handlers.base.statuses import STATUSES
+from lmi_handlers.base.statuses import USUAL
 from lmi_handlers.fields.own_parameters import with_own
 from lmi_handlers.ollama import names
 from lmi_handlers.ollama.answers import CHATTED, ERRORS, GENERATED
@@ -28,7 +28,6 @@ from lmi_handlers.ollama.options import take_own_options
 from lmi_handlers.ollama.payload import OllamaChat, OllamaGenerate, OllamaRequest, take_payload
 from lmi_handlers.ollama.stopwatch import Stopwatch
 
-INVALID_STATUS = 400
 CHAT = "/api/chat"
 
 
@@ -84,7 +83,7 @@ class OllamaHandler(Handler):
         return with_own(parsed, own, "options.") if isinstance(parsed, Generation) else parsed
 
     def error(self, error: LmiError, model: ServedModel | None, formatter: OutputFormatter | None) -> Answer:
-        status = STATUSES.get(error.kind, INVALID_STATUS)
+        status = USUAL.of(error)
         if isinstance(error, Overloaded) and model is not None:
             status = model.server.throttle_error_http_code
         return Answer(status, "application/json", orjson.dumps({"error": error.message}))

@@ -15,6 +15,7 @@ from lmi_core.hookspecs import hookimpl
 from lmi_core.served_model import ManagedModel, ServedModel, ServedModels
 from lmi_handlers.base.admission import described_model
 from lmi_handlers.base.sagemaker_headers import TARGET_MODEL_HEADER
+from lmi_handlers.base.statuses import Statuses
 from lmi_handlers.fields.tgi_adapters import with_adapters
 from lmi_handlers.fields.vocabulary import refuse_hidden_sequences
 from lmi_handlers.tgi.answers import ANSWER, ERRORS, HEALTH, INFO, ROOT, STREAM
@@ -22,26 +23,9 @@ from lmi_handlers.tgi.formatters import TgiArrayFormatter, TgiObjectFormatter, T
 from lmi_handlers.tgi.payload import TgiParameters, TgiPayload, TgiRootPayload, take_payload
 from lmi_schemas.tgi_errors import error_object
 
-INVALID_STATUS = 422
-INTERNAL_STATUS = 500
-STATUSES = {
-    "invalid_payload": INVALID_STATUS,
-    "invalid_parameter": INVALID_STATUS,
-    "context_length_exceeded": INVALID_STATUS,
-    "payload_too_large": 413,
-    "body_timeout": 408,
-    "unsupported_encoding": 415,
-    "unauthorized": 401,
-    "forbidden": 403,
-    "model_not_found": 404,
-    "adapter_not_found": 404,
-    "model_not_ready": 503,
-    "backend_unhealthy": 503,
-    "overloaded": 429,
-    "rate_limited": 429,
-    "generation_failed": 424,
-    "formatter_failed": 424,
-}
+STATUSES = Statuses(
+    invalid=422, overloaded=429, generation_failed=424, generation_timeout=500, aborted=500, out_of_memory=500
+)
 
 
 async def info(call: Call, dispatcher: ServedModels) -> Answer:
@@ -73,7 +57,7 @@ async def health(call: Call, dispatcher: ServedModels) -> Answer:
 
 def error_answer(error: LmiError) -> Answer:
     body = orjson.dumps(error_object(error))
-    return Answer(STATUSES.get(error.kind, INTERNAL_STATUS), "application/json", body)
+    return Answer(STATUSES.of(error), "application/json", body)
 
 
 class TgiHandler(Handler):

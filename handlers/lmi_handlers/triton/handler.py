@@ -12,7 +12,7 @@ from lmi_core.handler import Answer, AnswerForm, Call, Generation, Handler, Rout
 from lmi_core.hookspecs import hookimpl
 from lmi_core.inference import Inference
 from lmi_core.served_model import ServedModel
-from lmi_handlers.base.statuses import STATUSES
+from lmi_handlers.base.statuses import USUAL
 from lmi_handlers.triton.adapters import with_adapters
 from lmi_handlers.triton.answers import (
     EMPTY,
@@ -41,7 +41,6 @@ from lmi_handlers.triton.metadata import (
 from lmi_handlers.triton.payload import TritonPayload
 from lmi_handlers.triton.repository import IndexPayload, all_statistics, model_statistics, repository_index
 
-INVALID_STATUS = 400
 STATISTICS = (AnswerForm(TritonStatistics),)
 
 
@@ -121,7 +120,7 @@ class TritonHandler(Handler):
         return infer(call, model) if call.path.endswith("/infer") else generate(call, model)
 
     def error(self, error: LmiError, model: ServedModel | None, formatter: OutputFormatter | None) -> Answer:
-        status = STATUSES.get(error.kind, INVALID_STATUS)
+        status = USUAL.of(error)
         return Answer(status, "application/json", orjson.dumps({"error": error.message}))
 
 
