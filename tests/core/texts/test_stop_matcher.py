@@ -3,6 +3,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from lmi_core.texts.stop_matcher import StopMatcher
 
@@ -11,9 +13,9 @@ def held_by_definition(text: str, stops: Sequence[str]) -> int:
     return max((n for stop in stops for n in range(len(stop)) if text.endswith(stop[:n])), default=0)
 
 
-@pytest.mark.parametrize("seed", range(100))
-def test_matches_and_held_text_are_those_of_the_whole_text(seed: int) -> None:
-    numbers = random.Random(seed)
+@given(st.randoms(use_true_random=False))
+@settings(max_examples=100, deadline=None, derandomize=True, database=None)
+def test_matches_and_held_text_are_those_of_the_whole_text(numbers: random.Random) -> None:
     stops = ["".join(numbers.choices("ab", k=numbers.randint(1, 7))) for _ in range(4)]
     matcher, text = StopMatcher(stops), ""
     for _ in range(40):

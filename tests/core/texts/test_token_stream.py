@@ -1,6 +1,8 @@
 import random
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from lmi_core.generation.output import Token
 from lmi_core.generation.tokenizer import Detokenizer
@@ -76,9 +78,9 @@ def test_tokens_within_a_character_wait_only_behind_held_text() -> None:
     assert steps == [[""], [], [], [], ["é", "", "", "x"]]
 
 
-@pytest.mark.parametrize("seed", range(50))
-def test_joined_texts_are_the_text_up_to_the_first_stop_sequence(seed: int) -> None:
-    numbers = random.Random(seed)
+@given(st.randoms(use_true_random=False))
+@settings(max_examples=50, deadline=None, derandomize=True, database=None)
+def test_joined_texts_are_the_text_up_to_the_first_stop_sequence(numbers: random.Random) -> None:
 
     def word(longest: int) -> str:
         return "".join(numbers.choice("ab") for _ in range(numbers.randint(0, longest)))

@@ -1,5 +1,7 @@
 """The pieces of a sequence: token by token the same as all at once."""
 
+import itertools
+
 import pytest
 
 from lmi_core.generation.output import NO_TOKEN, Token
@@ -51,15 +53,14 @@ def together(pieces: list[AnswerPiece]) -> list[AnswerPiece]:
     return found
 
 
-@pytest.mark.parametrize("text", TEXTS)
-@pytest.mark.parametrize("reasoning_format", [None, "deepseek_r1", "deepseek_v3", "minimax_m2"])
 @pytest.mark.parametrize("tool_format", [None, *SAID])
-def test_all_at_once(text: str, tool_format: str | None, reasoning_format: str | None) -> None:
-    tokens = [Token(number, letter) for number, letter in enumerate(text)] or [NO_TOKEN]
-    one_by_one, at_once = reader(tool_format, reasoning_format), reader(tool_format, reasoning_format)
-    pieces = [piece for token in tokens for piece in one_by_one.read(token, token is tokens[-1])]
-    assert together(at_once.read_all(tokens)) == together(pieces)
-    assert at_once.num_reasoning_tokens == one_by_one.num_reasoning_tokens
+def test_all_at_once(tool_format: str | None) -> None:
+    for reasoning_format, text in itertools.product([None, "deepseek_r1", "deepseek_v3", "minimax_m2"], TEXTS):
+        tokens = [Token(number, letter) for number, letter in enumerate(text)] or [NO_TOKEN]
+        one_by_one, at_once = reader(tool_format, reasoning_format), reader(tool_format, reasoning_format)
+        pieces = [piece for token in tokens for piece in one_by_one.read(token, token is tokens[-1])]
+        assert together(at_once.read_all(tokens)) == together(pieces), (reasoning_format, text)
+        assert at_once.num_reasoning_tokens == one_by_one.num_reasoning_tokens, (reasoning_format, text)
 
 
 def test_reasoning_content_and_calls() -> None:
