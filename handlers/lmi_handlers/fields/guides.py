@@ -1,14 +1,16 @@
 """Request fields for structured output: `response_format`, `structured_outputs`, and vLLM's older `guided_*`."""
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, NamedTuple
 
 import orjson
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from lmi_core.errors import InvalidPayload
-from lmi_core.generation.structural_tag import StructuralTag, read_structural_tag
+from lmi_core.generation.structural_tag import read_structural_tag
 from lmi_core.payloads.tolerant_payload import TolerantPayload
 from lmi_handlers.fields.calls_schema import ANY_OBJECT
+from lmi_handlers.fields.parameter_fields import with_parameters
 
 
 def _as_schema(given: object) -> object:
@@ -125,6 +127,24 @@ class ResponseFormat(BaseModel):
         ]
 
 
+# Names of the guides that have the same form as LMI's parameters.
+MEMBERS = {
+    "choice": "guided_choice",
+    "regex": "guided_regex",
+    "grammar": "guided_grammar",
+    "structural_tag": "guided_structural_tag",
+}
+FIELDS = {
+    **{name: name for name in ("guided_json", "guided_choice", "guided_regex", "guided_grammar")},
+    "structural_tag": "guided_structural_tag",
+}
+
+
+def _same(payload: BaseModel, names: Mapping[str, str], path: str = "") -> list[Guide]:
+    return [Guide(parameter, getattr(payload, name), path + name) for name, parameter in names.items()]
+
+
+@with_parameters(MEMBERS)
 class StructuredOutputs(BaseModel):
     """The `structured_outputs` object of newer vLLM; at most one member may be set."""
 
@@ -133,23 +153,17 @@ class StructuredOutputs(BaseModel):
     json_: GivenSchema | None = Field(
         None, alias="json", description="Constrain the output to JSON that matches this JSON schema."
     )
-    choice: list[str] | None = Field(None, description="Constrain the output to one of these strings.")
-    regex: str | None = Field(None, description="Constrain the output to strings that match this regular expression.")
-    grammar: str | None = Field(None, description="Constrain the output to strings of this EBNF grammar.")
     json_object: bool | None = Field(None, description="Constrain the output to a JSON object.")
-    structural_tag: StructuralTag | None = Field(None, description="Constrain the output after each tag that begins.")
 
     def guides(self) -> list[Guide]:
         return [
             Guide("guided_json", self.json_, "structured_outputs.json"),
             Guide("guided_json", ANY_OBJECT if self.json_object else None, "structured_outputs.json_object"),
-            Guide("guided_choice", self.choice, "structured_outputs.choice"),
-            Guide("guided_regex", self.regex, "structured_outputs.regex"),
-            Guide("guided_grammar", self.grammar, "structured_outputs.grammar"),
-            Guide("guided_structural_tag", self.structural_tag, "structured_outputs.structural_tag"),
+            *_same(self, MEMBERS, "structured_outputs."),
         ]
 
 
+@with_parameters(FIELDS)
 class GuideFields(TolerantPayload):
     """The structured output fields, of which a request may set at most one."""
 
@@ -157,15 +171,7 @@ class GuideFields(TolerantPayload):
         None, description="The format of the output: text, any JSON object, or JSON that matches a schema."
     )
     structured_outputs: StructuredOutputs | None = Field(None, description="Constraints on the output, in vLLM's form.")
-    guided_json: GivenSchema | None = Field(
-        None, description="Constrain the output to JSON that matches this JSON schema."
-    )
-    guided_choice: list[str] | None = Field(None, description="Constrain the output to one of these strings.")
-    guided_regex: str | None = Field(
-        None, description="Constrain the output to strings that match this regular expression."
-    )
-    guided_grammar: str | None = Field(None, description="Constrain the output to strings of this EBNF grammar.")
-    structural_tag: StructuralTag | None = Field(None, description="Constrain the output after each tag that begins.")
+    guided_json: GivenSchema | None = None
 
     def guide(self, calls: dict[str, Any] | None = None, field: str = "tool_choice") -> Guide | None:
         """Return the request's guide, if any. Raise InvalidPayload where there are two.
@@ -182,9 +188,5 @@ class GuideFields(TolerantPayload):
         return [
             *(self.response_format.guides() if self.response_format else ()),
             *(self.structured_outputs.guides() if self.structured_outputs else ()),
-            Guide("guided_json", self.guided_json, "guided_json"),
-            Guide("guided_choice", self.guided_choice, "guided_choice"),
-            Guide("guided_regex", self.guided_regex, "guided_regex"),
-            Guide("guided_grammar", self.guided_grammar, "guided_grammar"),
-            Guide("guided_structural_tag", self.structural_tag, "structural_tag"),
+            *_same(self, FIELDS),
         ]

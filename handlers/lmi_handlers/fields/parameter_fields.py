@@ -23,7 +23,7 @@ def with_parameters(names: Mapping[str, str], *, nullable: bool = True) -> Calla
     """Return a class decorator that adds a field for each dialect's name, with the type and help of LMI's parameter.
 
     The default is null, or the table's unless `nullable`. The backend checks the bounds. The decorated class declares
-    the fields whose type, bounds or default differ.
+    the fields whose type, bounds or default differ; their help is the table's too, unless they have their own.
     """
 
     def add(payload_type: type[M]) -> type[M]:
@@ -31,6 +31,8 @@ def with_parameters(names: Mapping[str, str], *, nullable: bool = True) -> Calla
         added: dict[str, Any] = {
             name: _field(TABLE[parameter], nullable) for name, parameter in names.items() if name not in declared
         }
+        for name in names.keys() & declared.keys():
+            declared[name].description = declared[name].description or TABLE[names[name]].description
         module, doc = payload_type.__module__, payload_type.__doc__
         return create_model(payload_type.__name__, __base__=payload_type, __module__=module, __doc__=doc, **added)
 

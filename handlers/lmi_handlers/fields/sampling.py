@@ -37,33 +37,21 @@ Penalty = Annotated[float, Field(ge=-2, le=2)]
 class SamplingFields(GuideFields):
     """Fields that are generation parameters; the backend checks the bounds that are not declared here."""
 
-    frequency_penalty: Penalty | None = Field(
-        None, description="Above 0 makes tokens less likely each time they are generated."
-    )
-    presence_penalty: Penalty | None = Field(
-        None, description="Above 0 makes tokens that were generated before less likely."
-    )
-    logit_bias: dict[str, Annotated[float, Field(ge=-100, le=100)]] | None = Field(
-        None, description="Map of token ids to the value added to their logits."
-    )
-    max_tokens: int | None = Field(None, ge=0, description="The maximum number of tokens to generate.")
+    frequency_penalty: Penalty | None = None
+    presence_penalty: Penalty | None = None
+    logit_bias: dict[str, Annotated[float, Field(ge=-100, le=100)]] | None = None
+    max_tokens: int | None = Field(None, ge=0)
     n: int | None = Field(None, ge=1, description="The number of choices for each prompt. Default: 1.")
-    best_of: int | None = Field(
-        None,
-        ge=1,
-        description="The number of sequences to generate, of which the n most likely are returned. Default: n.",
-    )
+    best_of: int | None = Field(None, ge=1)
     seed: int | None = Field(
         None, description="Seed of the random choices: the same seed gives the same text. Default: random."
     )
-    stop: str | list[str] | None = Field(None, description="A string, or several, that end generation.")
+    stop: str | list[str] | None = None
     temperature: float | None = Field(
         None, ge=0, le=2, description="Sampling temperature; 0 means greedy decoding. Default: 1."
     )
-    top_p: float | None = Field(
-        None, le=1, description="Top-p sampling: the probability mass of the most likely tokens to keep."
-    )
-    truncate_prompt_tokens: int | None = Field(None, description="Truncate the prompt to its last tokens, this many.")
+    top_p: float | None = Field(None, le=1)
+    truncate_prompt_tokens: int | None = None
     use_beam_search: bool | None = Field(None, description="Use beam search with `best_of` beams.")
 
     def translated(self, further: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:

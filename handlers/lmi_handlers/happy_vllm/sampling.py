@@ -32,14 +32,11 @@ class SamplingKeywords(TolerantPayload):
     """The sampling fields of happy_vllm's requests; the backend checks their bounds."""
 
     n: int = Field(1, description="The number of sequences to return.")
-    best_of: int | None = Field(
-        None, description="The number of sequences to generate, of which the n most likely are returned."
-    )
-    max_tokens: int = Field(16, description="The maximum number of tokens to generate.")
-    min_tokens: int = Field(0, description="The minimum number of tokens to generate before the end-of-sequence token.")
-    top_k: int = Field(-1, description="Top-k sampling: the number of most likely tokens to keep; -1 means all.")
-    stop: Texts | None = Field(None, description="A string, or several, that end generation.")
-    bad_words: Texts | None = Field(None, description="Strings that must not be generated.")
+    max_tokens: int = 16
+    min_tokens: int = 0
+    top_k: int = -1
+    stop: Texts | None = None
+    bad_words: Texts | None = None
     use_beam_search: bool = Field(False, description="Use beam search with `best_of` beams.")
     detokenize: Literal[True] = Field(True, description="Ignored: answers are always text.")
 

@@ -17,23 +17,14 @@ MAX_NEW_TOKENS = 100
 SEED_BITS = 53  # of seeds that are drawn here: JavaScript's clients read no larger integers exactly
 
 
-TABLE_PARAMETERS = (
-    "decoder_input_details",
-    "details",
-    "frequency_penalty",
-    "repetition_penalty",
-    "return_full_text",
-    "seed",
-    "temperature",
-    "top_k",
-    "top_n_tokens",
-    "top_p",
-    "truncate",
-    "typical_p",
+# LMI's parameters that TGI has, too.
+PARAMETERS = (
+    *("details", "decoder_input_details", "return_full_text", "top_n_tokens", "truncate", "seed", "temperature"),
+    *("top_k", "top_p", "typical_p", "frequency_penalty", "repetition_penalty"),
 )
 
 
-@with_parameters({name: name for name in TABLE_PARAMETERS})
+@with_parameters({name: name for name in PARAMETERS} | TGI_NAMES)
 class TgiParameters(ExactNumbers):
     """TGI's generation parameters; other properties are passed on as LMI's parameters."""
 
@@ -48,7 +39,7 @@ class TgiParameters(ExactNumbers):
     max_new_tokens: int | None = Field(
         None, description=f"The maximum number of tokens to generate. Default: {MAX_NEW_TOKENS}."
     )
-    stop: str | list[str] | None = Field(None, description="A string, or several, that end generation.")
+    stop: str | list[str] | None = None
     watermark: Literal[False] | None = Field(None, description="Not supported: must be false.")
 
     def translated(self) -> tuple[dict[str, Any], dict[str, str]]:
