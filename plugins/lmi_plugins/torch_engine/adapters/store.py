@@ -119,14 +119,21 @@ class AdapterStore:
 
     def begin(self, chunks: Items[Chunk]) -> None:
         """Make the next forward passes those of these chunks, for which `prepare` was called."""
-        adapters = [chunk.sequence.adapter for chunk in chunks]
-        slots = [None if adapter is None else self._slots[adapter.serial] for adapter in adapters]
-        self._layers.begin(slots, [len(chunk) for chunk in chunks])
+        slots: list[int | None] = []
+        lengths: list[int] = []
+        for chunk in chunks:
+            adapter = chunk.sequence.adapter
+            slots.append(None if adapter is None else self._slots[adapter.serial])
+            lengths.append(chunk.end - chunk.start)
+        self._layers.begin(slots, lengths)
 
     def prepare(self, chunks: Items[Chunk]) -> dict[Adapter | None, str]:
         """Put the adapters of the chunks on the device; return those that cannot be there, and why."""
         failed: dict[Adapter | None, str] = {}
-        needed = {adapter: None for chunk in chunks if (adapter := chunk.sequence.adapter) is not None}
+        needed: dict[Adapter, None] = {}
+        for chunk in chunks:
+            if chunk.sequence.adapter is not None:
+                needed[chunk.sequence.adapter] = None
         for adapter in needed:
             if adapter.serial in self._slots:
                 self._slots.move_to_end(adapter.serial)

@@ -49,9 +49,11 @@ def paged_attention(
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
     """Serve a model whose `attn_implementation` is `lmi_paged` by the step that is among the model's arguments."""
-    unknown = [name for name, argument in kwargs.items() if isinstance(argument, torch.Tensor)]
-    if unknown or attention_mask is not None or not getattr(module, "is_causal", True):
-        raise UnsupportedAttention(f"{type(module).__name__} has an unsupported form of attention {unknown}")
+    for name, argument in kwargs.items():
+        if isinstance(argument, torch.Tensor):
+            raise UnsupportedAttention(f"{type(module).__name__} has an unsupported form of attention, with {name}")
+    if attention_mask is not None or not getattr(module, "is_causal", True):
+        raise UnsupportedAttention(f"{type(module).__name__} has an unsupported form of attention")
     options = AttentionOptions(scaling, sliding_window, softcap, s_aux)
     return paged_step.attend(module.layer_idx, query, key, value, options), None
 

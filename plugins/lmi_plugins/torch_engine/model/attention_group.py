@@ -25,6 +25,7 @@ class AttentionGroup:
         self._positions = starts[:, None]  # [rows, tokens of a chunk]
         if self.length > 1:
             self._positions = self._positions + torch.arange(self.length, device=device)
+        self.is_fresh = len(self.chunks) == 1 and self.chunks[0].start == 0
         self._dtype = dtype
         self._masks: dict[tuple[int | None, int], torch.Tensor] = {}
 
@@ -47,10 +48,9 @@ class AttentionGroup:
         return torch.tensor([indices, positions], device=self._positions.device).unbind()
 
     def sees_only_itself(self, options: AttentionOptions) -> bool:
-        """Return whether causal attention without a mask and without the cache does for it."""
+        """Return whether causal attention without a mask and without the cache does for it, which is fresh."""
         whole = options.window is None or options.window >= self.length
-        is_fresh = len(self.chunks) == 1 and self.chunks[0].start == 0
-        return is_fresh and whole and options.softcap is None and options.sinks is None
+        return whole and options.softcap is None and options.sinks is None
 
     def attend(
         self, query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, options: AttentionOptions
@@ -64,7 +64,9 @@ class AttentionGroup:
         if length > 1:
             query = query.reshape(rows, length, heads, -1).transpose(1, 2)
         query = query.reshape(rows, key_heads, sharing * length, -1)
-        mask = self._mask(options.window, sharing)
+        mask = self._masks.get((options.window, sharing))
+        if mask is None:
+            mask = self._masks[options.window, sharing] = self._mask(options.window, sharing)
         # Float32 products over what lies together are faster on the CPU.
         spelled_out = query.dtype == torch.float32 and query.device.type == "cpu" and keys.is_contiguous()
         if options.softcap is None and options.sinks is None and not spelled_out:
@@ -77,17 +79,13 @@ class AttentionGroup:
 
     def _mask(self, window: int | None, sharing: int) -> torch.Tensor:
         """Return what to add to the attention's logits: [chunks, 1, sharing * tokens of a chunk, context]."""
-        mask = self._masks.get((window, sharing))
-        if mask is None:
-            context = torch.arange(self.width * BLOCK_SIZE, device=self._positions.device)
-            positions = self._positions.repeat(1, sharing)[..., None]
-            hidden = context > positions
-            if window is not None:
-                hidden |= context <= positions - window
-            mask = torch.zeros(hidden.shape, dtype=self._dtype, device=hidden.device)
-            mask = mask.masked_fill_(hidden, float("-inf"))[:, None]
-            self._masks[window, sharing] = mask
-        return mask
+        context = torch.arange(self.width * BLOCK_SIZE, device=self._positions.device)
+        positions = self._positions.repeat(1, sharing)[..., None]
+        hidden = context > positions
+        if window is not None:
+            hidden |= context <= positions - window
+        mask = torch.zeros(hidden.shape, dtype=self._dtype, device=hidden.device)
+        return mask.masked_fill_(hidden, float("-inf"))[:, None]
 
 
 def cut_groups(batch: StepBatch, dtype: torch.dtype, device: torch.device) -> list[AttentionGroup]:

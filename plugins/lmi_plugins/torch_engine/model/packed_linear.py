@@ -10,6 +10,7 @@ from torch.nn.functional import pad
 from lmi_plugins.torch_engine.model import onednn
 
 ROWS = 512  # that the order of the weights is chosen for; it is no worse with fewer
+UNPADDED_ROWS = 4  # up to which each number of rows has a product of its own
 MAX_COMPILED_ROWS = 64  # up to which products are compiled at the start, as running streams would wait for them
 
 
@@ -26,6 +27,11 @@ class PackedProduct:
         self._outputs: Items[torch.Tensor] = ()
 
     @property
+    def is_of_one(self) -> bool:
+        """Whether it is the product of a single module."""
+        return len(self._sizes) == 1
+
+    @property
     def shape(self) -> tuple[int, ...]:
         """What products that oneDNN compiles only once have in common."""
         return (*self._weight.shape, self._bias is not None)
@@ -33,28 +39,24 @@ class PackedProduct:
     def compile(self) -> None:
         """Have oneDNN compile the product for small numbers of rows; products of one shape share what it compiles."""
         for rows in {_padded_rows(rows) for rows in range(1, MAX_COMPILED_ROWS + 1)}:
-            self._multiply(torch.zeros(rows, self._weight.shape[1], dtype=self._weight.dtype))
+            self.compute(torch.zeros(rows, self._weight.shape[1], dtype=self._weight.dtype))
 
     def output(self, index: int, input: torch.Tensor) -> torch.Tensor:
         """Return the output, [..., out], of the module with this index."""
-        if len(self._sizes) == 1:
-            return self._compute(input)
         if input is not self._input:
-            self._input, self._outputs = input, torch.split(self._compute(input), self._sizes, -1)
+            self._input, self._outputs = input, torch.split(self.compute(input), self._sizes, -1)
         output = self._outputs[index]
         if index == len(self._sizes) - 1:
             self._input, self._outputs = None, ()
         return output
 
-    def _compute(self, input: torch.Tensor) -> torch.Tensor:
+    def compute(self, input: torch.Tensor) -> torch.Tensor:
+        """Return the outputs, [..., out], of all its modules, one after the other."""
         rows = input.shape[:-1].numel()
-        if (missing := _padded_rows(rows) - rows) == 0:
-            return self._multiply(input)
+        if rows <= UNPADDED_ROWS or (missing := _padded_rows(rows) - rows) == 0:
+            return onednn.linear(input, self._weight, self._bias)
         padded = pad(input.reshape(rows, -1), (0, 0, 0, missing))
-        return self._multiply(padded)[:rows].view(*input.shape[:-1], -1)
-
-    def _multiply(self, input: torch.Tensor) -> torch.Tensor:
-        return onednn.linear(input, self._weight, self._bias)
+        return onednn.linear(padded, self._weight, self._bias)[:rows].view(*input.shape[:-1], -1)
 
 
 def _padded_rows(rows: int) -> int:
@@ -72,9 +74,10 @@ class PackedLinear(Linear):
         self.weight = Parameter(linear.weight.new_full((1, 1), torch.nan).expand(linear.weight.shape), False)
         self.bias = linear.bias
         self._product, self._index = product, index
+        self._is_alone = product.is_of_one
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
-        return self._product.output(self._index, input)
+        return self._product.compute(input) if self._is_alone else self._product.output(self._index, input)
 
 
 @torch.inference_mode()

@@ -26,7 +26,7 @@ class ActiveRequests:
 
     @property
     def has_work(self) -> bool:
-        return self._scheduler.has_work or len(self._guides) > 0
+        return bool(self._groups)
 
     def check_unused(self, request_id: str) -> None:
         """Raise InvalidParameter for the id of an unfinished request."""

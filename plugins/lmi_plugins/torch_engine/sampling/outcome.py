@@ -60,10 +60,19 @@ def choose(
     """Choose the next token of each sequence by its row of the logits, [sequences, vocabulary]."""
     ids, log_probs = sampler.sample(logits, sequences, drafts)
     outcomes = [Outcome(*chosen) for chosen in zip(ids.tolist(), log_probs.tolist(), strict=True)]
+    for sequence in sequences:
+        parameters = sequence.parameters
+        if parameters.ranks or parameters.num_top_tokens or parameters.top_ids:
+            _read_details(sequences, logits, outcomes)
+            break
+    return outcomes
+
+
+def _read_details(sequences: Items[Sequence], logits: torch.Tensor, outcomes: Items[Outcome]) -> None:
+    """Fill in what some of the sequences ask for beside the chosen token; logits: [sequences, vocabulary]."""
     _read_ranks(sequences, logits, outcomes)
     _read_top_logprobs(sequences, logits, outcomes)
     _read_named_tokens(sequences, logits, outcomes)
-    return outcomes
 
 
 def _read_ranks(sequences: Items[Sequence], logits: torch.Tensor, outcomes: Items[Outcome]) -> None:

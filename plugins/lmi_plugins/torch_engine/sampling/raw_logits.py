@@ -13,7 +13,7 @@ def collect_logits(batch: StepBatch, logits: torch.Tensor) -> None:
     """Keep the rows of the logits that requests ask for with their sequences. Verified drafts bring their own."""
     for chunk, rows in zip(batch.chunks, batch.logits_rows, strict=True):
         sequence = chunk.sequence
-        if chunk.wants_prompt_logits:
+        if sequence.parameters.prompt_logits and not sequence.started:
             of_prompt = logits[rows][: sequence.prompt_length - chunk.start]
             sequence.prompt_logits.append(of_prompt.float().cpu())
         if sequence.parameters.generation_logits and chunk.draft is None and sequence in batch.next_token_rows:

@@ -36,12 +36,15 @@ class PrefillBudget:
 
     def record(self, chunks: Items[Chunk], seconds: float) -> None:
         """Learn from a step with these chunks, which took `seconds`."""
-        lengths = [len(chunk) - chunk.num_draft_tokens for chunk in chunks]
-        prefilled = sum(length for length in lengths if length > 1)
+        prefilled, decodes = 0, False
+        for chunk in chunks:
+            length = len(chunk) - chunk.num_draft_tokens
+            decodes |= length == 1
+            prefilled += length if length > 1 else 0
         if not prefilled:
             self._decode_seconds = _towards(self._decode_seconds, seconds)
         elif prefilled >= MIN_TOKENS:
-            decoding = (self._decode_seconds or 0) if 1 in lengths else 0
+            decoding = (self._decode_seconds or 0) if decodes else 0
             self._token_seconds = _towards(self._token_seconds, max(seconds - decoding, 0) / prefilled)
 
 

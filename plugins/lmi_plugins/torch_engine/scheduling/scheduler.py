@@ -79,7 +79,8 @@ class Scheduler:
         self.new_blocks, self.copies = [], {}
         self._make_room()
         self._admit()
-        return sorted(self._cut_chunks(), key=lambda chunk: len(chunk) > 1)
+        decoding, prefilling = self._cut_chunks()
+        return decoding + prefilling
 
     def _make_room(self) -> None:
         """Find a slot for the latest token of every running sequence; preempt the latest groups where none is left."""
@@ -148,21 +149,26 @@ class Scheduler:
         self.copies[new] = shared
         return True
 
-    def _cut_chunks(self) -> list[Chunk]:
-        """Return what each running sequence computes next: all of its new tokens, or what the prefill budget allows."""
-        running = [(group, sequence) for group in self._running for sequence in group.sequences]
-        decoding = [sequence.num_new_tokens for _, sequence in running].count(1)
-        budget = self.prefill_budget.tokens(decoding, len(running) - decoding)
-        chunks: list[Chunk] = []
-        for group, sequence in running:
-            count = sequence.num_new_tokens
-            if count > 1:
-                count = min(count, budget)
-                budget -= count
-            if count:
-                start = sequence.num_computed_tokens
-                chunks.append(Chunk(group, sequence, start, start + count))
-        return chunks
+    def _cut_chunks(self) -> tuple[list[Chunk], list[Chunk]]:
+        """Return what running sequences compute next: their only new token, or what the prefill budget allows."""
+        single: list[Chunk] = []
+        prompts: list[Chunk] = []
+        for group in self._running:
+            for sequence in group.sequences:
+                start, end = sequence.num_computed_tokens, len(sequence.token_ids)
+                if end > start:
+                    (single if end - start == 1 else prompts).append(Chunk(group, sequence, start, end))
+        if not prompts:
+            return single, prompts
+        budget = self.prefill_budget.tokens(len(single), len(prompts))
+        long: list[Chunk] = []
+        for chunk in prompts:
+            chunk.end = min(chunk.end, chunk.start + budget)
+            length = chunk.end - chunk.start
+            budget -= length
+            if length:
+                (single if length == 1 else long).append(chunk)
+        return single, long
 
     def _release(self, group: SequenceGroup) -> None:
         """Free the group's blocks, and have its sequences forget what they held."""

@@ -38,10 +38,6 @@ class Chunk:
         return self.sequence.parameters.prompt_log_probs and not self.sequence.started
 
     @property
-    def wants_prompt_logits(self) -> bool:
-        return self.sequence.parameters.prompt_logits and not self.sequence.started
-
-    @property
     def logits_start(self) -> int:
         """The first position whose logits are wanted; they are wanted from there to the end of the chunk."""
         if self.sequence.wants_whole_prompt:

@@ -69,11 +69,6 @@ class Sequence:
         return sequence
 
     @property
-    def num_new_tokens(self) -> int:
-        """The number of tokens that are not computed yet: 1 in decode."""
-        return len(self.token_ids) - self.num_computed_tokens
-
-    @property
     def prompt_ids(self) -> list[int]:
         return self.token_ids[: self.prompt_length]
 

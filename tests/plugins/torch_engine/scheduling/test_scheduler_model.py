@@ -169,7 +169,7 @@ class Schedulers(RuleBasedStateMachine):
         assert sum(prompts) <= PREFILL
         assert len({id(chunk.sequence) for chunk in chunks}) == len(chunks)
         holding = [each for group in self.groups for each in group.sequences if each.block_table]
-        decoding = {id(each) for each in holding if each.num_new_tokens == 1}
+        decoding = {id(each) for each in holding if len(each.token_ids) - each.num_computed_tokens == 1}
         assert decoding <= {id(chunk.sequence) for chunk in chunks}
         assert bool(chunks) == bool(self.groups), "nothing runs although somebody waits"
 
