@@ -6,7 +6,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, JsonValue, model_valida
 
 from lmi_handlers.chat.functions import OLDER_NAMES, GivenFunctionCall, as_tools
 from lmi_handlers.chat.messages import Message
-from lmi_handlers.fields.passed import PassedFields
+from lmi_handlers.fields.passed import ChatFields
 from lmi_handlers.fields.tool_fields import FunctionDefinition, GivenToolChoice, Tool, ToolChoice, ToolNames
 
 # Arguments of apply_chat_template itself; `chat_template_kwargs` holds only variables of the template.
@@ -30,12 +30,11 @@ def _as_limit(given: object) -> object:
     return None if given == UNLIMITED else given
 
 
-class ChatRequest(PassedFields):
+class ChatRequest(ChatFields):
     """An OpenAI chat completion request, with the parameters that vLLM and LMI add."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [EXAMPLE]})
 
-    only_vllm: ClassVar[tuple[str, ...]] = (*PassedFields.only_vllm, "mm_processor_kwargs", "media_io_kwargs")
     image_member: ClassVar[str] = ".image_url.url"  # the path of an image's URL in its part
     messages_field: ClassVar[str] = "messages"  # the client's name of it
 
@@ -50,21 +49,16 @@ class ChatRequest(PassedFields):
     )
     tools: list[Tool] | None = Field(None, description="The functions that the model may call.")
     tool_choice: GivenToolChoice | None = Field(None, description="none, auto, required or the function to call.")
-    parallel_tool_calls: bool | None = Field(
-        None, description="Whether one answer may contain several calls. Default: true."
-    )
     functions: list[FunctionDefinition] | None = Field(None, description="The older form of `tools`, for one call.")
     function_call: GivenFunctionCall | None = Field(None, description="The older form of `tool_choice`.")
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = Field(
         None, description="Passed to the chat template as `reasoning_effort`; none also as `enable_thinking`: false."
     )
-    include_reasoning: bool | None = Field(None, description="Whether to return the reasoning. Default: true.")
     chat_template: str | None = Field(
         None,
         min_length=1,
         description="A Jinja template; only with option.trust_request_chat_template.",
     )
-    chat_template_kwargs: dict[str, Any] | None = Field(None, description="Additional variables of the chat template.")
     documents: list[dict[str, Any]] | None = Field(None, description="Passed to the chat template as `documents`.")
     add_generation_prompt: bool | None = Field(
         None, description="Whether the prompt ends with the beginning of an answer. Default: true."
@@ -72,12 +66,6 @@ class ChatRequest(PassedFields):
     continue_final_message: bool | None = Field(None, description="Continue the last message.")
     add_special_tokens: bool | None = Field(
         None, description="Add special tokens in addition to those of the chat template. Default: false."
-    )
-    mm_processor_kwargs: dict[str, Any] | None = Field(
-        None, description="Arguments of the model's image processor; only vLLM, with option.trust_request_mm_kwargs."
-    )
-    media_io_kwargs: dict[str, dict[str, Any]] | None = Field(
-        None, description="How images are read, under `image`; only vLLM, with option.trust_request_mm_kwargs."
     )
     return_prompt_text: bool | None = Field(None, description="Return the prompt that the chat template produced.")
     echo: bool | None = Field(

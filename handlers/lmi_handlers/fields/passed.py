@@ -74,6 +74,24 @@ class PassedFields(AnswerFields):
         return named_call(call, self.request_id)
 
 
+class ChatFields(PassedFields):
+    """The fields that chats and responses share."""
+
+    only_vllm: ClassVar[tuple[str, ...]] = (*PassedFields.only_vllm, "mm_processor_kwargs", "media_io_kwargs")
+
+    parallel_tool_calls: bool | None = Field(
+        None, description="Whether one answer may contain several calls. Default: true."
+    )
+    include_reasoning: bool | None = Field(None, description="Whether to return the reasoning. Default: true.")
+    chat_template_kwargs: dict[str, Any] | None = Field(None, description="Additional variables of the chat template.")
+    mm_processor_kwargs: dict[str, Any] | None = Field(
+        None, description="Arguments of the model's image processor; only vLLM, with option.trust_request_mm_kwargs."
+    )
+    media_io_kwargs: dict[str, dict[str, Any]] | None = Field(
+        None, description="How images are read, under `image`; only vLLM, with option.trust_request_mm_kwargs."
+    )
+
+
 def named_call(call: Call, request_id: str | None) -> Call:
     """Return the call by the id that its body gives it, unless there is none or a header has named it."""
     in_header = call.headers.get(REQUEST_ID_HEADER, "").startswith(call.request_id)

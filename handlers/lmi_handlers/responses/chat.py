@@ -10,7 +10,7 @@ from lmi_core.payloads.payload import check_payload
 from lmi_handlers.chat.request import ChatRequest
 from lmi_handlers.fields.guides import Guide
 from lmi_handlers.fields.offered_tools import own_tools
-from lmi_handlers.fields.passed import PassedFields
+from lmi_handlers.fields.passed import ChatFields
 from lmi_handlers.fields.tool_fields import ToolNames
 from lmi_handlers.responses.history import PlacedItem
 from lmi_handlers.responses.items import MessageItem
@@ -19,7 +19,6 @@ from lmi_handlers.responses.request import ResponsesRequest
 
 NAMES = {"messages": "input", "max_completion_tokens": "max_output_tokens"}  # the chat's name to the client's
 TOOL_NAMES = ToolNames(allowed_tool="tool_choice.tools.{}.name")
-SAME = ("include_reasoning", "chat_template_kwargs", "mm_processor_kwargs", "media_io_kwargs", "parallel_tool_calls")
 
 
 class ResponseChat(ChatRequest):
@@ -52,7 +51,7 @@ class ResponseChat(ChatRequest):
 def response_chat(payload: ResponsesRequest, items: Sequence[PlacedItem]) -> ResponseChat:
     """Return the chat. Raise InvalidPayload where a field is not valid in a chat."""
     messages = chat_messages(items, payload.instructions)
-    shared = {name: getattr(payload, name) for name in (*PassedFields.model_fields, *SAME)}
+    shared = {name: getattr(payload, name) for name in ChatFields.model_fields}
     own = {
         "messages": [each.message for each in messages],
         "placed": messages,

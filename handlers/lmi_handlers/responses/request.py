@@ -11,7 +11,7 @@ from lmi_core.served_model import ServedModel
 from lmi_handlers.fields.calls_schema import ANY_OBJECT
 from lmi_handlers.fields.offered_tools import left_out
 from lmi_handlers.fields.openai_tolerance import Refused, refuse, take_fields
-from lmi_handlers.fields.passed import PassedFields
+from lmi_handlers.fields.passed import ChatFields
 from lmi_handlers.responses.items import HostedCallItem, Items
 from lmi_handlers.responses.tools import FUNCTION, GivenChoice, OfferedTools
 
@@ -93,7 +93,7 @@ EXAMPLE: dict[str, JsonValue] = {
 }
 
 
-class ResponsesRequest(PassedFields):
+class ResponsesRequest(ChatFields):
     """A request for a response of OpenAI's, with the parameters that vLLM adds."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [EXAMPLE]})
@@ -114,18 +114,9 @@ class ResponsesRequest(PassedFields):
         None, description="The functions that the model may call; tools of other types beside them are ignored."
     )
     tool_choice: GivenChoice | None = Field(None, description="none, auto, required, or an object.")
-    parallel_tool_calls: bool | None = Field(None, description="Whether one answer may call several. Default: true.")
     max_tool_calls: int | None = Field(None, ge=1, description="Of tools of the server's own, which it has none of.")
     text: TextSettings | None = Field(None, description="What the answer must be.")
     reasoning: ReasoningSettings | None = Field(None, description="How much the model reasons.")
-    include_reasoning: bool | None = Field(None, description="Whether the answer holds the reasoning. Default: true.")
-    chat_template_kwargs: dict[str, Any] | None = Field(None, description="Further names for the chat template.")
-    mm_processor_kwargs: dict[str, Any] | None = Field(
-        None, description="Only vLLM, if option.trust_request_mm_kwargs: arguments of the model's processor of images."
-    )
-    media_io_kwargs: dict[str, dict[str, Any]] | None = Field(
-        None, description="Only vLLM, if option.trust_request_mm_kwargs: how images are read, as `image`."
-    )
     truncation: Literal["disabled", "auto"] | None = Field(
         None, description="auto: leave out the oldest turns of a conversation that does not fit in the context."
     )
