@@ -1,6 +1,7 @@
 """The access to routes."""
 
 from enum import StrEnum
+from typing import NamedTuple
 
 
 class Access(StrEnum):
@@ -12,3 +13,10 @@ class Access(StrEnum):
     # The page on which the server is managed: where `OPERATORS` may, but without the token, which that page asks for.
     CONSOLE = "console"
     OPERATORS = "operators"  # whoever manages the server: from this host, at the address or with the token for that
+
+
+class Reach(NamedTuple):
+    """What a client reaches at the address that it asks, if it has the credentials."""
+
+    generates: bool = True  # the routes that ask models
+    manages: bool = False  # the routes that manage the server

@@ -6,8 +6,8 @@ from typing import Any, Self
 
 import orjson
 
+from lmi_core.calls.access import Reach
 from lmi_core.calls.json_body import JsonBody
-from lmi_core.calls.reach import Reach
 from lmi_core.errors import InvalidPayload
 from lmi_core.payloads.payload import check_object
 

@@ -15,9 +15,8 @@ from lmi_core.errors import (
     ModelNotReady,
     OutOfMemory,
 )
-from lmi_core.registry.idle import seconds_until_idle
 from lmi_core.registry.limits import Limits
-from lmi_core.registry.memory_planner import Room
+from lmi_core.registry.memory_planner import MemoryPlanner
 from lmi_core.registry.registered_model import ModelState, RegisteredModel
 from lmi_core.registry.registration import ModelReader, Registration
 from lmi_core.registry.versions import Versions
@@ -42,7 +41,7 @@ class ModelRegistry:
         self.only_model: Model | None = None  # for requests that name none, if no other model is served
         self.changed = asyncio.Event()  # replaced when it is set, as a model has come or gone
         self.drain_seconds = DRAIN_SECONDS
-        self.room = Room()
+        self.memory_planner = MemoryPlanner()
         self.reader = reader
         self._versions: dict[str, Versions] = {}
         self._limits: Limits | None = None  # None: to be found again
@@ -60,7 +59,7 @@ class ModelRegistry:
 
     async def load_first(self, model: Model) -> None:
         """Load a model of the start. Raise ConfigurationError where that fails, OutOfMemory where it does not fit."""
-        async with self.room.planned(model, self._all, self.make_idle):
+        async with self.memory_planner.planned(model, self._all, self.make_idle):
             await model.start()
 
     def begin(self) -> None:
@@ -149,7 +148,7 @@ class ModelRegistry:
         try:
             model = registered.take(await reader(registered.registration, registered.progress.report))
             self._check_served_names(model)
-            async with self.room.planned(model, self._all, self.make_idle):
+            async with self.memory_planner.planned(model, self._all, self.make_idle):
                 await model.start()
         except BaseException as error:
             await asyncio.shield(self.spawn(registered.discard()))
@@ -224,7 +223,7 @@ class ModelRegistry:
             if model.ready:
                 return
             try:
-                async with self.room.planned(model, self._all, self.make_idle):
+                async with self.memory_planner.planned(model, self._all, self.make_idle):
                     await model.start()
                 await model.adapters.restore(model.idle_adapters, model.idle_pinned)
             except BaseException as error:
@@ -257,7 +256,7 @@ class ModelRegistry:
         """Unload each model that may be, once it was not used for its `max_idle_time`."""
         while True:
             changed = self.changed
-            waits = {each: wait for each in self._all() if (wait := seconds_until_idle(each)) is not None}
+            waits = {each: wait for each in self._all() if (wait := each.seconds_until_idle) is not None}
             for registered in [each for each, wait in waits.items() if wait <= 0]:
                 await self.make_idle(registered)
             pause = min((wait for wait in waits.values() if wait > 0), default=None)

@@ -72,6 +72,14 @@ class RegisteredModel:
         model = self.model
         return model is not None and not self.leaving and (model.ready or model.idle or self.at_startup)
 
+    @property
+    def seconds_until_idle(self) -> float | None:
+        """The time until the model has been unused for its `max_idle_time`; None where it is to stay loaded."""
+        model = self.model
+        if model is None or not model.server.unload_idle or self.state is not ModelState.READY:
+            return None
+        return model.server.max_idle_time - model.usage.unused_seconds
+
     def take(self, prepared: PreparedModel) -> Model:
         """Take the model that was read."""
         self.model, self._release = prepared.model, prepared.release

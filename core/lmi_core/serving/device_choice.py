@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from lmi_core.configuration.configuration import Configuration
 from lmi_core.configuration.properties import ServerProperties, declared
-from lmi_core.host.device_names import CPU
+from lmi_core.host.devices import CPU
 
 if TYPE_CHECKING:
     from lmi_core.backend import Backend

@@ -17,7 +17,6 @@ from lmi_core.texts.encoding import encoding
 from lmi_core.texts.rendering.render import render
 from lmi_core.texts.token_bytes import byte_level_bytes, is_byte_level, joins_bytes, piece_bytes
 from lmi_core.texts.tokenizer_class import is_generic
-from lmi_core.texts.tokenizer_configuration import tokenizer_configuration
 from lmi_core.texts.tokenizer_files import why_no_tokenizer
 
 if TYPE_CHECKING:
@@ -25,6 +24,9 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 PANIC = "PanicException"  # Rust's, for an expression that takes too many steps; no Exception, and not to be imported
+
+# Where the tokenizer's files lie is the host's own business.
+PATHS = frozenset({"merges_file", "name_or_path", "special_tokens_map_file", "tokenizer_file", "vocab_file"})
 
 # transformers replaces its own module while it is imported, and models load in concurrent threads.
 _importing = threading.Lock()
@@ -220,3 +222,21 @@ def _is_plain(backend: "tokenizers.Tokenizer", pretrained: "PreTrainedTokenizerB
     splits_special_tokens = getattr(pretrained, "split_special_tokens", False)
     whole = backend.truncation is None and backend.padding is None
     return whole and backend.encode_special_tokens == splits_special_tokens
+
+
+def tokenizer_configuration(pretrained: "PreTrainedTokenizerBase") -> dict[str, Any]:
+    """Return the arguments that the tokenizer was created with, without paths, and the name of its class."""
+    given = {name: value for name, value in pretrained.init_kwargs.items() if name not in PATHS}
+    written: dict[str, Any] = _as_json(given)
+    return written | {"tokenizer_class": type(pretrained).__name__}
+
+
+def _as_json(value: Any) -> Any:
+    """Return what JSON can hold of a value: a special token becomes its text."""
+    if isinstance(value, dict):
+        return {str(key): _as_json(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_as_json(each) for each in value]
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    return str(getattr(value, "content", value))

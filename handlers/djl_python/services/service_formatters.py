@@ -9,9 +9,8 @@ from djl_python.services.chats import CHAT_FORMATTERS
 from djl_python.services.model_engine import ModelEngine
 from lmi_core.chat_formatter import ChatAnswer
 from lmi_core.formatter import AnswerSchema, FormatterNames, OutputFormatter
-from lmi_core.script.formatters.call_context import CallContext
 from lmi_core.script.formatters.output_formatters import custom_formatter, formatter_function
-from lmi_core.script.formatters.request_io import RequestInput
+from lmi_core.script.formatters.request_io import CallContext, RequestInput
 from lmi_core.serving.formatter_choice import resolve
 
 

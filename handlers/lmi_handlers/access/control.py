@@ -5,8 +5,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from lmi_core.calls.access import Access
-from lmi_core.calls.reach import Reach
+from lmi_core.calls.access import Access, Reach
 from lmi_core.configuration.host_patterns import is_loopback
 from lmi_core.errors import Forbidden, LmiError, Unauthorized
 from lmi_core.route import Route

@@ -140,7 +140,7 @@ async def _serve(
     reader = DirectoryReader(plugins, for_models(os.environ), launch.settings.for_models)
     dispatcher = Dispatcher({model.names[-1]: model for model in models}, reader)
     dispatcher.registry.drain_seconds = drain_seconds
-    dispatcher.registry.room.evicts = launch.evicts_models
+    dispatcher.registry.memory_planner.evicts = launch.evicts_models
     server = create_server(dispatcher, plugins, launch)
     tracer = _tracer(launch)
     if tracer is not None:

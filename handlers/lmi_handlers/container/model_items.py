@@ -9,7 +9,7 @@ from pathlib import Path
 from lmi_core.configuration.configuration import Given
 from lmi_core.configuration.properties import check_engine
 from lmi_core.errors import ConfigurationError
-from lmi_core.host.device_names import parse_devices
+from lmi_core.host.devices import parse_devices
 from lmi_handlers.container.declarations import begins
 
 ALL = "ALL"

@@ -10,7 +10,7 @@ from math import ceil
 
 from aiohttp import web
 
-from lmi_core.calls.reach import Reach
+from lmi_core.calls.access import Reach
 from lmi_core.errors import (
     FormatterFailed,
     GenerationFailed,

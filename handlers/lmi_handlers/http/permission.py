@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager
 
 from aiohttp import web
 
-from lmi_core.calls.reach import Reach
+from lmi_core.calls.access import Reach
 from lmi_core.configuration.host_patterns import ANY, Host
 from lmi_core.route import Route
 from lmi_handlers.access.control import AccessControl, Caller, Permit

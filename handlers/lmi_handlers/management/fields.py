@@ -9,7 +9,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, NonNegativeI
 from lmi_core.calls.call import Call
 from lmi_core.configuration.configuration import Given
 from lmi_core.errors import InvalidPayload
-from lmi_core.host.device_names import parse_devices
+from lmi_core.host.devices import parse_devices
 from lmi_core.payloads.payload import check_payload, shown
 
 F = TypeVar("F", bound=BaseModel)

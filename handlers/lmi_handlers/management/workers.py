@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from itertools import groupby
 
-from lmi_core.host.device_names import CPU
-from lmi_core.host.devices import visible_gpus
+from lmi_core.host.devices import CPU, visible_gpus
 from lmi_core.host.processes import memory_of, start_time
 from lmi_core.registry.registered_model import RegisteredModel
 from lmi_core.script.function.device_ids import device_id

@@ -7,7 +7,7 @@ from math import inf
 from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
-from lmi_core.metrics.histogram import Histogram
+from lmi_core.metrics.model_metrics import Histogram
 from lmi_handlers.metrics.declared import DeclaredMetric, Kind
 
 FAMILIES: dict[Kind, Callable[..., Metric]] = {

@@ -1,9 +1,10 @@
+from math import inf
 from time import perf_counter
 
 from lmi_core.generation.output import GenerationOutput
 from lmi_core.generation.parameters import GenerationParameters
 from lmi_core.generation.request import ValidRequest
-from lmi_core.metrics.model_metrics import MAX_ADAPTERS, MAX_OUTCOMES, OTHER, ModelMetrics, Outcome
+from lmi_core.metrics.model_metrics import MAX_ADAPTERS, MAX_OUTCOMES, OTHER, Histogram, ModelMetrics, Outcome
 from lmi_core.metrics.request_record import RequestRecord
 
 
@@ -86,3 +87,11 @@ def test_outcomes_without_end_share_one_label() -> None:
     assert metrics.outcomes[Outcome(OTHER, "lmi", OTHER, OTHER)] == 2 * MAX_OUTCOMES
     metrics.add(RequestRecord("lmi", "id"), 7, "reason")
     assert metrics.outcomes[Outcome("", "lmi", "7", "reason")] == 2
+
+
+def test_values_count_up_to_their_bound() -> None:
+    histogram = Histogram((1.0, 2.0))
+    for value in (0.5, 1.0, 1.5, 7.0):
+        histogram.add(value)
+    assert histogram.cumulative() == [(1.0, 2), (2.0, 3), (inf, 4)]
+    assert (histogram.count, histogram.total) == (4, 10.0)

@@ -6,7 +6,7 @@ import pytest
 
 from lmi_core.configuration.configuration import Given
 from lmi_core.errors import ConfigurationError
-from lmi_core.host.device_names import parse_devices
+from lmi_core.host.devices import parse_devices
 from lmi_core.plugins.loading import load_plugins
 from lmi_core.script.function.device_ids import device_id
 from lmi_core.script.function.setup import FunctionSetup

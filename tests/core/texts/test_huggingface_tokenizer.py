@@ -1,3 +1,4 @@
+import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -5,6 +6,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import ByT5Tokenizer, PreTrainedTokenizerFast
@@ -327,3 +329,15 @@ def test_a_text_that_the_tokenizer_cannot_read() -> None:
     with pytest.raises(InvalidParameter, match=r"the model's tokenizer cannot read the text: .*limit"):
         tokenizer.encode("x" * 2000)
     assert tokenizer.encode("the quick brown fox")
+
+
+HELLO = Path(__file__).parents[3] / "examples" / "hello"
+
+
+@pytest.mark.torch
+def test_what_the_file_says() -> None:
+    found = HuggingFaceTokenizer.load(str(HELLO)).configuration()
+    written = json.loads((HELLO / "tokenizer_config.json").read_text(encoding="utf-8"))
+    assert {name: found[name] for name in written} == written
+    assert found["added_tokens_decoder"]["1"] == "<|end|>"
+    assert str(HELLO) not in orjson.dumps(found).decode(), "where the files lie is not told"

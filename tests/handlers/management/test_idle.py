@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from lmi_core.errors import ConfigurationError
-from lmi_core.registry.memory import Device, Need
+from lmi_core.registry.memory_planner import Device, Need
 from lmi_core.registry.registration import Registration
 from lmi_plugins.backends.scripted import ScriptedBackend
 from tests.conftest import SCRIPTED, ModelDirectory, RunningServer, Serve
@@ -149,8 +149,8 @@ async def test_idle_model_is_removed_at_once(server: RunningServer, second: Path
 
 
 async def test_model_that_does_not_fit_is_refused_with_the_numbers(server: RunningServer, second: Path) -> None:
-    room = server.dispatcher.registry.room
-    room.free = lambda need: 2 * GIGABYTE
+    planner = server.dispatcher.registry.memory_planner
+    planner.free = lambda need: 2 * GIGABYTE
     (second / "serving.properties").write_text("option.rolling_batch=counted\nrequired_memory_mb=3072\n")
     answer = await register(server, second)
     assert answer.status == 507
@@ -166,7 +166,7 @@ async def test_model_that_does_not_fit_is_refused_with_the_numbers(server: Runni
 
 async def test_least_recently_used_model_makes_room_where_that_is_allowed(server: RunningServer, second: Path) -> None:
     registry = server.dispatcher.registry
-    registry.room.evicts = True
+    registry.memory_planner.evicts = True
 
     def free(need: Need) -> int:
         assert need == Need(Device.CPU, 2 * GIGABYTE, "required_memory_mb and reserved_memory_mb")
@@ -174,7 +174,7 @@ async def test_least_recently_used_model_makes_room_where_that_is_allowed(server
             4 - 2 * len([model for model in registry.all_models() if model.ready and model.name != "first"])
         ) * GIGABYTE
 
-    registry.room.free = free
+    registry.memory_planner.free = free
     properties = (second / "serving.properties").read_text()
     (second / "serving.properties").write_text(f"{properties}required_memory_mb=1024\nreserved_memory_mb=1024\n")
     with server.dispatcher.models["first"].usage.call():  # in use, or it would be the first to go

@@ -107,7 +107,7 @@ async def test_start_without_memory_ends_with_a_line(model_dir: ModelDirectory) 
 
 async def test_weights_are_what_a_model_needs_at_least(server: RunningServer) -> None:
     weights = (HELLO / "model.safetensors").stat().st_size
-    server.dispatcher.registry.room.free = lambda need: weights - 1
+    server.dispatcher.registry.memory_planner.free = lambda need: weights - 1
     told = await refusal(server, HELLO, **{"option.rolling_batch": "torch"})
     size = in_words(weights)
     assert told.startswith(f"model hello needs {size} (the size of its weights), but ")
@@ -120,8 +120,8 @@ async def test_models_of_the_start_make_room_for_each_other(model_dir: ModelDire
     plans = read_plans(model_dir(files, "store"), {}, plugins)
     dispatcher = Dispatcher({plan.name: Model(plan, plugins.formatters) for plan in plans})
     models, registry = list(dispatcher.all_models()), dispatcher.registry
-    registry.room.evicts = True
-    registry.room.free = lambda need: 2 * need.size - need.size * sum(model.ready for model in models)
+    registry.memory_planner.evicts = True
+    registry.memory_planner.free = lambda need: 2 * need.size - need.size * sum(model.ready for model in models)
     await dispatcher.start()
     assert sorted((model.ready, model.idle) for model in models) == [(False, True), (True, False), (True, False)]
     (idle,) = [model for model in models if model.idle]

@@ -2,7 +2,7 @@
 
 from weakref import ref
 
-from lmi_core.metrics.histogram import Histogram
+from lmi_core.metrics.model_metrics import Histogram
 from lmi_handlers.metrics import declared
 from lmi_handlers.metrics.families import Families
 

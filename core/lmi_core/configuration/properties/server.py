@@ -6,7 +6,7 @@ from pydantic import Field, NonNegativeInt, PositiveInt, field_validator
 
 from lmi_core.configuration.host_patterns import Host
 from lmi_core.configuration.properties.declaration import NO_MPI, Names, NoEffect, Properties
-from lmi_core.host.device_names import parse_devices
+from lmi_core.host.devices import parse_devices
 
 PYTHON_ENGINES = ("Python", "MPI", "DeepSpeed", "FasterTransformer")
 # DJLServing's engines for models without Python code.

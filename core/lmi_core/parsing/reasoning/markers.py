@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 
-from lmi_core.parsing.reasoning.blanks import Stripped
 from lmi_core.parsing.reasoning.parser import (
     AnswerContext,
     ReasoningFormat,
@@ -12,6 +11,26 @@ from lmi_core.parsing.reasoning.parser import (
 )
 from lmi_core.parsing.reasoning.phases import PhasedReasoning
 from lmi_core.parsing.reasoning.search import find_first, starts_with
+
+
+class Stripped:
+    """A streaming strip of leading blanks and, if `end`, of trailing ones."""
+
+    def __init__(self, *, start: bool, end: bool) -> None:
+        self._begun = not start
+        self._end = end
+        self._blanks = ""  # held back: part of the text only if more follows
+
+    def push(self, text: str) -> str:
+        if not self._begun:
+            text = text.lstrip()
+            self._begun = bool(text)
+        if not self._end:
+            return text
+        text = self._blanks + text
+        kept = text.rstrip()
+        self._blanks = text[len(kept) :]
+        return kept
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,11 +15,10 @@ from lmi_core.formatter import OutputFormatter
 from lmi_core.generation.embedding_request import EmbeddingRequest
 from lmi_core.generation.request import GenerationRequest
 from lmi_core.payloads.plain_text import CONTENT_TYPE
-from lmi_core.script.formatters.call_context import CallContext
 from lmi_core.script.formatters.input_formatters import RequestWriter, format_input
 from lmi_core.script.formatters.model_code import ChosenFormatters, ModelCode
 from lmi_core.script.formatters.output_formatters import FormatterFunction, custom_formatter
-from lmi_core.script.formatters.request_io import RequestInput
+from lmi_core.script.formatters.request_io import CallContext, RequestInput
 
 logger = logging.getLogger(__name__)
 

@@ -12,11 +12,10 @@ from lmi_core.decorators import OUTPUT_MARK, OutputMark
 from lmi_core.errors import FormatterFailed, InvalidPayload, LmiError
 from lmi_core.formatter import OutputFormatter
 from lmi_core.generation.output import GenerationOutput, GenerationStep
-from lmi_core.script.formatters.call_context import CallContext
 from lmi_core.script.formatters.contracts import OutputContract, Reading, read_output_contract
 from lmi_core.script.formatters.engine_response import EngineResponse, plain
 from lmi_core.script.formatters.frames import WHOLE, change_frames, encode, frame, has_frames, media_type
-from lmi_core.script.formatters.request_io import TextGenerationOutput
+from lmi_core.script.formatters.request_io import CallContext, TextGenerationOutput
 from lmi_core.script.formatters.text_generation import add_tokens, error_token, legacy_details, new_request_output
 from lmi_core.script.formatters.time_limit import TimeLimitExceeded, time_limit
 from lmi_core.script.tracebacks import own_traceback

@@ -171,3 +171,16 @@ class TextGenerationOutput(RequestOutput):
 
     def _as_dicts(self, tokens: list[Token]) -> list[dict[str, Any]]:
         return [token.as_tgi_dict() if self.input.tgi_compat else token.as_dict() for token in tokens]
+
+
+@dataclass(frozen=True)
+class CallContext:
+    """The properties of a call that formatters may read besides the output."""
+
+    request_id: str
+    tokenizer: Any = None
+    request_input: RequestInput | None = None
+    tgi_compat: bool = False
+    adapter: str | None = None
+    time_limit: float = 120.0  # seconds allowed for one step
+    model: str = ""

@@ -6,8 +6,7 @@ from typing import Any
 from lmi_core.errors import LmiError
 from lmi_core.generation import output as generation
 from lmi_core.generation.output import GeneratedSequence, GenerationOutput
-from lmi_core.script.formatters.call_context import CallContext
-from lmi_core.script.formatters.request_io import Sequence, TextGenerationOutput, TextInput, Token
+from lmi_core.script.formatters.request_io import CallContext, Sequence, TextGenerationOutput, TextInput, Token
 
 
 def new_request_output(output: GenerationOutput, context: CallContext, stream: bool) -> TextGenerationOutput:

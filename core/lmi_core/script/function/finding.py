@@ -7,11 +7,11 @@ from lmi_core.configuration.configuration import DEFAULT, Configuration
 from lmi_core.configuration.properties import RequestProperties
 from lmi_core.errors import ConfigurationError
 from lmi_core.script.formatters.model_script import SCRIPT
-from lmi_core.script.function.prediction_marks import has_prediction_handler
 from lmi_core.script.import_checks import require_imports
 from lmi_core.script.tracebacks import own_traceback
 
 HANDLE = "handle"
+DECORATOR = "prediction_handler"
 ROLLING_BATCH = "option.rolling_batch"
 LMI_MODULES = ("djl_python.huggingface", "djl_python.tensorrt_llm")  # the others run a `handle` of model.py, if any
 
@@ -76,3 +76,15 @@ def _names(statement: ast.stmt) -> list[str]:
         blocks = [*statement.body, *getattr(statement, "orelse", [])]
         return [name for each in blocks for name in _names(each)]
     return []
+
+
+def has_prediction_handler(script: Path) -> bool:
+    """Return whether a top-level function is decorated with `@prediction_handler`. Raise SyntaxError."""
+    statements = ast.parse(script.read_bytes(), str(script)).body
+    functions = (each for each in statements if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef))
+    return any(_is_mark(mark) for function in functions for mark in function.decorator_list)
+
+
+def _is_mark(decorator: ast.expr) -> bool:
+    name = decorator.attr if isinstance(decorator, ast.Attribute) else getattr(decorator, "id", None)
+    return name == DECORATOR

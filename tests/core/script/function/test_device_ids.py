@@ -19,7 +19,8 @@ from lmi_core.script.function.device_ids import device_id
     ],
 )
 def test_device_of_each_worker(tmp_path: Path, present: int, visible: str | None, expected: list[str]) -> None:
+    (tmp_path / "dev").mkdir()
     for name in [*(f"nvidia{index}" for index in range(present)), "nvidiactl", "nvidia-uvm", "null"]:
-        (tmp_path / name).touch()
+        (tmp_path / "dev" / name).touch()
     environment = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
     assert [device_id(worker, (), environment, tmp_path) for worker in range(3)] == expected

@@ -1,6 +1,6 @@
 import pytest
 
-from lmi_core.payloads.json_members import has_more_members
+from lmi_core.calls.json_body import has_more_members
 
 
 @pytest.mark.parametrize(
