@@ -34,7 +34,7 @@ NEEDS = {
     "core/remote/test_full_disk.py": "slow",
     "core/remote/test_hub.py": "slow",
     "core/script/function/test_handle_functions.py": "slow",
-    "core/script/test_loading_limit.py": "slow",
+    "core/script/test_time_limits.py": "slow",
     "core/texts/bad_texts/test_text_ban.py": "torch",
     "core/texts/test_detokenizers.py": "torch",
     "core/texts/test_huggingface_tokenizer.py": "torch",

@@ -1,7 +1,8 @@
-"""`option.enable_venv`: a virtual environment for the packages of the model's `requirements.txt`."""
+"""The packages that a model's code needs: its `requirements.txt`, and `option.enable_venv`, which installs them."""
 
 import hashlib
 import os
+import shlex
 import subprocess
 import sys
 import sysconfig
@@ -11,8 +12,9 @@ from pathlib import Path
 
 from lmi_core.configuration.cache import cache_folder
 from lmi_core.errors import ConfigurationError
-from lmi_core.script.requirements import REQUIREMENTS
+from lmi_core.script.djl_names.modules import why_missing
 
+REQUIREMENTS = "requirements.txt"
 LINES_OF_PIP = 20  # the last ones tell why it failed
 
 
@@ -70,3 +72,19 @@ def _digest(requirements: Path) -> str:
     """Return a digest of the requirements and of the folder, to which paths in them are relative."""
     content = f"{sys.version}\n{requirements.parent.resolve()}\n".encode() + requirements.read_bytes()
     return hashlib.sha256(content).hexdigest()[:16]
+
+
+def missing_package_hint(error: BaseException, directory: Path) -> str:
+    """Return how to get the package that an import did not find; "" for any other error."""
+    missing: BaseException | None = error
+    while missing is not None and not isinstance(missing, ModuleNotFoundError):
+        missing = missing.__cause__ or missing.__context__
+    if missing is None or missing.name is None:
+        return ""
+    if (reason := why_missing(missing.name)) is not None:
+        return f"\n{missing.name} is not available: {reason}"
+    package = missing.name.partition(".")[0]
+    if (directory / REQUIREMENTS).is_file():
+        command = f"pip install -r {shlex.quote(str(directory / REQUIREMENTS))}"
+        return f"\nThe package {package} is not installed: set option.enable_venv=true, or run: {command}"
+    return f"\nThe package {package} is not installed. Run: pip install {package}"

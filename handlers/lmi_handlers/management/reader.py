@@ -15,7 +15,7 @@ from lmi_core.logs.loading_progress import Report
 from lmi_core.plugins.loading import Plugins
 from lmi_core.registry.registration import PreparedModel, Registration
 from lmi_core.remote.fetching import fetched, whole_model
-from lmi_core.script.loading_limit import unless
+from lmi_core.script.time_limits import unless
 from lmi_core.serving.model import Model
 from lmi_core.serving.model_plan import read_plan
 from lmi_handlers.container.declarations import COMMAND_LINE

@@ -12,7 +12,7 @@ from lmi_core.errors import GenerationFailed
 from lmi_core.generation.embedding_request import ValidEmbedding
 from lmi_core.generation.extended_parameters import ExtendedParameters
 from lmi_core.generation.images import Image, ImagePrompt
-from lmi_core.generation.merge import merge
+from lmi_core.generation.merge import merge_sequences
 from lmi_core.generation.output import GenerationStep
 from lmi_core.generation.request import ValidRequest
 from lmi_core.metrics.engine_figures import EngineFigures
@@ -237,10 +237,4 @@ def _prompt(request: ValidRequest, ids: list[int]) -> TokensInput | MultiModalIn
 
 
 def _together(sequences: list[AsyncGenerator[GenerationStep, None]]) -> AsyncGenerator[GenerationStep, None]:
-    return sequences[0] if len(sequences) == 1 else _merged(sequences)
-
-
-async def _merged(sequences: list[AsyncGenerator[GenerationStep, None]]) -> AsyncGenerator[GenerationStep, None]:
-    async with aclosing(merge(sequences)) as merged:
-        async for _, step in merged:
-            yield step
+    return sequences[0] if len(sequences) == 1 else merge_sequences(sequences)

@@ -16,7 +16,7 @@ from lmi_core.script.djl_names.encode_decode import decode
 from lmi_core.script.djl_names.inputs import Input
 from lmi_core.script.formatters.contracts import InputContract, Reading, read_input_contract
 from lmi_core.script.formatters.request_io import RequestInput
-from lmi_core.script.formatters.time_limit import TimeLimitExceeded, time_limit
+from lmi_core.script.time_limits import TimeLimitExceeded, time_limit
 from lmi_core.script.tracebacks import own_traceback
 
 logger = logging.getLogger(__name__)

@@ -10,13 +10,12 @@ from typing import Any
 from lmi_core.decorators import INPUT_MARK, OUTPUT_MARK, OutputMark
 from lmi_core.errors import ConfigurationError
 from lmi_core.formatter import OutputFormatter
+from lmi_core.script.environment import missing_package_hint
 from lmi_core.script.formatters.input_formatters import InputFunction, input_function
 from lmi_core.script.formatters.output_formatters import FormatterFunction, formatter_function
-from lmi_core.script.formatters.time_limit import TimeLimitExceeded
 from lmi_core.script.import_checks import require_imports
 from lmi_core.script.imports import ScriptImporter
-from lmi_core.script.loading_limit import load_within
-from lmi_core.script.requirements import missing_package_hint
+from lmi_core.script.time_limits import TimeLimitExceeded, load_within
 from lmi_core.script.tracebacks import own_traceback
 
 SCRIPT = "model.py"

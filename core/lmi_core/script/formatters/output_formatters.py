@@ -17,7 +17,7 @@ from lmi_core.script.formatters.engine_response import EngineResponse, plain
 from lmi_core.script.formatters.frames import WHOLE, change_frames, encode, frame, has_frames, media_type
 from lmi_core.script.formatters.request_io import CallContext, TextGenerationOutput
 from lmi_core.script.formatters.text_generation import add_tokens, error_token, legacy_details, new_request_output
-from lmi_core.script.formatters.time_limit import TimeLimitExceeded, time_limit
+from lmi_core.script.time_limits import TimeLimitExceeded, time_limit
 from lmi_core.script.tracebacks import own_traceback
 
 logger = logging.getLogger(__name__)

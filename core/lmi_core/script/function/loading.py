@@ -6,10 +6,10 @@ from contextlib import aclosing
 
 from lmi_core.host.out_of_memory import is_out_of_memory
 from lmi_core.script.djl_names.inputs import input_of
+from lmi_core.script.environment import missing_package_hint
 from lmi_core.script.function.answers import OUT_OF_MEMORY, replies
 from lmi_core.script.function.protocol import Head, Request
 from lmi_core.script.function.script import REGISTER_ADAPTER, FunctionScript, description
-from lmi_core.script.requirements import missing_package_hint
 from lmi_core.script.tracebacks import own_traceback
 
 

@@ -1,4 +1,4 @@
-"""A limit on how long a script may take to be loaded in the server's process, which has to go on without it."""
+"""Time limits on user code in the server's process: on each call, and on the loading of a script."""
 
 import signal
 import threading
@@ -6,17 +6,45 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from types import FrameType
 from typing import TypeVar
-
-from lmi_core.script.formatters.time_limit import SIGNAL, TimeLimitExceeded, heed_signal
 
 T = TypeVar("T")
 
+SIGNAL = signal.SIGVTALRM
 LOOK_SECONDS = 0.05  # between two looks at whether a script is still wanted
 AGAIN_SECONDS = 0.2  # after which one is interrupted once more, as it may catch everything
 GRACE_SECONDS = 2.0  # for a script that was interrupted in a thread, which is then left to itself
 
 _unwanted: ContextVar[threading.Event | None] = ContextVar("unwanted", default=None)
+
+
+class TimeLimitExceeded(BaseException):
+    """The time is up; not an Exception, which user code may catch."""
+
+
+@contextmanager
+def time_limit(seconds: float) -> Iterator[None]:
+    """Raise TimeLimitExceeded in the body once it has computed for so long, which only the main thread can."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    heed_signal()
+    signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+
+
+def heed_signal() -> None:
+    """Have SIGNAL raise TimeLimitExceeded in the main thread, in which this is called."""
+    if signal.getsignal(SIGNAL) is not _exceeded:
+        signal.signal(SIGNAL, _exceeded)
+
+
+def _exceeded(_number: int, _frame: FrameType | None) -> None:
+    raise TimeLimitExceeded
 
 
 @contextmanager

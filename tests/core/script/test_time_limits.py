@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from lmi_core.errors import ConfigurationError
-from lmi_core.script import loading_limit
+from lmi_core.script import time_limits
 from lmi_core.script.formatters.model_script import ModelScript, load_script
-from lmi_core.script.loading_limit import unless
+from lmi_core.script.time_limits import unless
 
 ENDLESS = {
     "loop": "value = 1\nwhile True:\n    pass\n",
@@ -50,7 +50,7 @@ def test_endless_script_in_the_main_thread(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", ENDLESS)
 def test_endless_script_in_another_thread(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loading_limit, "GRACE_SECONDS", 0.5)  # for those that wait, and cannot be interrupted here
+    monkeypatch.setattr(time_limits, "GRACE_SECONDS", 0.5)  # for those that wait, and cannot be interrupted here
     before = modules()
     with pytest.raises(ConfigurationError, match=r"model\.py cannot be loaded: its code did not end within"):
         in_a_thread(lambda: load_script(write(tmp_path, ENDLESS[name]), seconds=0.2))
