@@ -14,7 +14,7 @@ from lmi_core.backend import Backend
 from lmi_core.configuration.model_source import model_source
 from lmi_core.configuration.properties import ModelProperties
 from lmi_core.errors import ConfigurationError
-from lmi_core.generation.merge import merge
+from lmi_core.generation.merge import merge_sequences
 from lmi_core.generation.output import FinishReason, GenerationStep, Token
 from lmi_core.generation.request import ValidRequest
 from lmi_core.text_backend.obeyed import is_inherited
@@ -81,7 +81,7 @@ class TextBackend(Backend[P]):
         count = request.parameters.num_sequences
         if count == 1:
             return self._sequence(request, 0)
-        return self._sequences(request, count)
+        return merge_sequences([self._sequence(request, index) for index in range(count)])
 
     def _files(self) -> Path | None:
         try:
@@ -92,11 +92,6 @@ class TextBackend(Backend[P]):
     @cached_property
     def _places(self) -> asyncio.Semaphore:
         return asyncio.Semaphore(self.setup.properties.max_rolling_batch_size)
-
-    async def _sequences(self, request: ValidRequest, count: int) -> AsyncGenerator[GenerationStep, None]:
-        async with aclosing(merge([self._sequence(request, index) for index in range(count)])) as steps:
-            async for _, step in steps:
-                yield step
 
     async def _sequence(self, request: ValidRequest, index: int) -> AsyncGenerator[GenerationStep, None]:
         parameters = request.parameters
