@@ -140,6 +140,12 @@ class Configuration:
                 arguments[key.removeprefix(OPTION_PREFIX)] = given.value
         return arguments
 
+    @property
+    def has_unread(self) -> bool:
+        """Whether a key or a variable is given that no type declared so far reads."""
+        in_file = [name for name in (*self._file, *self._overrides) if name not in self._keys]
+        return bool(in_file or self._unread_variables())
+
     def explain_unread(self, known: Mapping[str, str]) -> None:
         """Add a warning for each unused key and each unused `OPTION_*` or `SERVING_*` variable.
 
@@ -152,13 +158,16 @@ class Configuration:
                 self.errors.append(f"{each.source}: {each.name} is not a known key{self._hint(each)}")
         given = (*self._file.items(), *((name, each) for name, each in self._overrides.items() if name in known))
         in_file = [(name, each) for name, each in given if name not in self._keys]
-        in_environment = [
-            (_key_of(each.name), each)
+        in_environment = [(_key_of(each.name), each) for each in self._unread_variables()]
+        for key, each in [*in_file, *in_environment]:
+            self.warnings.append(self._unread(key, each, known))
+
+    def _unread_variables(self) -> list[Given]:
+        return [
+            each
             for name, each in self._environment.items()
             if name not in self._variables and each.name.startswith(("OPTION_", "SERVING_"))
         ]
-        for key, each in [*in_file, *in_environment]:
-            self.warnings.append(self._unread(key, each, known))
 
     def effective(self) -> list[EffectiveValue]:
         """Return every loaded or passed-through key, in the order of loading."""

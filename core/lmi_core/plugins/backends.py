@@ -23,15 +23,14 @@ class BackendRegistry(Registry[Backend[Any]]):
     def __init__(self) -> None:
         super().__init__("backend", Backend)
 
-    def register(self, plugin: type[Backend[Any]]) -> None:
-        """Register a backend class. Raise PluginError for a taken name, or a class that cannot work."""
+    def check(self, plugin: type[Backend[Any]]) -> None:
         if isinstance(plugin, type) and issubclass(plugin, Backend):
             faults = [*_wrong_types(plugin), *_wrong_methods(plugin)]
             if not faults and issubclass(plugin, TextBackend):
                 faults = [*_unknown_parameters(plugin)]
             if faults:
                 raise PluginError("\n".join(f"the backend {origin(plugin)}: {fault}" for fault in faults))
-        super().register(plugin)
+        super().check(plugin)
 
 
 def _wrong_types(plugin: type[Backend[Any]]) -> Iterator[str]:

@@ -5,7 +5,7 @@ from inspect import Parameter, signature
 from lmi_core.chat_formatter import ChatAnswer, ChatFormatter
 from lmi_core.errors import PluginError
 from lmi_core.formatter import AnswerSchema, OutputFormatter, Variant
-from lmi_core.plugins.registry import Registry, origin
+from lmi_core.plugins.registry import Lazy, Registry, origin
 
 VARIADIC = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
 
@@ -18,7 +18,7 @@ class FormatterRegistry(Registry[OutputFormatter]):
         self.of_chats: Registry[ChatFormatter] = Registry("chat formatter", ChatFormatter)
         self._variants: dict[Variant, type[OutputFormatter]] = {}
 
-    def register(self, plugin: type[OutputFormatter]) -> None:
+    def register(self, plugin: type[OutputFormatter] | Lazy) -> None:
         """Register a formatter class. Raise PluginError for a taken name, or a constructor that needs arguments."""
         if isinstance(plugin, type) and issubclass(plugin, ChatFormatter):
             self.of_chats.register(plugin)
@@ -46,9 +46,9 @@ class FormatterRegistry(Registry[OutputFormatter]):
         """Create the chat formatter of that name or, without one, the output formatter."""
         return self.of_chats.get(name)(answer) if name in self.of_chats else self.create(name)
 
-    def _register_variant(self, plugin: type[OutputFormatter]) -> None:
+    def _register_variant(self, plugin: type[OutputFormatter] | Lazy) -> None:
         variant: Variant | None = vars(plugin).get("variant")  # its own alone: a subclass has another name
-        if variant is None:
+        if variant is None or isinstance(plugin, Lazy):
             return
         taken = self._variants.setdefault(variant, plugin)
         if taken is not plugin:

@@ -16,13 +16,12 @@ class HandlerRegistry(Registry[Handler]):
     def __init__(self) -> None:
         super().__init__("handler", Handler)
 
-    def register(self, plugin: type[Handler]) -> None:
-        """Register a handler class. Raise PluginError for a taken name, or a class that cannot work."""
+    def check(self, plugin: type[Handler]) -> None:
         if isinstance(plugin, type) and issubclass(plugin, Handler):
             faults = list(_faults(plugin))
             if faults:
                 raise PluginError("\n".join(f"the handler {origin(plugin)}: {fault}" for fault in faults))
-        super().register(plugin)
+        super().check(plugin)
 
 
 def _faults(plugin: type[Handler]) -> Iterator[str]:

@@ -29,11 +29,7 @@ ENTRY_POINT_GROUP = "lmi"
 HOOKS = tuple(name for name in vars(hookspecs) if name.startswith("lmi_register_"))
 
 BUILTIN_PLUGINS = (
-    "lmi_plugins.backends.torch",
-    "lmi_plugins.backends.trtllm",
-    "lmi_plugins.backends.vllm",
-    "lmi_plugins.backends.lmi_dist",
-    "lmi_plugins.backends.scripted",
+    "lmi_plugins.backends.registration",
     "lmi_plugins.formatters.json",
     "lmi_plugins.formatters.jsonlines",
     "lmi_plugins.formatters.sse",
@@ -41,18 +37,7 @@ BUILTIN_PLUGINS = (
     "lmi_plugins.formatters.dynamic",
     "lmi_plugins.formatters.none",
     "lmi_handlers.chat.lmi_formatters",
-    "lmi_handlers.lmi.handler",
-    "lmi_handlers.openai.chat",
-    "lmi_handlers.openai.completions",
-    "lmi_handlers.anthropic.handler",
-    "lmi_handlers.responses.handler",
-    "lmi_handlers.openai.embeddings",
-    "lmi_handlers.triton.handler",
-    "lmi_handlers.happy_vllm.handler",
-    "lmi_handlers.tgi.handler",
-    "lmi_handlers.ollama.handler",
-    "lmi_handlers.ollama.embeddings",
-    "lmi_handlers.lmi.sagemaker",
+    "lmi_handlers.dialects",
     "lmi_handlers.management.handler",  # in front of the adapters', whose paths its own would match, too
     "lmi_handlers.lmi.adapters",
     "lmi_handlers.metrics.handler",

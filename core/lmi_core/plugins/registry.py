@@ -1,7 +1,9 @@
 """The registry of plugin classes by name."""
 
+import importlib
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import ClassVar, Generic, Protocol, TypeVar, get_origin
 
 from lmi_core.errors import PluginError
@@ -14,11 +16,30 @@ class Named(Protocol):
 
 T = TypeVar("T", bound=Named)
 
+
+@dataclass(frozen=True)
+class Lazy:
+    """A plugin class that is imported when it is first used, and the attributes that are read before."""
+
+    target: str  # module:Class
+    name: str
+    aliases: tuple[str, ...] = ()
+    auto_priority: int | None = None  # of a backend
+    routes: tuple[str, ...] = ()  # of a handler, each `METHOD /path`; clients may use all of them
+
+    def load(self) -> type:
+        module, _, name = self.target.partition(":")
+        found: type = getattr(importlib.import_module(module), name)
+        return found
+
+
 FILE_MODULE_PREFIX = "lmi_plugin_"  # prefix of modules imported from files, which are named by their file
 
 
 def origin(plugin: object) -> str:
     """Return where a plugin class or function is defined: `module.Class`, or `file.py:Class`."""
+    if isinstance(plugin, Lazy):
+        return plugin.target.replace(":", ".")
     module, name = getattr(plugin, "__module__", None), getattr(plugin, "__qualname__", None)
     if module is None or name is None:
         return repr(plugin)
@@ -41,22 +62,32 @@ class Registry(Generic[T]):
     def __init__(self, kind: str, base: type) -> None:
         self.kind = kind
         self.base = base
-        self._plugins: dict[str, type[T]] = {}
+        self._plugins: dict[str, type[T] | Lazy] = {}
 
-    def register(self, plugin: type[T]) -> None:
-        if not (isinstance(plugin, type) and issubclass(plugin, self.base) and hasattr(plugin, "name")):
-            raise PluginError(
-                f"the {self.kind} {origin(plugin)} must be a subclass of {self.base.__name__} with a `name`"
-            )
-        if missing := _missing(plugin, self.base):
-            raise PluginError(f"the {self.kind} {origin(plugin)} lacks {', '.join(missing)}")
+    def register(self, plugin: type[T] | Lazy) -> None:
+        """Register a class, or one that is imported later. Raise PluginError for a taken name, or a wrong class."""
+        if not isinstance(plugin, Lazy):
+            self.check(plugin)
         for name in (plugin.name, *getattr(plugin, "aliases", ())):
             taken = self._plugins.get(name)
             if taken is not None:
                 raise PluginError(f"two plugins register the {self.kind} `{name}`: {origin(taken)}, {origin(plugin)}")
             self._plugins[name] = plugin
 
+    def check(self, plugin: type[T]) -> None:
+        """Raise PluginError for a class that cannot work."""
+        if not (isinstance(plugin, type) and issubclass(plugin, self.base) and hasattr(plugin, "name")):
+            raise PluginError(
+                f"the {self.kind} {origin(plugin)} must be a subclass of {self.base.__name__} with a `name`"
+            )
+        if missing := _missing(plugin, self.base):
+            raise PluginError(f"the {self.kind} {origin(plugin)} lacks {', '.join(missing)}")
+
     def get(self, name: str) -> type[T]:
+        """Return the class of that name, imported if need be. Raise PluginError for an unknown name."""
+        return self._loaded(self._entry(name))
+
+    def _entry(self, name: str) -> type[T] | Lazy:
         plugin = self._plugins.get(name)
         if plugin is None:
             known = ", ".join(sorted(self._plugins))
@@ -69,7 +100,7 @@ class Registry(Generic[T]):
 
     def without(self, *names: str) -> "Registry[T]":
         """Return a registry of all plugins but those of these names. Raise PluginError for an unknown one."""
-        left_out, rest = [self.get(name) for name in names], Registry[T](self.kind, self.base)
+        left_out, rest = [self._entry(name) for name in names], Registry[T](self.kind, self.base)
         rest._plugins = {name: plugin for name, plugin in self._plugins.items() if plugin not in left_out}
         return rest
 
@@ -77,5 +108,16 @@ class Registry(Generic[T]):
         return name in self._plugins
 
     def __iter__(self) -> Iterator[type[T]]:
-        """Yield each class once, even if it has several names."""
-        return iter(dict.fromkeys(self._plugins.values()))
+        """Yield each class once, even if it has several names; import those that are not imported yet."""
+        return map(self._loaded, self.entries())
+
+    def entries(self) -> list[type[T] | Lazy]:
+        """Return each class once, as it is: imported or not."""
+        return list(dict.fromkeys(self._plugins.values()))
+
+    def _loaded(self, plugin: type[T] | Lazy) -> type[T]:
+        if not isinstance(plugin, Lazy):
+            return plugin
+        found: type[T] = plugin.load()
+        self._plugins |= {name: found for name, each in self._plugins.items() if each is plugin}
+        return found

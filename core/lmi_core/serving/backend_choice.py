@@ -24,7 +24,7 @@ def choose_backend(rolling_batch: str, backends: Registry[Backend[Any]]) -> tupl
     passed_over: list[str] = []
     ranked = _by_priority(backends)
     alone = ", the only backend that it can select" if len(ranked) == 1 else ""
-    for backend in ranked:
+    for backend in map(backends.get, ranked):
         obstacle = backend.unavailable()
         if obstacle is None:
             taken = f"option.rolling_batch={rolling_batch} selects {backend.name}{alone}"
@@ -57,6 +57,6 @@ def foreign_keys(runtime: type[ServingRuntime[Any]], backends: Registry[Backend[
     return {**reasons, **KEYS_WITHOUT_EFFECT}
 
 
-def _by_priority(backends: Registry[Backend[Any]]) -> list[type[Backend[Any]]]:
-    ranked = [(backend.auto_priority, backend) for backend in backends if backend.auto_priority is not None]
-    return [backend for _, backend in sorted(ranked, key=lambda item: -item[0])]
+def _by_priority(backends: Registry[Backend[Any]]) -> list[str]:
+    ranked = [(each.auto_priority, each.name) for each in backends.entries() if each.auto_priority is not None]
+    return [name for _, name in sorted(ranked, key=lambda item: -item[0])]

@@ -175,7 +175,7 @@ def _setup(
     """Return the runtime's own options, with which every key is accounted for. Raise ConfigurationError."""
     properties = configuration.load(runtime.properties_type)
     arguments = configuration.pass_through(runtime.takes(configuration.undeclared_options()))
-    configuration.explain_unread(foreign_keys(runtime, backends))
+    configuration.explain_unread(foreign_keys(runtime, backends) if configuration.has_unread else {})
     configuration.raise_errors()
     return RuntimeSetup(directory, properties, arguments, server.retry_threshold)
 

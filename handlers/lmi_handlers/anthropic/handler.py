@@ -1,6 +1,5 @@
 """The handler of Anthropic's Messages API."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import ClassVar
@@ -9,8 +8,7 @@ from lmi_core.calls.access import Access
 from lmi_core.chat_formatter import ChatAnswer
 from lmi_core.errors import LmiError
 from lmi_core.formatter import OutputFormatter
-from lmi_core.handler import Answer, AnswerForm, Call, Generation, Handler, Route
-from lmi_core.hookspecs import hookimpl
+from lmi_core.handler import Answer, AnswerForm, Call, Generation, Route
 from lmi_core.served_model import ServedModel
 from lmi_handlers.anthropic.chat import message_generation
 from lmi_handlers.anthropic.counting import count_tokens
@@ -79,8 +77,3 @@ def _new_formatter(
     kind: type[AnthropicFormatter] | type[AnthropicStreamFormatter], asked: MessageAnswer, answer: ChatAnswer
 ) -> OutputFormatter:
     return kind(asked, replace(answer, response_id=f"msg_{asked.request_id}"))
-
-
-@hookimpl
-def lmi_register_handlers(register: Callable[[type[Handler]], None]) -> None:
-    register(AnthropicHandler)

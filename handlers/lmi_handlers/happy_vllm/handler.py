@@ -1,6 +1,6 @@
 """The handler of happy_vllm's generating endpoints, and its route that aborts a request."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, ClassVar
 
 import orjson
@@ -11,7 +11,6 @@ from lmi_core.errors import LmiError
 from lmi_core.formatter import OutputFormatter
 from lmi_core.generation.request import GenerationRequest
 from lmi_core.handler import Answer, AnswerForm, Call, Generation, Handler, Route
-from lmi_core.hookspecs import hookimpl
 from lmi_core.payloads.payload import MAX_VALUE_LENGTH
 from lmi_core.payloads.tolerant_payload import TolerantPayload, take_known
 from lmi_core.served_model import ServedModel, ServedModels
@@ -116,8 +115,3 @@ class HappyVllmHandler(Handler):
 
     def error(self, error: LmiError, model: ServedModel | None, formatter: OutputFormatter | None) -> Answer:
         return _detail(STATUSES.of(error), error.message)
-
-
-@hookimpl
-def lmi_register_handlers(register: Callable[[type[Handler]], None]) -> None:
-    register(HappyVllmHandler)

@@ -1,5 +1,6 @@
 """The aiohttp application, with the handlers' routes and `/ping`."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import NamedTuple
@@ -10,7 +11,7 @@ from aiohttp.web_urldispatcher import AbstractRoute
 
 from lmi_core.errors import LmiError
 from lmi_core.handler import Handler, Route
-from lmi_core.plugins.registry import Registry
+from lmi_core.plugins.registry import Lazy, Registry
 from lmi_core.registry.dispatcher import Dispatcher
 from lmi_handlers.access.control import AccessControl
 from lmi_handlers.http.answer import answer
@@ -60,11 +61,12 @@ def _add_routes(
 
     Return those that are for clients.
     """
-    answering = [
-        Answering(route, partial(answer, dispatcher, handler, route))
-        for handler in [handler_type() for handler_type in handlers]
-        for route in handler.routes
-    ]
+    answering: list[Answering] = []
+    for entry in handlers.entries():
+        if isinstance(entry, Lazy):
+            answering += LazyDialect(dispatcher, handlers, entry).answering
+        else:
+            answering += _answering(dispatcher, entry())
     by_form: dict[tuple[str, str], list[Answering]] = {}
     for each in answering:
         by_form.setdefault((each.route.method, each.route.path), []).append(each)
@@ -88,6 +90,31 @@ class Answering(NamedTuple):
 
     route: Route
     answer: Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class LazyDialect:
+    """A dialect that is imported, in another thread, at the first request to one of its routes."""
+
+    def __init__(self, dispatcher: Dispatcher, handlers: Registry[Handler], lazy: Lazy) -> None:
+        self._dispatcher, self._handlers, self._name = dispatcher, handlers, lazy.name
+        self._loading: asyncio.Future[type[Handler]] | None = None
+        self._answers: dict[tuple[str, str], Answering] = {}
+        forms = [each.split(" ") for each in lazy.routes]
+        self.answering = [Answering(Route(path, method), partial(self._answer, method, path)) for method, path in forms]
+
+    async def _answer(self, method: str, path: str, request: web.Request) -> web.StreamResponse:
+        if not self._answers:
+            if self._loading is None:
+                self._loading = asyncio.ensure_future(asyncio.to_thread(self._handlers.get, self._name))
+            handler_type = await asyncio.shield(self._loading)
+            if not self._answers:
+                answering = _answering(self._dispatcher, handler_type())
+                self._answers = {(each.route.method, each.route.path): each for each in answering}
+        return await self._answers[method, path].answer(request)
+
+
+def _answering(dispatcher: Dispatcher, handler: Handler) -> list[Answering]:
+    return [Answering(route, partial(answer, dispatcher, handler, route)) for route in handler.routes]
 
 
 async def _answer_accepted(candidates: Sequence[Answering], request: web.Request) -> web.StreamResponse:

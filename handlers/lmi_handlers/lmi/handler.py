@@ -1,6 +1,6 @@
 """The handler of the LMI dialect (LMI handlers Inference API Schema, v0.28), for rolling and dynamic batches."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any, ClassVar
@@ -14,7 +14,6 @@ from lmi_core.formatter import OutputFormatter, joined
 from lmi_core.generation.extended_parameters import ParametersObject
 from lmi_core.generation.request import GenerationRequest
 from lmi_core.handler import Answer, AnswerForm, Call, Generation, Handler, Route
-from lmi_core.hookspecs import hookimpl
 from lmi_core.payloads.payload import check_payload, shown
 from lmi_core.payloads.plain_text import is_plain_text, read_plain_text
 from lmi_core.payloads.tolerant_payload import TolerantPayload, take_known
@@ -221,8 +220,3 @@ def _names(given: Mapping[str, Any]) -> dict[str, str]:
 
 def _formatter(payload: Payload, model: ServedModel) -> OutputFormatter:
     return model.new_formatter(model.formatters.stream if payload.stream else model.formatters.whole)
-
-
-@hookimpl
-def lmi_register_handlers(register: Callable[[type[Handler]], None]) -> None:
-    register(LmiHandler)

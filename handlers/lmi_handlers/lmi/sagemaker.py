@@ -1,6 +1,6 @@
 """The handler of SageMaker's runtime API (boto3's `sagemaker-runtime`), which wraps LMI's dialect."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import ClassVar
 
@@ -13,8 +13,7 @@ from lmi_core.calls.answer_form import failures
 from lmi_core.embedding_call import EmbeddingCall
 from lmi_core.errors import AdapterNotFound, InvalidPayload, LmiError
 from lmi_core.formatter import OutputFormatter
-from lmi_core.handler import Answer, AnswerForm, Call, Generation, Handler, Route
-from lmi_core.hookspecs import hookimpl
+from lmi_core.handler import Answer, AnswerForm, Call, Generation, Route
 from lmi_core.payloads.plain_text import is_plain_text
 from lmi_core.served_model import ServedModel, ServedModels
 from lmi_handlers.answers.lmi import ANSWERS
@@ -177,8 +176,3 @@ def _model_error(answer: Answer, message: str) -> Answer:
 
 def _error(name: str, status: int, content: dict[str, str | int]) -> Answer:
     return Answer(status, "application/json", orjson.dumps({"__type": name, **content}))
-
-
-@hookimpl
-def lmi_register_handlers(register: Callable[[type[Handler]], None]) -> None:
-    register(SageMakerHandler)

@@ -1,6 +1,6 @@
 """Ollama's routes for vectors of texts, of which the older one takes a single text."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar
 
 import orjson
@@ -10,8 +10,7 @@ from lmi_core.embedding_backend import require_embeddings
 from lmi_core.embedding_call import EmbeddingCall, EmbeddingWriter
 from lmi_core.errors import InvalidPayload, ModelNotFound
 from lmi_core.generation.embedding_request import EmbeddingRequest, ValidEmbedding
-from lmi_core.handler import AnswerForm, Call, Handler, Route
-from lmi_core.hookspecs import hookimpl
+from lmi_core.handler import AnswerForm, Call, Route
 from lmi_core.payloads.tolerant_payload import TolerantPayload, take_known
 from lmi_core.served_model import ServedModel
 from lmi_core.serving.embedding_validation import AS_MANY_AS_FIT
@@ -125,8 +124,3 @@ def _taken(
     if older:
         return take_known(given, OllamaEmbeddings, model.options.strict_parameters)
     return take_known(given, OllamaEmbed, model.options.strict_parameters)
-
-
-@hookimpl
-def lmi_register_handlers(register: Callable[[type[Handler]], None]) -> None:
-    register(OllamaEmbeddingHandler)

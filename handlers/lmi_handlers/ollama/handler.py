@@ -1,6 +1,6 @@
 """The handler of Ollama's API."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import ClassVar
 
@@ -10,7 +10,6 @@ from lmi_core.embedding_call import EmbeddingCall
 from lmi_core.errors import InvalidPayload, LmiError, Overloaded
 from lmi_core.formatter import OutputFormatter
 from lmi_core.handler import Answer, AnswerForm, Call, Generation, Handler, Route
-from lmi_core.hookspecs import hookimpl
 from lmi_core.payloads.payload import shown
 from lmi_core.served_model import ServedModel, ServedModels
 from lmi_handlers.base.sagemaker_headers import TARGET_MODEL_HEADER
@@ -103,8 +102,3 @@ def name_asked(given: str | None, call: Call, model: ServedModel) -> str:
     if names.find_name(name, known) is None and TARGET_MODEL_HEADER not in call.headers:
         raise names.not_found(name)
     return name
-
-
-@hookimpl
-def lmi_register_handlers(register: Callable[[type[Handler]], None]) -> None:
-    register(OllamaHandler)

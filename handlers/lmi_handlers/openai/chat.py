@@ -1,13 +1,11 @@
 """OpenAI's chat completions."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import ClassVar
 
 from lmi_core.calls.answer_form import of_output_formatter
-from lmi_core.handler import Call, Generation, Handler, Route
-from lmi_core.hookspecs import hookimpl
+from lmi_core.handler import Call, Generation, Route
 from lmi_core.served_model import ServedModel
 from lmi_handlers.answers.lmi import ANSWERS as LMI_ANSWERS
 from lmi_handlers.answers.openai import CHAT
@@ -48,8 +46,3 @@ def _form(call: Call, model: ServedModel, stream: bool) -> ChatForm:
     if chosen.everywhere:
         return ChatForm(partial(model.new_chat_formatter, chosen.stream if stream else chosen.whole))
     return ChatForm(OpenAiChatStreamFormatter if stream else OpenAiChatFormatter, details=True)
-
-
-@hookimpl
-def lmi_register_handlers(register: Callable[[type[Handler]], None]) -> None:
-    register(OpenAiChatHandler)

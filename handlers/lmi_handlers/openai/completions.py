@@ -1,6 +1,6 @@
 """The handler of OpenAI's completions, of the list of models, and of vLLM's routes to a tokenizer."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
@@ -10,8 +10,7 @@ from lmi_core.errors import InvalidPayload
 from lmi_core.formatter import OutputFormatter
 from lmi_core.generation.parameters import ALL_TOKENS
 from lmi_core.generation.request import GenerationRequest
-from lmi_core.handler import Call, Generation, Handler, Route
-from lmi_core.hookspecs import hookimpl
+from lmi_core.handler import Call, Generation, Route
 from lmi_core.served_model import ServedModel
 from lmi_core.texts.fill_in_the_middle import middle_prompt
 from lmi_handlers.answers.lmi import ANSWERS as LMI_ANSWERS
@@ -244,8 +243,3 @@ def _limit(payload: CompletionRequest, model: ServedModel, prompt: str | list[in
     if payload.thinking_token_budget is None:
         return {}
     return reasoning_limit(payload.thinking_token_budget, model, completion_context(prompt, model.backend.tokenizer))
-
-
-@hookimpl
-def lmi_register_handlers(register: Callable[[type[Handler]], None]) -> None:
-    register(OpenAiCompletionsHandler)

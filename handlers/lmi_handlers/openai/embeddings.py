@@ -1,14 +1,12 @@
 """The handler of OpenAI's embeddings."""
 
-from collections.abc import Callable
 from typing import ClassVar, TypeVar
 
 from lmi_core.embedding_backend import require_embeddings
 from lmi_core.embedding_call import EmbeddingCall
 from lmi_core.errors import InvalidPayload
 from lmi_core.generation.embedding_request import EmbeddingRequest
-from lmi_core.handler import Call, Handler, Route
-from lmi_core.hookspecs import hookimpl
+from lmi_core.handler import Call, Route
 from lmi_core.served_model import ServedModel
 from lmi_handlers.answers.openai import EMBEDDINGS
 from lmi_handlers.base.openai_handler import OpenAiHandler, check_model
@@ -75,8 +73,3 @@ def _answered(
         f"embd-{call.request_id}", model.name_asked(payload.model), payload.encoding_format == "base64"
     )
     return EmbeddingCall(requests, writer, ignored, request_id=call.request_id)
-
-
-@hookimpl
-def lmi_register_handlers(register: Callable[[type[Handler]], None]) -> None:
-    register(OpenAiEmbeddingsHandler)

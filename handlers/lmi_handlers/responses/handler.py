@@ -11,8 +11,7 @@ from lmi_core.calls.conversations import Conversations, Turn
 from lmi_core.errors import InvalidPayload, LmiError, ResponseNotFound
 from lmi_core.formatter import OutputFormatter
 from lmi_core.generation.request import ShorterPrompt
-from lmi_core.handler import Call, Generation, Handler, Route
-from lmi_core.hookspecs import hookimpl
+from lmi_core.handler import Call, Generation, Route
 from lmi_core.served_model import ServedModel
 from lmi_handlers.base.openai_handler import OpenAiHandler, check_model
 from lmi_handlers.chat.generation import ChatForm, chat_generation
@@ -117,8 +116,3 @@ def _keep(
 
 def _stores(payload: ResponsesRequest, model: ServedModel) -> bool:
     return payload.store is not False and model.conversations.limit > 0
-
-
-@hookimpl
-def lmi_register_handlers(register: Callable[[type[Handler]], None]) -> None:
-    register(OpenAiResponsesHandler)

@@ -1,6 +1,6 @@
 """The handler of TGI's native routes (Text Generation Inference)."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from importlib.metadata import version
 from typing import Any, ClassVar
 
@@ -11,7 +11,6 @@ from lmi_core.errors import InvalidPayload, LmiError
 from lmi_core.formatter import OutputFormatter
 from lmi_core.generation.request import GenerationRequest
 from lmi_core.handler import Answer, AnswerForm, Call, Generation, Handler, Route
-from lmi_core.hookspecs import hookimpl
 from lmi_core.served_model import ManagedModel, ServedModel, ServedModels
 from lmi_handlers.base.admission import described_model
 from lmi_handlers.base.sagemaker_headers import TARGET_MODEL_HEADER
@@ -102,8 +101,3 @@ def _formatter(path: str, stream: bool | None) -> OutputFormatter:
     if stream not in (streams, None):
         raise InvalidPayload(f"`stream` must be {str(streams).lower()} on {path}. Given: {stream}")
     return TgiStreamFormatter() if streams else TgiObjectFormatter()
-
-
-@hookimpl
-def lmi_register_handlers(register: Callable[[type[Handler]], None]) -> None:
-    register(TgiHandler)

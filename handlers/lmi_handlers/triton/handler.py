@@ -1,6 +1,6 @@
 """The handler of Triton's HTTP API: KServe's inference protocol (v2) and the generate extension."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import ClassVar
 
 import orjson
@@ -9,7 +9,6 @@ from lmi_core.calls.access import Access
 from lmi_core.errors import LmiError
 from lmi_core.formatter import OutputFormatter
 from lmi_core.handler import Answer, AnswerForm, Call, Generation, Handler, Route
-from lmi_core.hookspecs import hookimpl
 from lmi_core.inference import Inference
 from lmi_core.served_model import ServedModel
 from lmi_handlers.base.statuses import USUAL
@@ -122,8 +121,3 @@ class TritonHandler(Handler):
     def error(self, error: LmiError, model: ServedModel | None, formatter: OutputFormatter | None) -> Answer:
         status = USUAL.of(error)
         return Answer(status, "application/json", orjson.dumps({"error": error.message}))
-
-
-@hookimpl
-def lmi_register_handlers(register: Callable[[type[Handler]], None]) -> None:
-    register(TritonHandler)

@@ -1,14 +1,12 @@
 """The lmi-dist backend, which serves LMI-Dist's model directories on vLLM or, without vLLM, on the torch engine."""
 
 import logging
-from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field
 
-from lmi_core.backend import Backend, BackendSetup
+from lmi_core.backend import BackendSetup
 from lmi_core.configuration.properties import Names, NoEffect
-from lmi_core.hookspecs import hookimpl
 from lmi_plugins.backends.vllm import VllmBackend
 from lmi_plugins.backends.vllm_properties import VllmProperties
 from lmi_plugins.backends.vllm_stand_in import TorchStandIn
@@ -47,8 +45,3 @@ class LmiDistBackend(VllmBackend):
     async def start(self) -> None:
         logger.info("lmi-dist runs on vLLM, which is installed")
         await super().start()
-
-
-@hookimpl
-def lmi_register_backends(register: Callable[[type[Backend[Any]]], None]) -> None:
-    register(LmiDistBackend)

@@ -3,9 +3,8 @@
 import asyncio
 import struct
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from pydantic import Field, NonNegativeFloat
 
@@ -19,11 +18,10 @@ from lmi_core.generation.extended_parameters import ExtendedParameters
 from lmi_core.generation.output import FinishReason, GenerationStep, Token
 from lmi_core.generation.parameters import ALL_TOKENS
 from lmi_core.generation.request import ValidRequest
-from lmi_core.hookspecs import hookimpl
 from lmi_core.texts.token_stream import TokenStream
 from lmi_core.texts.word_tokenizer import CHAT_TEMPLATE, WordTokenizer
 
-__all__ = ["CHAT_TEMPLATE", "Script", "ScriptedBackend", "ScriptedProperties", "WordTokenizer", "lmi_register_backends"]
+__all__ = ["CHAT_TEMPLATE", "Script", "ScriptedBackend", "ScriptedProperties", "WordTokenizer"]
 
 MAX_LENGTH = 2048
 
@@ -172,8 +170,3 @@ def _finish_reason(stopped: bool, last: bool, cut: bool) -> FinishReason | None:
     if last:
         return "length" if cut else "eos_token"
     return None
-
-
-@hookimpl
-def lmi_register_backends(register: Callable[[type[Backend[Any]]], None]) -> None:
-    register(ScriptedBackend)

@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Coroutine, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
@@ -18,7 +18,6 @@ from lmi_core.generation.embedding_request import ValidEmbedding
 from lmi_core.generation.extended_parameters import ExtendedParameters
 from lmi_core.generation.output import GenerationStep
 from lmi_core.generation.request import ValidRequest
-from lmi_core.hookspecs import hookimpl
 from lmi_core.host.substitution import Substitution
 from lmi_core.metrics.engine_figures import EngineFigures
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
@@ -284,8 +283,3 @@ async def with_tokenizer(options: EngineOptions, start: Coroutine[Any, Any, T]) 
         starting.cancel()
         await asyncio.gather(starting, return_exceptions=True)
         raise
-
-
-@hookimpl
-def lmi_register_backends(register: Callable[[type[Backend[Any]]], None]) -> None:
-    register(TorchBackend)

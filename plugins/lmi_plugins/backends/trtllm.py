@@ -1,8 +1,7 @@
 """The trtllm backend, with TensorRT-LLM's requests and parameters on the torch engine."""
 
-from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Mapping
+from collections.abc import AsyncGenerator, Collection, Iterator, Mapping
 from contextlib import aclosing
-from typing import Any
 
 import msgspec
 
@@ -13,7 +12,6 @@ from lmi_core.generation.merge import merge_sequences
 from lmi_core.generation.output import GenerationStep
 from lmi_core.generation.request import ValidRequest
 from lmi_core.generation.tensors import Tensor, TensorBackend
-from lmi_core.hookspecs import hookimpl
 from lmi_core.metrics.engine_figures import EngineFigures
 from lmi_core.texts.token_writer import TokenWriter
 from lmi_plugins.backends.engine_properties import EmbeddingProperties, engine_downloads
@@ -158,8 +156,3 @@ def _options(setup: BackendSetup[TrtllmProperties]) -> EngineOptions:
         kv_cache_share=properties.kv_cache_free_gpu_mem_fraction,
         adapters={},  # tensors select adapters by `lora_task_id`
     )
-
-
-@hookimpl
-def lmi_register_backends(register: Callable[[type[Backend[Any]]], None]) -> None:
-    register(TrtllmBackend)

@@ -3,7 +3,7 @@
 import asyncio
 import importlib
 import logging
-from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from importlib.metadata import PackageNotFoundError, entry_points, version
 from importlib.util import find_spec
@@ -22,7 +22,6 @@ from lmi_core.generation.embedding_request import ValidEmbedding
 from lmi_core.generation.images import Image, ImagePrompt
 from lmi_core.generation.output import GenerationStep
 from lmi_core.generation.request import ValidRequest
-from lmi_core.hookspecs import hookimpl
 from lmi_core.host.devices import in_words, visible_gpus
 from lmi_core.inspection.checkpoint import Checkpoint, read_checkpoint
 from lmi_core.inspection.model_folder import inspect_folder, wrong_files, wrong_vocabulary
@@ -305,8 +304,3 @@ def _import(name: str) -> ModuleType:
         return importlib.import_module(f"lmi_plugins.vllm_engine.{name}")
     except ImportError as error:
         raise ConfigurationError(f"vLLM cannot be imported ({error}): {HOW_TO_INSTALL}") from error
-
-
-@hookimpl
-def lmi_register_backends(register: Callable[[type[Backend[Any]]], None]) -> None:
-    register(VllmBackend)

@@ -12,7 +12,9 @@ from lmi_core.generation.output import GenerationOutput
 from lmi_core.generation.request import GenerationRequest
 from lmi_core.handler import Answer, Call, Generation, Handler, Route, ServedModel
 from lmi_core.hookspecs import hookimpl
-from lmi_plugins.backends.scripted import Script, ScriptedBackend
+from lmi_core.plugins.registry import Lazy
+from lmi_plugins.backends import registration
+from lmi_plugins.backends.scripted import Script
 from lmi_plugins.formatters.json import JsonFormatter
 from tests.conftest import SCRIPTED, ModelDirectory, Serve
 from tests.core.script.formatters.served_scripts import BODY, CHAT, SCRIPTS, STREAM, TEXT, WORDS, ServeScript, both
@@ -171,7 +173,8 @@ async def test_engine_object_of_a_response(serve_script: ServeScript) -> None:
 
 
 async def test_engine_object_of_a_dynamic_batch(serve_script: ServeScript, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ScriptedBackend, "auto_priority", 1000)
+    first = Lazy("lmi_plugins.backends.scripted:ScriptedBackend", "scripted", auto_priority=1000)
+    monkeypatch.setattr(registration, "BACKENDS", (first,))
     server = await serve_script("engine_object", "option.rolling_batch=disable\n")
     body = {"inputs": ["What is it?"]}
     (whole,) = (await server.post("/invocations", body)).json()
