@@ -22,8 +22,9 @@ def all_names(renamed: Mapping[str, str], left_out: Collection[str]) -> dict[str
 def with_parameters(names: Mapping[str, str], *, nullable: bool = True) -> Callable[[type[M]], type[M]]:
     """Return a class decorator that adds a field for each dialect's name, with the type and help of LMI's parameter.
 
-    The default is null, or the table's unless `nullable`. The backend checks the bounds. The decorated class declares
-    the fields whose type, bounds or default differ; their help is the table's too, unless they have their own.
+    The default is null, or the table's unless `nullable`. The backend checks the bounds of the value. The decorated
+    class declares the fields whose type, bounds or default differ; their help is the table's too, unless they have
+    their own.
     """
 
     def add(payload_type: type[M]) -> type[M]:
