@@ -2,22 +2,22 @@
 
 import asyncio
 import inspect
-import logging
 from abc import abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterable, Collection, Iterable
 from contextlib import aclosing
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Final, TypeVar
 
 from lmi_core.backend import Backend
 from lmi_core.configuration.model_source import model_source
 from lmi_core.configuration.properties import ModelProperties
 from lmi_core.errors import ConfigurationError
+from lmi_core.generation.extended_parameters import EngineParameters, ExtendedParameters
 from lmi_core.generation.merge import merge_sequences
 from lmi_core.generation.output import FinishReason, GenerationStep, Token
+from lmi_core.generation.parameters import GenerationParameters
 from lmi_core.generation.request import ValidRequest
-from lmi_core.text_backend.obeyed import is_inherited
 from lmi_core.text_backend.texts import read_texts
 from lmi_core.text_backend.token_texts import CERTAIN, TextTokens, prompt_tokens
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
@@ -27,8 +27,31 @@ P = TypeVar("P", bound=ModelProperties)
 
 MAX_LENGTH = 8192
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "tokenizer_config.json")
+# TextBackend does these itself; a cache salt changes no answer, and texts have no special tokens.
+DONE: Final = frozenset(
+    {
+        "best_of",
+        "cache_salt",
+        "include_stop_str_in_output",
+        "logprobs",
+        "n",
+        "prompt_logprobs",
+        "skip_special_tokens",
+        "spaces_between_special_tokens",
+        "top_n_tokens",
+        "truncate",
+    }
+)
+# Only the author's `generate` can do these.
+LEFT_TO_THE_AUTHOR: Final = ExtendedParameters.model_fields.keys() - GenerationParameters.model_fields.keys() - DONE
 
-logger = logging.getLogger(__name__)
+
+def is_inherited(parameters_type: type[GenerationParameters], name: str) -> bool:
+    """Return whether the parameter is one that the author neither declared nor TextBackend does."""
+    if name not in LEFT_TO_THE_AUTHOR:
+        return False
+    declaring = (base for base in parameters_type.__mro__ if name in inspect.get_annotations(base))
+    return next(declaring, None) in (EngineParameters, ExtendedParameters)
 
 
 class TextBackend(Backend[P]):

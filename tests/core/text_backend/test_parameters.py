@@ -10,8 +10,7 @@ from lmi_core.errors import PluginError
 from lmi_core.generation.extended_parameters import ExtendedParameters
 from lmi_core.generation.parameters import GenerationParameters
 from lmi_core.plugins.backends import BackendRegistry
-from lmi_core.text_backend.backend import TextBackend
-from lmi_core.text_backend.obeyed import DONE
+from lmi_core.text_backend.backend import DONE, TextBackend
 from lmi_handlers.testing.plain import PlainServer, plain_server
 from tests.core.text_backend.test_served import Plugin
 
