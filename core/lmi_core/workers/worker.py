@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import cast
+from typing import TypeVar, cast
 
 import zmq
 import zmq.asyncio
@@ -23,9 +23,12 @@ from lmi_core.host.out_of_memory import killed_for_memory
 from lmi_core.logs.level import LISTENERS
 from lmi_core.logs.logs import LOG_LEVEL_VARIABLE, configure_logging
 from lmi_core.workers.child_process import ChildProcess, start_process
+from lmi_core.workers.messages import LoadFailed, Progress
 from lmi_core.workers.process_signals import leave_signals_to_parent
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 TRANSPORT = "ipc://"
 STOP_SECONDS = 1.0  # seconds after which a worker that was asked to end is killed
@@ -104,6 +107,25 @@ class Worker:
     @property
     def process_id(self) -> int | None:
         return self._process.pid if self._process else None
+
+    async def load(
+        self,
+        load: bytes,
+        decode: Callable[[bytes], T],
+        report: Callable[[str, int | None, int | None], None] | None = None,
+    ) -> T:
+        """Send the child what to load, and return its first answer, after reports of its progress.
+
+        Raise ConfigurationError or OutOfMemory if it could not load that.
+        """
+        await self.receive()  # Started
+        self.send(load)
+        while isinstance(answer := decode(await self.receive()), Progress):
+            if report is not None:
+                report(answer.what, answer.done, answer.total)
+        if isinstance(answer, LoadFailed):
+            raise answer.error
+        return answer
 
     def send(self, message: bytes) -> None:
         """Send a message, after the child has sent one, without waiting: the model's queue bounds those in flight."""

@@ -5,27 +5,17 @@ import itertools
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing, suppress
 
-from lmi_core.errors import BackendUnhealthy, ConfigurationError, LmiError, OutOfMemory, RequestAborted
+from lmi_core.errors import BackendUnhealthy, LmiError, RequestAborted
 from lmi_core.generation.tensors import LastResponse, Tensor
 from lmi_core.workers.heartbeat import HEARTBEAT_TIMEOUT
 from lmi_core.workers.isolation import Place
+from lmi_core.workers.messages import PING, Alive, encode
 from lmi_core.workers.resumption import EngineLost, Resumption
 from lmi_core.workers.supervisor import LOADING_TIMEOUT
 from lmi_core.workers.worker import Worker
 from lmi_plugins.torch_engine.client.engine_worker import EngineWorker
-from lmi_plugins.torch_engine.messages.protocol import PING, Alive
 from lmi_plugins.torch_engine.messages.requests import EngineOptions
-from lmi_plugins.trtllm.protocol import (
-    Infer,
-    Load,
-    Loaded,
-    LoadFailed,
-    ResponseMessage,
-    Responses,
-    Stop,
-    decode_from_worker,
-    encode,
-)
+from lmi_plugins.trtllm.protocol import Infer, Load, Loaded, ResponseMessage, Responses, Stop, decode_from_worker
 from lmi_plugins.trtllm.replay import Replay
 from lmi_plugins.trtllm.requests.limits import RequestLimits
 
@@ -142,11 +132,7 @@ class ManagerClient:
                 self.worker.send(encode(Stop(request_id)))
 
     async def _greet(self, worker: Worker) -> None:
-        await worker.receive()  # Started
-        worker.send(encode(Load(self._options, self._limits)))
-        answer = decode_from_worker(await worker.receive())
-        if isinstance(answer, LoadFailed):
-            raise (OutOfMemory if answer.out_of_memory else ConfigurationError)(answer.message)
+        answer = await worker.load(encode(Load(self._options, self._limits)), decode_from_worker)
         assert isinstance(answer, Loaded), answer
         self.loaded = answer
 

@@ -3,7 +3,8 @@
 import msgspec
 
 from lmi_core.generation.tensors import Tensor
-from lmi_plugins.torch_engine.messages.protocol import Alive, Failure, Ping
+from lmi_core.workers.messages import Alive, LoadFailed, Ping, Started
+from lmi_plugins.torch_engine.messages.protocol import Failure
 from lmi_plugins.torch_engine.messages.requests import EngineOptions
 from lmi_plugins.trtllm.requests.limits import RequestLimits
 
@@ -32,23 +33,12 @@ class Stop(msgspec.Struct, tag=True):
     request_id: int
 
 
-class Started(msgspec.Struct, tag=True):
-    """The first message of the worker: its process runs and reads."""
-
-
 class Loaded(msgspec.Struct, tag=True):
     """The end of a start: the manager takes requests."""
 
     max_length: int  # of a prompt and what is generated from it
     vocabulary: int
     eos_token_ids: list[int]  # the model's own
-
-
-class LoadFailed(msgspec.Struct, tag=True):
-    """The end of a worker that could not load its model, by a fault of the model's directory."""
-
-    message: str
-    out_of_memory: bool = False
 
 
 class ResponseMessage(msgspec.Struct, array_like=True):
@@ -69,6 +59,5 @@ class Responses(msgspec.Struct, tag=True):
 ToWorker = Load | Infer | Stop | Ping
 FromWorker = Started | Loaded | LoadFailed | Responses | Alive
 
-encode = msgspec.msgpack.Encoder().encode
 decode_to_worker = msgspec.msgpack.Decoder(ToWorker).decode
 decode_from_worker = msgspec.msgpack.Decoder(FromWorker).decode

@@ -6,28 +6,18 @@ from collections import deque
 from lmi_core.errors import ConfigurationError, LmiError
 from lmi_core.generation.tensors import Tensor
 from lmi_core.host.out_of_memory import is_out_of_memory
+from lmi_core.workers.messages import ALIVE, STARTED, LoadFailed, Ping, encode
 from lmi_core.workers.worker import Channel
-from lmi_plugins.torch_engine.messages.protocol import ALIVE, Failure, Ping
+from lmi_plugins.torch_engine.messages.protocol import Failure
 from lmi_plugins.torch_engine.worker.pulse import Pulse
 from lmi_plugins.trtllm.gpt_manager import GptManager, Tensors
-from lmi_plugins.trtllm.protocol import (
-    Infer,
-    Load,
-    Loaded,
-    LoadFailed,
-    ResponseMessage,
-    Responses,
-    Started,
-    Stop,
-    decode_to_worker,
-    encode,
-)
+from lmi_plugins.trtllm.protocol import Infer, Load, Loaded, ResponseMessage, Responses, Stop, decode_to_worker
 from lmi_plugins.trtllm.requests.inference_request import InferenceRequest
 
 
 def run(channel: Channel) -> None:
     """Load what the first message says, then serve for ever: the worker's `target`."""
-    channel.send(encode(Started()))
+    channel.send(STARTED)
     first = decode_to_worker(channel.receive())
     assert isinstance(first, Load), first
     callbacks = Callbacks(channel, first.options.max_batch_size)

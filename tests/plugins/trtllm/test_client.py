@@ -15,12 +15,13 @@ import pytest_asyncio
 from lmi_core.errors import BackendUnhealthy, ConfigurationError, GenerationFailed, InvalidParameter, RequestAborted
 from lmi_core.generation.tensors import Tensor
 from lmi_core.workers import restarts
+from lmi_core.workers.messages import encode
 from lmi_plugins.torch_engine.messages.protocol import failure
 from lmi_plugins.torch_engine.messages.requests import EngineOptions
 from lmi_plugins.torch_engine.messages.results import StepFailed
 from lmi_plugins.trtllm import client as trtllm_client
 from lmi_plugins.trtllm.client import ManagerClient
-from lmi_plugins.trtllm.protocol import ResponseMessage, Responses, encode
+from lmi_plugins.trtllm.protocol import ResponseMessage, Responses
 from lmi_plugins.trtllm.replay import Replay
 from lmi_plugins.trtllm.requests.inference_request import InferenceRequest
 from lmi_plugins.trtllm.requests.limits import NO_LIMITS, RequestLimits

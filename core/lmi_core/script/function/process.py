@@ -5,20 +5,10 @@ import itertools
 import logging
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 
-from lmi_core.errors import ConfigurationError, GenerationFailed, GenerationTimeout, LmiError, OutOfMemory
+from lmi_core.errors import GenerationFailed, GenerationTimeout, LmiError
 from lmi_core.script.function.calls import FunctionBatch
-from lmi_core.script.function.protocol import (
-    Cancel,
-    End,
-    Handle,
-    Load,
-    Loaded,
-    LoadFailed,
-    Reply,
-    Working,
-    decode_from_worker,
-    encode,
-)
+from lmi_core.script.function.protocol import Cancel, End, Handle, Load, Loaded, Reply, Working, decode_from_worker
+from lmi_core.workers.messages import encode
 from lmi_core.workers.worker import Worker, WorkerDied
 
 logger = logging.getLogger(__name__)
@@ -116,13 +106,9 @@ class FunctionProcess:
     async def _load(self, load: Load) -> Loaded:
         try:
             await self._worker.start()
-            await self._worker.receive()  # Started
-            self._send(load)
-            answer = decode_from_worker(await self._worker.receive())
+            answer = await self._worker.load(encode(load), decode_from_worker)
         except WorkerDied as death:
             raise death.while_loading(f"{load.script} could not be loaded") from None
-        if isinstance(answer, LoadFailed):
-            raise (OutOfMemory if answer.out_of_memory else ConfigurationError)(answer.message)
         assert isinstance(answer, Loaded), answer
         return answer
 

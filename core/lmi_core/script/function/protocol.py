@@ -2,6 +2,8 @@
 
 import msgspec
 
+from lmi_core.workers.messages import LoadFailed, Started
+
 Content = list[tuple[str | None, bytes]]
 
 
@@ -35,21 +37,10 @@ class Cancel(msgspec.Struct, tag=True):
     call_id: int
 
 
-class Started(msgspec.Struct, tag=True):
-    """The worker's report that its process runs and reads messages."""
-
-
 class Loaded(msgspec.Struct, tag=True):
     max_calls: int | None  # at the same time; None: any number
     functions: list[str]
     failure: str | None = None  # of the call without content, in which model functions load their models: its traceback
-
-
-class LoadFailed(msgspec.Struct, tag=True):
-    """The worker's report that the model directory is at fault, or memory ran out; the worker then ends."""
-
-    message: str
-    out_of_memory: bool = False
 
 
 class Head(msgspec.Struct, tag=True):
@@ -89,6 +80,5 @@ ToWorker = Load | Handle | Cancel
 Reply = Head | Chunk | End
 FromWorker = Started | Loaded | LoadFailed | Head | Chunk | Working | End
 
-encode = msgspec.msgpack.Encoder().encode
 decode_to_worker = msgspec.msgpack.Decoder(ToWorker).decode
 decode_from_worker = msgspec.msgpack.Decoder(FromWorker).decode

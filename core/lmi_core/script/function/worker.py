@@ -11,28 +11,16 @@ import zmq.asyncio
 from lmi_core.script.djl_names.inputs import Input, batch_of, input_of
 from lmi_core.script.function.answers import FAILURES, failure, replies
 from lmi_core.script.function.loading import ScriptFailed, load_function
-from lmi_core.script.function.protocol import (
-    Cancel,
-    End,
-    Handle,
-    Head,
-    Load,
-    Loaded,
-    LoadFailed,
-    Reply,
-    Started,
-    Working,
-    decode_to_worker,
-    encode,
-)
+from lmi_core.script.function.protocol import Cancel, End, Handle, Head, Load, Loaded, Reply, Working, decode_to_worker
 from lmi_core.script.function.script import FunctionScript
 from lmi_core.script.rolling.batch import RollingBatch
+from lmi_core.workers.messages import STARTED, LoadFailed, encode
 from lmi_core.workers.worker import Channel
 
 
 def run(channel: Channel) -> None:
     """Serve one model's script until the server ends the process."""
-    channel.send(encode(Started()))
+    channel.send(STARTED)
     load = decode_to_worker(channel.receive())
     assert isinstance(load, Load), load
     script = FunctionScript(Path(load.script), load.function, load.properties)

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from lmi_core.embedding_backend import EmbeddingModel, Vector
-from lmi_core.errors import BackendUnhealthy, ConfigurationError, GenerationFailed, OutOfMemory
+from lmi_core.errors import BackendUnhealthy, GenerationFailed
 from lmi_core.generation.coalescing import OutputCoalescing
 from lmi_core.generation.output import GenerationStep
 from lmi_core.logs.loading_progress import Report, unheard
@@ -18,6 +18,7 @@ from lmi_core.metrics.engine_figures import EngineFigures
 from lmi_core.workers.adapter_files import FilesState, state_of
 from lmi_core.workers.heartbeat import HEARTBEAT_TIMEOUT
 from lmi_core.workers.isolation import Place
+from lmi_core.workers.messages import PING, Alive, encode
 from lmi_core.workers.partial_output import SoFar
 from lmi_core.workers.restarts import Restarts
 from lmi_core.workers.resumption import EngineLost, Resumption
@@ -29,23 +30,18 @@ from lmi_plugins.torch_engine.client.step_queue import StepQueue
 from lmi_plugins.torch_engine.client.vector_queue import VectorQueue
 from lmi_plugins.torch_engine.messages.embeddings import EmbeddingInput, EmbeddingJob
 from lmi_plugins.torch_engine.messages.protocol import (
-    PING,
     Abort,
     AdapterAnswer,
-    Alive,
     Embed,
     Figures,
     Load,
     LoadAdapter,
     Loaded,
-    LoadFailed,
     PinAdapter,
-    Progress,
     Steps,
     Submit,
     UnloadAdapter,
     decode_from_worker,
-    encode,
 )
 from lmi_plugins.torch_engine.messages.requests import (
     AdapterTensors,
@@ -255,15 +251,10 @@ class EngineClient:
         self._options = msgspec.structs.replace(self._options, adapters=others | directories)
 
     async def _greet(self, worker: Worker) -> None:
-        await worker.receive()  # Started
         files = await asyncio.to_thread(_states, self._options.adapters)
         self._loads.update(name for name, state in files.items() if state != self._files.get(name, state))
         self._files |= files
-        worker.send(encode(Load(self._options)))
-        while isinstance(answer := decode_from_worker(await worker.receive()), Progress):
-            self.report(answer.what, answer.done, answer.total)
-        if isinstance(answer, LoadFailed):
-            raise (OutOfMemory if answer.out_of_memory else ConfigurationError)(answer.message)
+        answer = await worker.load(encode(Load(self._options)), decode_from_worker, self.report)
         assert isinstance(answer, Loaded), answer
         self._adapters, self._max_length = answer.adapters, answer.max_length
         self.generates, self.embedding = answer.generates, answer.embedding

@@ -14,6 +14,7 @@ from lmi_core.errors import (
 )
 from lmi_core.generation.output import GenerationStep
 from lmi_core.metrics.engine_figures import EngineFigures
+from lmi_core.workers.messages import Alive, LoadFailed, Ping, Progress, Started
 from lmi_plugins.torch_engine.messages.embeddings import EmbeddingJob
 from lmi_plugins.torch_engine.messages.requests import AdapterTensors, EngineOptions, EngineRequest
 from lmi_plugins.torch_engine.messages.results import StepFailed
@@ -43,10 +44,6 @@ class Embed(msgspec.Struct, tag=True):
     job: EmbeddingJob
 
 
-class Ping(msgspec.Struct, tag=True):
-    """A question that the engine's loop answers between two steps."""
-
-
 class LoadAdapter(msgspec.Struct, tag=True):
     """A call that is answered once the adapter is loaded."""
 
@@ -70,18 +67,6 @@ class PinAdapter(msgspec.Struct, tag=True):
     pinned: bool
 
 
-class Started(msgspec.Struct, tag=True):
-    """The first message of the worker: its process runs and reads."""
-
-
-class Progress(msgspec.Struct, tag=True):
-    """What the worker does to load its model, with the bytes of it where they are known."""
-
-    what: str
-    done: int | None = None
-    total: int | None = None
-
-
 class Loaded(msgspec.Struct, tag=True):
     """The end of a start: the model takes requests."""
 
@@ -89,17 +74,6 @@ class Loaded(msgspec.Struct, tag=True):
     adapters: list[str]
     generates: bool = True
     embedding: EmbeddingModel | None = None  # None: it makes no vectors
-
-
-class LoadFailed(msgspec.Struct, tag=True):
-    """The end of a worker that could not load its model, by a fault of the model's directory or for want of memory."""
-
-    message: str
-    out_of_memory: bool = False
-
-
-class Alive(msgspec.Struct, tag=True):
-    """A sign of life: the answer to a ping, or, unasked, one of a long step."""
 
 
 class Failure(msgspec.Struct, array_like=True):
@@ -154,7 +128,5 @@ class Figures(msgspec.Struct, tag=True):
 ToWorker = Load | Submit | Embed | Abort | Ping | LoadAdapter | PinAdapter | UnloadAdapter
 FromWorker = Started | Progress | Loaded | LoadFailed | Steps | Figures | Alive | AdapterAnswer
 
-encode = msgspec.msgpack.Encoder().encode
-PING, ALIVE = encode(Ping()), encode(Alive())
 decode_to_worker = msgspec.msgpack.Decoder(ToWorker).decode
 decode_from_worker = msgspec.msgpack.Decoder(FromWorker).decode

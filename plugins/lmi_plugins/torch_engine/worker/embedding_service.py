@@ -1,21 +1,19 @@
 """The worker's side of a model that makes vectors and generates nothing."""
 
 from lmi_core.errors import InvalidAdapter, InvalidParameter
+from lmi_core.workers.messages import ALIVE, Ping, encode
 from lmi_core.workers.worker import Channel
 from lmi_plugins.torch_engine.embeddings.engine import EmbeddingEngine
 from lmi_plugins.torch_engine.messages.protocol import (
-    ALIVE,
     Abort,
     AdapterAnswer,
     Embed,
     Failure,
     LoadAdapter,
-    Ping,
     Steps,
     Submit,
     UnloadAdapter,
     decode_to_worker,
-    encode,
     failure,
 )
 from lmi_plugins.torch_engine.worker.burst import burst

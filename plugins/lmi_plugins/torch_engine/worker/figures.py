@@ -4,8 +4,9 @@ from collections.abc import Callable
 from time import monotonic
 
 from lmi_core.metrics.engine_figures import EngineFigures
+from lmi_core.workers.messages import encode
 from lmi_plugins.torch_engine.engine.engine import Engine
-from lmi_plugins.torch_engine.messages.protocol import Figures, encode
+from lmi_plugins.torch_engine.messages.protocol import Figures
 
 INTERVAL = 0.25  # seconds between two tellings, but for the one when the engine has no more work
 

@@ -8,26 +8,23 @@ from lmi_core.errors import ConfigurationError, LmiError
 from lmi_core.generation.output import GenerationStep
 from lmi_core.host.out_of_memory import is_out_of_memory
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
+from lmi_core.workers.messages import ALIVE, LoadFailed, Ping, encode
 from lmi_core.workers.worker import Channel
 from lmi_plugins.torch_engine.embeddings.embedding_turns import EmbeddingTurns
 from lmi_plugins.torch_engine.embeddings.loading import embedding_engine_of, load_embedding_engine
 from lmi_plugins.torch_engine.embeddings.task import choose_task
 from lmi_plugins.torch_engine.engine.engine import Engine
 from lmi_plugins.torch_engine.messages.protocol import (
-    ALIVE,
     Abort,
     Embed,
     Failure,
     LoadAdapter,
     Loaded,
-    LoadFailed,
     PinAdapter,
-    Ping,
     Steps,
     Submit,
     UnloadAdapter,
     decode_to_worker,
-    encode,
     failure,
 )
 from lmi_plugins.torch_engine.messages.requests import EngineOptions

@@ -10,9 +10,10 @@ from typing import Protocol
 
 import psutil
 
+from lmi_core.workers.messages import STARTED, Progress, encode
 from lmi_core.workers.reading_ahead import reading_ahead
 from lmi_core.workers.worker import Channel
-from lmi_plugins.torch_engine.messages.protocol import Load, Progress, Started, decode_to_worker, encode
+from lmi_plugins.torch_engine.messages.protocol import Load, decode_to_worker
 from lmi_plugins.torch_engine.worker.libraries import load_shared_libraries
 
 logger = logging.getLogger(__name__)
@@ -27,7 +28,7 @@ def run(channel: Channel) -> None:
     libraries.start()
     with ThreadPoolExecutor(1) as other:
         importing = other.submit(_import_service)  # whatever there will be to load, which may be a second from now
-        channel.send(encode(Started()))
+        channel.send(STARTED)
         first = decode_to_worker(channel.receive())
         assert isinstance(first, Load), first
         reporter = Reporter(channel)

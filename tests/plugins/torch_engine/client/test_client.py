@@ -16,9 +16,10 @@ from lmi_core.generation import coalescing
 from lmi_core.generation.coalescing import OutputCoalescing
 from lmi_core.generation.output import GenerationStep
 from lmi_core.workers import restarts
+from lmi_core.workers.messages import encode
 from lmi_plugins.torch_engine.client.client import EngineClient
 from lmi_plugins.torch_engine.engine.engine import Engine
-from lmi_plugins.torch_engine.messages.protocol import Steps, encode, failure
+from lmi_plugins.torch_engine.messages.protocol import Steps, failure
 from lmi_plugins.torch_engine.messages.requests import EngineOptions, SamplingParameters
 from lmi_plugins.torch_engine.messages.results import StepFailed
 from tests.plugins.torch_engine.conftest import ModelDirectory

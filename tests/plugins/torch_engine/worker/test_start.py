@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from lmi_core.logs.loading_progress import LoadingProgress
+from lmi_core.workers.messages import Progress
 from lmi_plugins.torch_engine.client.client import EngineClient
-from lmi_plugins.torch_engine.messages.protocol import Progress, decode_from_worker
+from lmi_plugins.torch_engine.messages.protocol import decode_from_worker
 from lmi_plugins.torch_engine.messages.requests import EngineOptions
 from lmi_plugins.torch_engine.worker.libraries import load_shared_libraries
 from lmi_plugins.torch_engine.worker.start import Reporter
