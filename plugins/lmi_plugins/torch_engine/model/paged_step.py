@@ -12,8 +12,6 @@ from lmi_plugins.torch_engine.model.working_copy import WorkingCopy
 from lmi_plugins.torch_engine.sequences.chunk import Chunk
 from lmi_plugins.torch_engine.sequences.step_batch import StepBatch
 
-SHORT_STEP = 64  # tokens of a step whose layers need no signs of life of their own
-
 
 class PagedStep(AttentionStep):
     """The positions of a batch's tokens in the cache and what each attends to, computed once for all layers."""
@@ -28,8 +26,6 @@ class PagedStep(AttentionStep):
         progress: Callable[[], None],
     ) -> None:
         self._progress = progress
-        self._is_long = batch.num_tokens > SHORT_STEP
-        progress()
         self._cache, self._copy = cache, copy
         self._slots = torch.tensor([slot for chunk in batch.chunks for slot in _slots(chunk)], device=device)
         self._groups = cut_groups(batch, dtype, device)
@@ -39,8 +35,7 @@ class PagedStep(AttentionStep):
     def attend(
         self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, options: AttentionOptions
     ) -> torch.Tensor:
-        if self._is_long:
-            self._progress()
+        self._progress()
         query, key, value = query[0].transpose(0, 1), key[0].transpose(0, 1), value[0].transpose(0, 1)
         self._cache.write(layer, self._slots, key, value)  # all three: [tokens, heads, size]
         if len(self._groups) == 1:
