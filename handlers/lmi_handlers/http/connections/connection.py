@@ -5,21 +5,13 @@ import socket
 import struct
 from typing import Protocol, cast
 
-from aiohttp import HttpVersion11, web
+from aiohttp import web
 from aiohttp.abc import AbstractStreamWriter
 
 from lmi_core.errors import BodyTimeout
 from lmi_handlers.http.connections.deadline import Deadline, Phase
 from lmi_handlers.http.connections.limits import ConnectionLimits
 
-# A client that ends its side of the connection together with its request, as `nc -N` does, waits for the answer. One
-# that ends it later, or once the answer has begun, has left.
-WITH_THE_REQUEST = 0.1
-CLOCK_STEP = 0.001  # of the event loop's clock: a timer for less would be due at once, and again until the next step
-BEFORE_PROBING = 0.05  # answers that take less time come without a probe
-BEFORE_THE_REPLY = 0.02
-PROBE = b"HTTP/1.1 100 Continue\r\n\r\n"  # which clients skip, and which the host of one that has left rejects
-TCP_CLOSE = 7  # Linux' state of a connection that the other side has rejected: include/net/tcp_states.h
 MAX_UNSENT = 128 * 1024  # bytes that the kernel takes for a client that does not read, beyond what lies at the client
 RESET_ON_CLOSE = struct.pack("ii", 1, 0)  # the kernel too then drops what the client does not read
 
@@ -40,8 +32,7 @@ class Connection(asyncio.Protocol):
     """A connection, which passes all on to aiohttp's protocol and can tell what the server waits for."""
 
     __slots__ = (
-        "_answered", "_deadline", "_half_closed", "_last_data", "_loop", "_owner", "_quiet", "_received", "_turn",
-        "_watch", "_writer", "inner", "request", "served", "transport",
+        "_answered", "_deadline", "_owner", "_received", "_turn", "_writer", "inner", "request", "served", "transport",
     )  # fmt: skip
 
     def __init__(self, inner: asyncio.Protocol, owner: Owner) -> None:
@@ -50,16 +41,11 @@ class Connection(asyncio.Protocol):
         self.request: web.BaseRequest | None = None  # the one that is being answered
         self.served = False
         self._owner = owner
-        self._loop = asyncio.get_running_loop()
         self._received = 0  # bytes
         self._answered = -1  # the bytes received until the last answer was made; -1 before the first
-        self._last_data = 0.0
-        self._quiet = True  # whether the last data came longer ago than those that end together with a request
-        self._watch: asyncio.TimerHandle | None = None
-        self._half_closed = False  # the client sends nothing any more
         self._turn = 0  # the number of requests so far, doubled, and one more between two of them
         self._writer: AbstractStreamWriter | None = None  # of the last answer
-        self._deadline = Deadline(owner.limits, self._loop.time())
+        self._deadline = Deadline(owner.limits, asyncio.get_running_loop().time())
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
@@ -72,23 +58,7 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self.served:
             self._received += len(data)
-            self._last_data = self._loop.time()
-            self._quiet = False
-            if self._watch is None:
-                self._watch = self._loop.call_later(WITH_THE_REQUEST, self._look_for_data)
             self.inner.data_received(data)
-
-    def eof_received(self) -> bool:
-        """Return whether to keep the connection for a client that may still wait for its answer."""
-        if self._half_closed:  # told again, as reading was resumed
-            return True
-        begun = self.request is not None and self.request.writer.output_size > 0
-        by_tls = self.transport.get_extra_info("sslcontext") is not None  # where neither side can end alone
-        if begun or self._quiet or self._is_idle or not self.served or by_tls:
-            return False
-        self._half_closed = True
-        self._loop.call_later(BEFORE_PROBING, self._answer_half_closed, self._turn)
-        return True
 
     def pause_writing(self) -> None:
         if self.served:
@@ -100,8 +70,6 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._owner.closed(self)
-        if self._watch is not None:
-            self._watch.cancel()
         if self.served:
             self.inner.connection_lost(exc)
 
@@ -114,8 +82,6 @@ class Connection(asyncio.Protocol):
         """Note that the answer is made; parts of it may still have to be written."""
         self._turn += 1
         self.request, self._answered = None, self._received
-        if self._half_closed:
-            self._loop.call_later(BEFORE_PROBING, self._answer_half_closed, self._turn)
 
     @property
     def awaits_client(self) -> bool:
@@ -124,8 +90,6 @@ class Connection(asyncio.Protocol):
 
     def check(self, now: float) -> Phase | None:
         """Return the phase that has lasted too long, if it has, after ending it."""
-        if self._half_closed and self.request is not None:
-            self._close_if_left()
         phase, moved = self._phase()
         if not self._deadline.has_passed(phase, self._turn, moved, now):
             return None
@@ -157,35 +121,6 @@ class Connection(asyncio.Protocol):
         if phase is Phase.WRITE and (client := self._socket()) is not None:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
         self.transport.abort()
-
-    def _answer_half_closed(self, turn: int) -> None:
-        """Go on for a client that only waits for its answer; close the connection if no answer is due."""
-        request = self.request
-        if request is None:
-            if turn == self._turn:  # no further request was there
-                self.transport.close()
-        elif not request.content.is_eof():
-            self.transport.abort()  # the rest of the body will not come
-        elif request.writer.output_size == 0 and request.version >= HttpVersion11 and not self.transport.is_closing():
-            self.transport.write(PROBE)
-            self._loop.call_later(BEFORE_THE_REPLY, self._close_if_left)
-
-    def _close_if_left(self) -> None:
-        """Close the connection of a client that took the end of its own side for the end of both."""
-        if (client := self._socket()) is not None:
-            state = client.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)
-            if state[0] == TCP_CLOSE:
-                self.transport.abort()
-
-    def _look_for_data(self) -> None:
-        """Note whether data still come.
-
-        A timer does so, and not a look at the clock when an end comes: where the server itself was held, an end that
-        came with the request is read before it.
-        """
-        left = self._last_data + WITH_THE_REQUEST - self._loop.time()
-        self._quiet = left < CLOCK_STEP
-        self._watch = None if self._quiet else self._loop.call_later(left, self._look_for_data)
 
     def _socket(self) -> socket.socket | None:
         """Return the socket of a connection over TCP."""

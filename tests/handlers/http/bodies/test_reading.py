@@ -1,4 +1,4 @@
-"""Bodies that end otherwise than their headers say."""
+"""Bodies that are asked for, and those that end otherwise than their headers say."""
 
 import pytest
 from aiohttp import web_protocol
@@ -24,3 +24,12 @@ async def test_a_chunk_without_a_size(serve: Serve, model_dir: ModelDirectory, m
         head, _, answered = (await client.rest()).partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 424 ")
     assert answered == b'{"error":"the body cannot be read: zz","code":424}'
+
+
+async def test_a_client_that_waits_for_100_continue(serve: Serve, model_dir: ModelDirectory) -> None:
+    server = await serve(model_dir({"serving.properties": SCRIPTED}))
+    async with raw_client(server) as client:
+        await client.send(HEAD)
+        assert await client.reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+        await client.send(b'10\r\n{"inputs": "hi"}\r\n0\r\n\r\n')
+        assert (await client.rest()).startswith(b"HTTP/1.1 200 OK\r\n")
