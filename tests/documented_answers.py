@@ -1,6 +1,7 @@
 """Checks of every answer that a test gets, which must be as the OpenAPI document of its server says.
 
-The document lets answers get further members one day. The check does not, so that each member is declared.
+The document lets answers get further members one day. The check does not, so that each member is declared. The events
+of streams in the forms of OpenAI and Anthropic are as the types of their clients say.
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,6 +13,10 @@ from weakref import WeakKeyDictionary
 import jsonschema_rs
 import orjson
 from aiohttp import web
+from anthropic.types import RawMessageStreamEvent
+from openai.types.chat import ChatCompletionChunk
+from openai.types.responses import ResponseStreamEvent
+from pydantic import TypeAdapter, ValidationError
 
 from lmi_core.handler import Answer
 from lmi_handlers.http.documentation.routes import DOCUMENT
@@ -25,10 +30,36 @@ LENGTH = 1000  # of what is shown of a fault
 
 JsonObject = dict[str, Any]
 Validator = jsonschema_rs.Draft202012Validator
+# The types of clients, by the titles of the schemas that stand for them.
+CLIENT_TYPES: dict[str, Any] = {
+    "ChatCompletionChunk": ChatCompletionChunk,
+    "RawMessageStreamEvent": RawMessageStreamEvent,
+    "ResponseStreamEvent": ResponseStreamEvent,
+}
+OWN_FINISH_REASONS = ("error", "abort")  # of streams that end before their time, which OpenAI's API lacks
 
 
 class Undocumented(Exception):
     """An answer that the document lacks."""
+
+
+class AnswerCheck:
+    """A check of the values that a schema allows: its own forms, and those that the type of a client stands for."""
+
+    def __init__(self, schema: JsonObject, definitions: JsonObject) -> None:
+        forms: list[JsonObject] = schema.get("anyOf", [schema])
+        self._client_types = [_adapter(form["title"]) for form in forms if form.get("title") in CLIENT_TYPES]
+        own = [form for form in forms if form.get("title") not in CLIENT_TYPES]
+        allowed = {"anyOf": own} if self._client_types else schema
+        self._validator = Validator({**allowed, "components": {"schemas": definitions}}) if own else None
+
+    def faults(self, value: Any) -> list[str]:
+        if not self._client_types:
+            assert self._validator is not None
+            return [error.message for error in self._validator.iter_errors(value)]
+        if self._validator is not None and self._validator.is_valid(value):
+            return []
+        return [fault for each in self._client_types for fault in _faults(each, _with_known_finish_reasons(value))]
 
 
 class Documented:
@@ -37,19 +68,19 @@ class Documented:
     def __init__(self, document: JsonObject) -> None:
         self._document = document
         self._strict = _strict(document["components"]["schemas"])
-        self._validators: dict[tuple[str, str, int, str], Validator | None] = {}
+        self._checks: dict[tuple[str, str, int, str], AnswerCheck | None] = {}
 
-    def validator(self, path: str, method: str, status: int, content_type: str) -> Validator | None:
-        """Return the validator of an answer or of its events, None where anything is allowed.
+    def check(self, path: str, method: str, status: int, content_type: str) -> AnswerCheck | None:
+        """Return the check of an answer or of its events, None where anything is allowed.
 
         Raise Undocumented where there should be no such answer.
         """
         key = (path, method, status, content_type)
-        if key not in self._validators:
-            self._validators[key] = self._new_validator(*key)
-        return self._validators[key]
+        if key not in self._checks:
+            self._checks[key] = self._new_check(*key)
+        return self._checks[key]
 
-    def _new_validator(self, path: str, method: str, status: int, content_type: str) -> Validator | None:
+    def _new_check(self, path: str, method: str, status: int, content_type: str) -> AnswerCheck | None:
         operation = self._document["paths"].get(path, {}).get(method.lower())
         if operation is None:
             raise Undocumented("there is no such route")
@@ -62,7 +93,7 @@ class Documented:
         if content_type not in content:
             raise Undocumented("it does not have the content type")
         schema = content[content_type].get("schema")
-        return schema and Validator({**schema, "components": {"schemas": self._strict}})
+        return schema and AnswerCheck(schema, self._strict)
 
     def _response(self, operation: JsonObject, status: int) -> JsonObject | None:
         responses = operation["responses"]
@@ -100,9 +131,9 @@ class AnswerChecks:
         method = "GET" if request.method == "HEAD" else request.method
         media_type = content_type.partition(";")[0]
         try:
-            validator = documented(request.app[DOCUMENT]()).validator(path, method, status, media_type)
-            values = list(_values(data, media_type)) if validator is not None else []
-            faults = [error.message for value in values for error in validator.iter_errors(value)] if validator else []
+            check = documented(request.app[DOCUMENT]()).check(path, method, status, media_type)
+            values = list(_values(data, media_type)) if check is not None else []
+            faults = [fault for value in values for fault in check.faults(value)] if check else []
         except (Undocumented, orjson.JSONDecodeError) as error:
             faults = [str(error)]
         shown = f"{method} {path} {status} {media_type}"
@@ -160,3 +191,27 @@ def _strict(schemas: Mapping[str, JsonObject]) -> dict[str, JsonObject]:
         if "properties" in schema:
             schema.setdefault("additionalProperties", False)
     return found
+
+
+@lru_cache
+def _adapter(title: str) -> TypeAdapter[Any]:
+    return TypeAdapter(CLIENT_TYPES[title])
+
+
+def _faults(adapter: TypeAdapter[Any], value: Any) -> list[str]:
+    try:
+        adapter.validate_python(value)
+    except ValidationError as error:
+        return [str(error)]
+    return []
+
+
+def _with_known_finish_reasons(value: Any) -> Any:
+    """Return a chunk in which the finish reasons of this server alone are one that clients know."""
+    if not isinstance(value, dict) or not isinstance(value.get("choices"), list):
+        return value
+    choices = [
+        choice | {"finish_reason": "stop"} if choice.get("finish_reason") in OWN_FINISH_REASONS else choice
+        for choice in value["choices"]
+    ]
+    return value | {"choices": choices}

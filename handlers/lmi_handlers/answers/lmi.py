@@ -1,13 +1,13 @@
 """The forms of the answers on LMI's routes, by what was sent and how the model is configured."""
 
-from typing import Annotated, Literal, NotRequired
+from typing import Annotated, Any, Literal, NotRequired
 
 from pydantic import Field
 from typing_extensions import TypedDict
 
 from lmi_core.calls.answer_form import EVENTS, JSON_LINES, TEXT, AnswerForm, failures, streamed
 from lmi_core.generation.output import FinishReason
-from lmi_handlers.answers.openai import AnswerMessage, ChatDelta, ChatUsage, TokenLogProb
+from lmi_handlers.answers.openai import AnswerMessage, ChatUsage, TokenLogProb
 from lmi_schemas.lmi_answers import (
     DynamicBatchAnswer,
     DynamicBatchChunk,
@@ -45,6 +45,17 @@ class LmiChatCompletion(TypedDict):
     choices: list[LmiChatChoice]
     usage: NotRequired[ChatUsage]
     error: NotRequired[str]
+
+
+class ChatDelta(TypedDict):
+    """A piece of a message."""
+
+    role: NotRequired[Literal["assistant"]]
+    content: NotRequired[str]
+    tool_calls: NotRequired[list[dict[str, Any]]]
+    function_call: NotRequired[dict[str, Any]]
+    reasoning_content: NotRequired[str]
+    reasoning: NotRequired[str]
 
 
 class LmiChatChunkChoice(TypedDict):

@@ -1,7 +1,8 @@
 """The types of the answers on OpenAI's routes, with the members that vLLM's server adds."""
 
-from typing import Any, Literal, NotRequired
+from typing import Annotated, Any, Literal, NotRequired
 
+from pydantic import Field
 from typing_extensions import TypedDict
 
 from lmi_core.calls.answer_form import EVENTS, AnswerForm, failures, streamed
@@ -126,55 +127,6 @@ class ChatCompletion(PromptMembers, TransferMembers):
     system_fingerprint: str
     choices: list[ChatChoice]
     usage: ChatUsage
-
-
-class FunctionDelta(TypedDict):
-    """A piece of a function call."""
-
-    name: NotRequired[str]
-    arguments: str
-
-
-class ToolCallDelta(TypedDict):
-    """A piece of a tool call, of which the first has its id and the function's name."""
-
-    index: int
-    id: NotRequired[str]
-    type: NotRequired[Literal["function"]]
-    function: FunctionDelta
-
-
-class ChatDelta(TypedDict):
-    """A piece of a message."""
-
-    role: NotRequired[Literal["assistant"]]
-    content: NotRequired[str]
-    tool_calls: NotRequired[list[ToolCallDelta]]
-    function_call: NotRequired[FunctionDelta]
-    reasoning_content: NotRequired[str]
-    reasoning: NotRequired[str]
-
-
-class ChatChunkChoice(TypedDict):
-    """What a chunk brings for a choice."""
-
-    index: int
-    delta: ChatDelta
-    logprobs: ChatLogProbs | None
-    finish_reason: ChatFinishReason | None
-    token_ids: NotRequired[list[int]]
-
-
-class ChatChunk(PromptMembers):
-    """An event of a streamed chat; the last one is `[DONE]`."""
-
-    id: str
-    object: Literal["chat.completion.chunk"]
-    created: int
-    model: str
-    system_fingerprint: str
-    choices: list[ChatChunkChoice]
-    usage: NotRequired[ChatUsage | None]
 
 
 class CompletionLogProbs(TypedDict):
@@ -328,6 +280,10 @@ class OpenAiError(TypedDict):
     error: OpenAiErrorContent
 
 
+ChatChunk = Annotated[
+    dict[str, Any],
+    Field(title="ChatCompletionChunk", description="An event of a streamed chat, as in OpenAI's API."),
+]
 STATUSES = (400, 403, 404, 408, 413, 415, 424, 499, 500, 503, 504)
 ERRORS = (failures(OpenAiError, *STATUSES),)
 COMPLETION = (AnswerForm(TextCompletion), *streamed(CompletionChunk | OpenAiError, EVENTS))

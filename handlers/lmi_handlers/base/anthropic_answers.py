@@ -1,7 +1,8 @@
 """The types of Anthropic's messages, their events and errors."""
 
-from typing import Any, Literal, NotRequired
+from typing import Annotated, Any, Literal, NotRequired
 
+from pydantic import Field
 from typing_extensions import TypedDict
 
 from lmi_core.calls.answer_form import EVENTS, AnswerForm, failures, streamed
@@ -73,78 +74,6 @@ class AnsweredMessage(MessageStop, TransferMembers):
     usage: MessageUsage
 
 
-class MessageStartEvent(TypedDict):
-    """The message without content."""
-
-    type: Literal["message_start"]
-    message: AnsweredMessage
-
-
-class BlockStartEvent(TypedDict):
-    """The beginning of a block."""
-
-    type: Literal["content_block_start"]
-    index: int
-    content_block: MessageBlock
-
-
-class TextDelta(TypedDict):
-    """A piece of a text."""
-
-    type: Literal["text_delta"]
-    text: str
-
-
-class ThinkingDelta(TypedDict):
-    """A piece of the reasoning."""
-
-    type: Literal["thinking_delta"]
-    thinking: str
-
-
-class SignatureDelta(TypedDict):
-    """The signature of the reasoning."""
-
-    type: Literal["signature_delta"]
-    signature: str
-
-
-class InputDelta(TypedDict):
-    """A piece of a tool's input, which is JSON."""
-
-    type: Literal["input_json_delta"]
-    partial_json: str
-
-
-class BlockDeltaEvent(TypedDict):
-    """A piece of a block."""
-
-    type: Literal["content_block_delta"]
-    index: int
-    delta: TextDelta | ThinkingDelta | SignatureDelta | InputDelta
-
-
-class BlockStopEvent(TypedDict):
-    """The end of a block."""
-
-    type: Literal["content_block_stop"]
-    index: int
-
-
-class MessageDeltaEvent(TypedDict):
-    """Why the message ends, and the number of tokens."""
-
-    type: Literal["message_delta"]
-    delta: MessageStop
-    usage: MessageUsage
-
-
-class BareEvent(TypedDict):
-    """The end of the message, or a sign of life."""
-
-    type: Literal["message_stop", "ping"]
-
-
 class AnthropicErrorContent(TypedDict):
     """What went wrong."""
 
@@ -161,15 +90,16 @@ class AnthropicError(TypedDict):
     request_id: str | None
 
 
-MessageEvent = (
-    MessageStartEvent
-    | BlockStartEvent
-    | BlockDeltaEvent
-    | BlockStopEvent
-    | MessageDeltaEvent
-    | BareEvent
-    | AnthropicError
-)
+class PingEvent(TypedDict):
+    """A sign of life."""
+
+    type: Literal["ping"]
+
+
+MessageEvent = Annotated[
+    dict[str, Any],
+    Field(title="RawMessageStreamEvent", description="An event of a streamed message, as in Anthropic's API."),
+]
 
 
 class ContextManagement(TypedDict):
@@ -206,5 +136,5 @@ class AnthropicModels(TypedDict):
     last_id: str | None
 
 
-MESSAGES = (AnswerForm(AnsweredMessage), *streamed(MessageEvent, EVENTS))
+MESSAGES = (AnswerForm(AnsweredMessage), *streamed(MessageEvent | PingEvent | AnthropicError, EVENTS))
 ERRORS = (failures(AnthropicError, *STATUSES, OVERLOADED_STATUS),)

@@ -1,7 +1,8 @@
 """The types of responses, their events and the answers about kept ones."""
 
-from typing import Any, Literal, NotRequired
+from typing import Annotated, Any, Literal
 
+from pydantic import Field
 from typing_extensions import TypedDict
 
 from lmi_core.calls.answer_form import EVENTS, AnswerForm, streamed
@@ -166,100 +167,10 @@ class OpenAiResponse(TransferMembers):
     tool_usage: None
 
 
-class NumberedEvent(TypedDict):
-    """What every event of a stream has."""
-
-    sequence_number: int
-
-
-class ResponseEvent(NumberedEvent):
-    """The response at its beginning or its end."""
-
-    type: Literal[
-        "response.created",
-        "response.in_progress",
-        "response.completed",
-        "response.incomplete",
-        "response.failed",
-    ]
-    response: OpenAiResponse
-
-
-class ItemEvent(NumberedEvent):
-    """An item that begins or has ended."""
-
-    type: Literal["response.output_item.added", "response.output_item.done"]
-    output_index: int
-    item: ResponseItem
-
-
-class PlacedEvent(NumberedEvent):
-    """What every event of an item's content has."""
-
-    item_id: str
-    output_index: int
-
-
-class PartEvent(PlacedEvent):
-    """A part of an item's content that begins or has ended."""
-
-    type: Literal["response.content_part.added", "response.content_part.done"]
-    content_index: int
-    part: OutputText | ReasoningText
-
-
-class TextDeltaEvent(PlacedEvent):
-    """A piece of a text."""
-
-    type: Literal["response.output_text.delta", "response.reasoning_text.delta"]
-    content_index: int
-    delta: str
-    logprobs: NotRequired[list[TokenLogProb]]
-
-
-class TextDoneEvent(PlacedEvent):
-    """The whole text of a part."""
-
-    type: Literal["response.output_text.done", "response.reasoning_text.done"]
-    content_index: int
-    text: str
-    logprobs: NotRequired[list[TokenLogProb]]
-
-
-class ArgumentsDeltaEvent(PlacedEvent):
-    """A piece of a call's arguments."""
-
-    type: Literal["response.function_call_arguments.delta"]
-    delta: str
-
-
-class ArgumentsDoneEvent(PlacedEvent):
-    """A call with all of its arguments."""
-
-    type: Literal["response.function_call_arguments.done"]
-    name: str
-    arguments: str
-
-
-class ErrorEvent(NumberedEvent):
-    """Why the stream ends before its time; `response.failed` follows."""
-
-    type: Literal["error"]
-    code: str
-    message: str
-    param: None
-
-
-ResponseStreamEvent = (
-    ResponseEvent
-    | ItemEvent
-    | PartEvent
-    | TextDeltaEvent
-    | TextDoneEvent
-    | ArgumentsDeltaEvent
-    | ArgumentsDoneEvent
-    | ErrorEvent
-)
+ResponseEvent = Annotated[
+    dict[str, Any],
+    Field(title="ResponseStreamEvent", description="An event of a streamed response, as in OpenAI's API."),
+]
 
 
 class DeletedResponse(TypedDict):
@@ -287,4 +198,4 @@ class InputTokens(TypedDict):
     input_tokens: int
 
 
-RESPONSES = (AnswerForm(OpenAiResponse), *streamed(ResponseStreamEvent, EVENTS))
+RESPONSES = (AnswerForm(OpenAiResponse), *streamed(ResponseEvent, EVENTS))

@@ -80,87 +80,23 @@ class TritonModel(TypedDict):
     outputs: list[DescribedTensor]
 
 
-class ConfiguredOutput(TypedDict):
-    """An output tensor of a model's configuration."""
-
-    name: str
-    data_type: str
-    dims: list[int]
-
-
-class ConfiguredInput(ConfiguredOutput):
-    """An input tensor of a model's configuration."""
-
-    optional: bool
-
-
-class LatestVersions(TypedDict):
-    """The number of versions of a model."""
-
-    num_versions: int
-
-
-class VersionPolicy(TypedDict):
-    """The versions that a model has."""
-
-    latest: LatestVersions
-
-
-class TransactionPolicy(TypedDict):
-    """Whether a request may have several responses."""
-
-    decoupled: bool
-
-
 class TritonConfiguration(TypedDict):
     """A model's configuration."""
 
     name: str
     platform: str
     backend: str
-    version_policy: VersionPolicy
+    version_policy: dict[str, Any]
     max_batch_size: int
-    input: list[ConfiguredInput]
-    output: list[ConfiguredOutput]
-    model_transaction_policy: TransactionPolicy
-
-
-class CountedDuration(TypedDict):
-    """How often something happened, and how long it took in all."""
-
-    count: int
-    ns: int
-
-
-class InferenceStatistics(TypedDict):
-    """What a model's requests took; what is not measured has a count of 0."""
-
-    success: CountedDuration
-    fail: CountedDuration
-    queue: CountedDuration
-    compute_input: CountedDuration
-    compute_infer: CountedDuration
-    compute_output: CountedDuration
-    cache_hit: CountedDuration
-    cache_miss: CountedDuration
-
-
-class ModelStatistics(TypedDict):
-    """The statistics of a model."""
-
-    name: str
-    version: str
-    last_inference: int
-    inference_count: int
-    execution_count: int
-    inference_stats: InferenceStatistics
-    batch_stats: list[Any]
+    input: list[dict[str, Any]]
+    output: list[dict[str, Any]]
+    model_transaction_policy: dict[str, bool]
 
 
 class TritonStatistics(TypedDict):
     """The statistics of one or all models."""
 
-    model_stats: list[ModelStatistics]
+    model_stats: list[dict[str, Any]]
 
 
 class TritonServer(TypedDict):
