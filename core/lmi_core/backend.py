@@ -5,7 +5,6 @@ from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
-from lmi_core.backend_checks import start_faults, stream_fault
 from lmi_core.configuration.properties import ModelProperties
 from lmi_core.errors import AdapterNotFound, ConfigurationError, GenerationFailed, InvalidAdapter, InvalidParameter
 from lmi_core.generation.images import Image, ImagePrompt
@@ -117,15 +116,20 @@ class Backend(ServingRuntime[P]):
         raise InvalidParameter(f"the {self.name} backend does not support images")
 
     async def finish_start(self) -> None:
-        faults = list(start_faults(self))
-        if faults:
-            raise ConfigurationError("\n".join(f"the {self.name} backend ({type(self).__name__}): {f}" for f in faults))
+        missing = [f"`self.{name}`" for name in ("tokenizer", "max_length") if not hasattr(self, name)]
+        if missing:
+            raise ConfigurationError(
+                f"the {self.name} backend ({type(self).__name__}): `start` must set {' and '.join(missing)}"
+            )
 
     def steps(self, request: ValidRequest) -> AsyncGenerator[GenerationStep, None]:
         """Return the stream of `generate`, as the server reads it. Raise GenerationFailed where that is no stream."""
         stream: AsyncGenerator[GenerationStep, None] = self.generate(request)
-        if fault := stream_fault(stream):
-            raise GenerationFailed(f"the {self.name} backend ({type(self).__name__}): {fault}")
+        if not hasattr(stream, "__anext__"):
+            raise GenerationFailed(
+                f"the {self.name} backend ({type(self).__name__}): `generate` must be an asynchronous generator, and "
+                f"returned {type(stream).__name__}"
+            )
         return stream
 
     if TYPE_CHECKING:

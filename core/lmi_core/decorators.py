@@ -71,21 +71,18 @@ def djl_output_formatter(
 
 def input_formatter(target: T) -> T:
     """Mark a function as the input formatter, which rewrites every request's payload before it is parsed."""
-    _must_be_callable(target, "input_formatter")
     setattr(target, INPUT_MARK, True)
     return target
 
 
 def prediction_handler(target: T) -> T:
     """Mark `f(data, model, **kwargs)` as the prediction handler, which answers every request."""
-    _must_be_callable(target, "prediction_handler")
     setattr(target, PREDICTION_MARK, True)
     return target
 
 
 def init_handler(target: T) -> T:
     """Mark `f(model_dir, **kwargs)` as the init handler, which loads the model of a prediction handler."""
-    _must_be_callable(target, "init_handler")
     setattr(target, INIT_MARK, True)
     return target
 
@@ -94,7 +91,6 @@ def _marking(
     name: str | None, content_type: str | None, headers: Mapping[str, str] | None, *, own: bool
 ) -> Callable[[T], T]:
     def mark(found: T) -> T:
-        _must_be_callable(found, "output_formatter")
         setattr(found, OUTPUT_MARK, OutputMark(name or _name(found), content_type, headers or {}, own))
         return found
 
@@ -103,8 +99,3 @@ def _marking(
 
 def _name(target: object) -> str:
     return getattr(target, "__name__", type(target).__name__)
-
-
-def _must_be_callable(target: object, decorator: str) -> None:
-    if not callable(target):
-        raise TypeError(f"@{decorator} must decorate a function. Given: {type(target).__name__} {target!r}")

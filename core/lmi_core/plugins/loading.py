@@ -16,12 +16,12 @@ from typing import Any
 import pluggy
 
 from lmi_core import hookspecs
+from lmi_core.backend import Backend
 from lmi_core.errors import LmiError, PluginError
 from lmi_core.formatter import OutputFormatter
-from lmi_core.plugins.backends import BackendRegistry
+from lmi_core.handler import Handler
 from lmi_core.plugins.formatters import FormatterRegistry
-from lmi_core.plugins.handlers import HandlerRegistry
-from lmi_core.plugins.registry import FILE_MODULE_PREFIX, origin
+from lmi_core.plugins.registry import FILE_MODULE_PREFIX, Registry, origin
 from lmi_core.script.formatters.model_script import CustomOutput
 from lmi_core.script.formatters.output_formatters import FormatterFunction, formatter_function
 
@@ -51,9 +51,9 @@ BUILTIN_PLUGINS = (
 class Plugins:
     """The registries of everything that plugins add."""
 
-    backends: BackendRegistry = field(default_factory=BackendRegistry)
+    backends: Registry[Backend[Any]] = field(default_factory=lambda: Registry("backend", Backend))
     formatters: FormatterRegistry = field(default_factory=FormatterRegistry)
-    handlers: HandlerRegistry = field(default_factory=HandlerRegistry)
+    handlers: Registry[Handler] = field(default_factory=lambda: Registry("handler", Handler))
     formatter_functions: dict[str, FormatterFunction] = field(default_factory=dict)
     others: tuple[str, ...] = ()  # those beside the built-in ones, each with where it comes from
 

@@ -13,7 +13,7 @@ from lmi_core.generation.output import GenerationStep
 from lmi_core.generation.request import ValidRequest
 from lmi_core.metrics.request_record import RequestRecord
 from lmi_core.metrics.request_statistics import RequestStatistics
-from lmi_core.serving.backend_failures import NO_STEP, ResponseChecks, StepChecks, VectorChecks, failure
+from lmi_core.serving.backend_failures import StepChecks, VectorChecks, failure
 
 T = TypeVar("T")
 
@@ -34,7 +34,7 @@ async def generated(
     model: Runner, requests: Sequence[ValidRequest], request_id: str, record: RequestRecord, client: str
 ) -> AsyncGenerator[GenerationStep, None]:
     """Yield the steps of a call's prompts; of each sequence that others end, the last one says so."""
-    backend, turns, step = model.backend, model.turns, NO_STEP
+    backend, turns = model.backend, model.turns
     checks = StepChecks(backend, requests)
     record.submit(requests)
     first = True
@@ -50,7 +50,6 @@ async def generated(
                     async for step in steps:
                         call.step_came()
                         if first:
-                            checks.begin(step)
                             first = not record.begin(step)
                         if step.finish_reason is not None:
                             checks.end(step)
@@ -61,7 +60,7 @@ async def generated(
         except LmiError:
             raise
         except Exception as error:
-            raise failure(backend, error, request_id, step) from error
+            raise failure(backend, error, request_id) from error
         if not call.aborted:
             checks.complete()
         outcome.succeeds = not call.aborted
@@ -77,13 +76,13 @@ async def all_or_aborted(
     request_id: str,
     client: str,
     begin: Callable[[], AsyncGenerator[T, None]],
-    checks: ResponseChecks | VectorChecks,
+    checks: VectorChecks | None = None,
 ) -> AsyncGenerator[T, None]:
     """Yield what the answer of a call consists of. Raise RequestAborted if others end the call."""
-    turns = model.turns
+    turns, unit = model.turns, "response" if checks is None else "vector"
     with (
         model.statistics.measure(1) as outcome,
-        model.running.call(request_id, model.time_limits, checks.unit, client=client) as call,
+        model.running.call(request_id, model.time_limits, unit, client=client) as call,
         turns.of(client, 1, call.is_unread) as turn,
     ):
         try:
@@ -92,7 +91,8 @@ async def all_or_aborted(
                 async with aclosing(begin()) as items:
                     async for item in items:
                         call.step_came()
-                        checks.take(item)
+                        if checks is not None:
+                            checks.take(item)
                         yield item
                         if not call.waits_on():
                             break
@@ -100,7 +100,7 @@ async def all_or_aborted(
             raise
         except Exception as error:
             raise failure(model.backend, error, request_id) from error
-        if not call.aborted:
+        if checks is not None and not call.aborted:
             checks.complete()
         outcome.succeeds = not call.aborted
     if call.aborted:

@@ -43,7 +43,6 @@ from lmi_core.script.function.adapters import FunctionAdapters
 from lmi_core.script.function.runtime import ModelFunction
 from lmi_core.serving.backend_adapters import BackendAdapters
 from lmi_core.serving.backend_failures import (
-    ResponseChecks,
     VectorChecks,
     check_health,
     start_runtime,
@@ -334,9 +333,7 @@ class Model:
         """Yield the responses of a backend that takes tensors. Closing it aborts the call; so does `running.abort`."""
         backend = self.backend
         assert isinstance(backend, TensorBackend), backend.name
-        return all_or_aborted(
-            self, request_id, client, lambda: backend.infer(next(self._inference_ids), inputs), ResponseChecks(backend)
-        )
+        return all_or_aborted(self, request_id, client, lambda: backend.infer(next(self._inference_ids), inputs))
 
     async def validate_embeddings(self, requests: Sequence[EmbeddingRequest]) -> list[ValidEmbedding]:
         """Return the requests, checked. Raise InvalidParameter, or ModelNotFound where the model makes no vectors."""

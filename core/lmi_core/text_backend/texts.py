@@ -8,7 +8,6 @@ from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
-from lmi_core.backend_checks import given
 from lmi_core.errors import GenerationFailed
 
 END = object()
@@ -25,7 +24,7 @@ async def read_texts(begin: Callable[[], Any], *, in_thread: bool, owner: str) -
     try:
         async for item in items:
             if not isinstance(item, str):
-                raise GenerationFailed(f"{owner}: {WANTED}. Given: {given(item)}")
+                raise GenerationFailed(f"{owner}: {WANTED}, and yielded {type(item).__name__}")
             yield item
     finally:
         await items.aclose()
@@ -89,7 +88,7 @@ class _Worker:
                 try:
                     if iterator is None:
                         iterator = self._started()
-                    item = self._next(iterator)
+                    item = next(iterator, END)
                 except Exception as error:
                     self._tell(_fail, future, error)
                 except SystemExit as error:  # would end the server
@@ -105,22 +104,9 @@ class _Worker:
         found = self._begin()
         if isinstance(found, AsyncIterable):
             return iter([_Stream(found)])
-        if isinstance(found, str) or not hasattr(found, "__iter__"):
-            if hasattr(found, "close"):  # a coroutine would warn that nobody awaited it
-                found.close()
-            raise GenerationFailed(self._not_returned(found))
+        if isinstance(found, str):
+            raise GenerationFailed(f"{self._owner}: {WANTED}, and returned one")
         return iter(found)
-
-    def _next(self, iterator: Iterator[Any]) -> Any:
-        try:
-            return next(iterator)
-        except StopIteration as end:
-            if end.value and isinstance(end.value, str):  # would be lost
-                raise GenerationFailed(self._not_returned(end.value)) from None
-            return END
-
-    def _not_returned(self, found: object) -> str:
-        return f"{self._owner}: {WANTED}, and not return one. Given: {given(found)}"
 
     def _tell(self, end: End, future: "asyncio.Future[Any]", item: Any) -> None:
         with suppress(RuntimeError):  # the event loop is closed

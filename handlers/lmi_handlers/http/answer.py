@@ -12,7 +12,6 @@ from aiohttp import web
 
 from lmi_core.admission.admission import Ticket
 from lmi_core.admission.time_limits import within
-from lmi_core.backend_checks import given
 from lmi_core.embedding_backend import require_generation
 from lmi_core.embedding_call import EmbeddingCall
 from lmi_core.errors import GenerationFailed, InvalidParameter, InvalidPayload, LmiError
@@ -146,7 +145,7 @@ def _raised(handler: Handler, error: Exception) -> str:
 
 
 def _wrong_return(handler: Handler, wanted: str, found: object) -> LmiError:
-    return LmiError(f"the dialect {handler.name} ({type(handler).__name__}): {wanted}. Given: {given(found)}")
+    return LmiError(f"the dialect {handler.name} ({type(handler).__name__}): {wanted}. Given: {type(found).__name__}")
 
 
 async def _generation_response(

@@ -130,7 +130,7 @@ class Exchange:
         except LmiError:
             raise
         except (Exception, SystemExit) as error:  # a user's formatter may raise anything
-            raise self._writing_failure(error, output) from error
+            raise self._writing_failure(error) from error
         return self._put(data, formatter, whole=whole)
 
     async def _write_beside(self, output: GenerationOutput, formatter: OutputFormatter) -> None:
@@ -140,13 +140,12 @@ class Exchange:
         except LmiError:
             raise
         except (Exception, SystemExit) as error:
-            raise self._writing_failure(error, output) from error
+            raise self._writing_failure(error) from error
         await self._put(data, formatter, whole=True)
 
-    def _writing_failure(self, error: BaseException, output: GenerationOutput) -> LmiError:
+    def _writing_failure(self, error: BaseException) -> LmiError:
         logger.error("request %s: an output formatter raised", self.request_id, exc_info=error)
-        assert self.model is not None
-        return writing_failure(self.model.runtime, error, output.step)
+        return writing_failure(error)
 
     async def respond(self, response: Mapping[str, Tensor], writer: ResponseWriter) -> None:
         """Encode and send one of a backend's responses."""

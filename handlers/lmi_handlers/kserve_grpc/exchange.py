@@ -88,8 +88,7 @@ class GrpcExchange:
             raise
         except (Exception, SystemExit) as error:  # a user's formatter may raise anything
             logger.exception("request %s: an output formatter raised", self.request_id)
-            assert self.model is not None
-            raise writing_failure(self.model.runtime, error, output.step) from error
+            raise writing_failure(error) from error
         if tensors is not None:
             await self._respond(tensors, final=output.finished)
 

@@ -6,10 +6,8 @@ from typing import Any, ClassVar
 
 import pytest
 
-from lmi_core.errors import PluginError
 from lmi_core.generation.extended_parameters import ExtendedParameters
 from lmi_core.generation.parameters import GenerationParameters
-from lmi_core.plugins.backends import BackendRegistry
 from lmi_core.text_backend.backend import DONE, TextBackend
 from lmi_handlers.testing.plain import PlainServer, plain_server
 from tests.core.text_backend.test_served import Plugin
@@ -128,18 +126,6 @@ def test_log_probs_of_the_prompt(plain_echo: PlainServer) -> None:
     payload = {"prompt": "one two", "max_tokens": 1, "prompt_logprobs": 1}
     found = plain_echo.post("/v1/completions", payload).json()["choices"][0]["prompt_logprobs"]
     assert [None if each is None else [one["logprob"] for one in each.values()] for each in found] == [None, [0.0]]
-
-
-def test_an_unknown_name_is_refused_when_the_plugin_is_loaded() -> None:
-    class Misspelt(PlainEchoBackend):
-        obeyed_parameters: ClassVar[Collection[str]] = ("guided_jsn",)
-
-    with pytest.raises(PluginError) as raised:
-        BackendRegistry().register(Misspelt)
-    assert raised.value.message.endswith(
-        "`obeyed_parameters` must contain names of fields of `parameters_type`. Given: 'guided_jsn'. "
-        "Did you mean `guided_json`?"
-    )
 
 
 def test_a_chat_template_in_the_model_directory(tmp_path: Path) -> None:

@@ -167,7 +167,7 @@ class Numbers(ParrotBackend):
 
 async def test_items_of_another_type(serve: Serve, model_dir: ModelDirectory) -> None:
     server = await serve(model_dir({"serving.properties": PROPERTIES}), plugins=[Plugin(Numbers)])
-    message = "the parrot backend (Numbers): `generate` must yield texts, each a str. Given: int 2"
+    message = "the parrot backend (Numbers): `generate` must yield texts, each a str, and yielded int"
     whole = await server.post("/invocations", {"inputs": "one"})
     assert (whole.status, whole.json()["error"]) == (500, message)
     stream = await server.post("/invocations", {"inputs": "one", "stream": True})

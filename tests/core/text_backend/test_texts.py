@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from contextlib import aclosing
 from typing import Any
 
@@ -116,10 +116,7 @@ async def test_an_asynchronous_generator_is_closed_before_the_reader_goes_on() -
     assert closed == [True]
 
 
-@pytest.mark.parametrize(
-    ("item", "given"),
-    [(5, "int 5"), (None, "None"), (b"one", "bytes b'one'"), (["one"], "list ['one']"), (["x"] * 99, "list ['x', 'x'")],
-)
+@pytest.mark.parametrize(("item", "given"), [(5, "int"), (b"one", "bytes")])
 @pytest.mark.parametrize("in_thread", [True, False])
 async def test_items_of_another_type(item: object, given: str, in_thread: bool) -> None:
     def iterable() -> Iterator[Any]:
@@ -130,32 +127,13 @@ async def test_items_of_another_type(item: object, given: str, in_thread: bool) 
 
     with pytest.raises(GenerationFailed) as failure:
         await all_texts(iterable if in_thread else stream, in_thread=in_thread)
-    wanted = f"the parrot backend (Parrot): `generate` must yield texts, each a str. Given: {given}"
-    assert failure.value.message.startswith(wanted)
+    wanted = f"the parrot backend (Parrot): `generate` must yield texts, each a str, and yielded {given}"
+    assert failure.value.message == wanted
 
 
-async def coroutine() -> str:
-    return "one"
-
-
-@pytest.mark.parametrize(
-    ("begin", "given"),
-    [(lambda: "one", "str 'one'"), (lambda: None, "None"), (lambda: 5, "int 5"), (coroutine, "coroutine <coroutine")],
-)
-async def test_what_is_no_stream(begin: Callable[[], Any], given: str) -> None:
-    with pytest.raises(GenerationFailed, match=f"must yield texts, each a str, and not return one. Given: {given}"):
-        await all_texts(begin)
-
-
-async def test_a_generator_that_also_returns_a_text_does_not_lose_it() -> None:
-    def begin() -> Generator[str, None, str]:
-        yield "one"
-        return "two"
-
-    texts = read(begin)
-    assert await anext(texts) == "one"
-    with pytest.raises(GenerationFailed, match=r"and not return one\. Given: str 'two'"):
-        await anext(texts)
+async def test_a_text_in_place_of_a_stream() -> None:
+    with pytest.raises(GenerationFailed, match="must yield texts, each a str, and returned one"):
+        await all_texts(lambda: "one")
 
 
 @pytest.mark.parametrize(

@@ -57,16 +57,10 @@ def lmi_register_handlers(register):
 
 
 @pytest.mark.parametrize(
-    ("returned", "given"),
-    [
-        ("output.delta", "str 'one'"),
-        ("None", "None"),
-        ("[b'a', output.delta]", "str 'one'"),
-        ("output.text if output.finished else b''", "str 'one two'"),
-    ],
+    "returned", ["output.delta", "None", "[b'a', output.delta]", "output.text if output.finished else b''"]
 )
 async def test_a_formatter_that_returns_no_bytes(
-    serve: Serve, model_dir: ModelDirectory, tmp_path: Path, returned: str, given: str
+    serve: Serve, model_dir: ModelDirectory, tmp_path: Path, returned: str
 ) -> None:
     plugin = tmp_path / "plain.py"
     plugin.write_text(FORMATTER.format(returned=returned))
@@ -74,7 +68,7 @@ async def test_a_formatter_that_returns_no_bytes(
     server = await serve(model_dir({"serving.properties": properties}), plugins=[plugin])
     answer = await server.post("/invocations", {"inputs": "Hi", "stream": True})
     assert answer.body.decode().endswith(
-        f"the output formatter Plain must return bytes, as text.encode() does, or a list of them. Given: {given}"
+        "the output formatter Plain must return bytes, as text.encode() does, or a list of them"
     )
 
 

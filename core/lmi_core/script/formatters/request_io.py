@@ -2,12 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from sys import _getframe as calling_frame  # documented: https://docs.python.org/3/library/sys.html#sys._getframe
 from typing import Any
-
-from lmi_core.script.formatters.unpacking import unpacks_four
-
-NextToken = tuple["Token | None", bool, bool] | tuple["Token | None", int, bool, bool]
 
 
 class Token:
@@ -75,14 +70,12 @@ class Sequence:
     def has_next_top_tokens(self) -> bool:
         return self._next_top_tokens < len(self.top_tokens)
 
-    def get_next_token(self) -> NextToken:
-        """Return `(token, is_first, is_last)`, or `(token, index, is_first, is_last)` where the caller unpacks four."""
-        four = unpacks_four(calling_frame(1))
+    def get_next_token(self) -> tuple[Token | None, bool, bool]:
+        """Return `(token, is_first, is_last)`."""
         if not self.has_next_token():
-            return (None, -1, False, False) if four else (None, False, False)
+            return None, False, False
         index, self._next_token = self._next_token, self._next_token + 1
-        token, is_first, is_last = self.tokens[index], index == 0, index == self._last_token_index
-        return (token, index, is_first, is_last) if four else (token, is_first, is_last)
+        return self.tokens[index], index == 0, index == self._last_token_index
 
     def get_next_top_tokens(self) -> list[Token] | None:
         if not self.has_next_top_tokens():

@@ -39,7 +39,7 @@ def write(folder: Path, code: str) -> Path:
         (
             MARKED.replace("@output_formatter\n", "output_formatter('f')\n"),
             [],
-            "TypeError: @output_formatter must decorate a function. Given: str",
+            "AttributeError: 'str' object has no attribute 'lmi_output_formatter'",
         ),
     ],
 )

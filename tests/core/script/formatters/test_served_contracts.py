@@ -38,15 +38,15 @@ async def test_request_output(serve_script: ServeScript) -> None:
     assert whole.body == stream.body
 
 
-async def test_request_output_of_later_versions_gives_four_values(serve_script: ServeScript) -> None:
-    whole, stream = await both(await serve_script("four_values"))
+async def test_request_output_of_all_unread_tokens(serve_script: ServeScript) -> None:
+    whole, stream = await both(await serve_script("numbered_tokens"))
     assert stream.body.startswith(b"0:Deep;1:Learning;2:is;")
     assert stream.body.endswith(b'6:field.;{"text": "Deep Learning is a really cool field.", "score": -1.75}')
     assert whole.body == stream.body
 
 
 async def test_best_of_several_sequences_is_formatted_at_the_end(serve_script: ServeScript) -> None:
-    server = await serve_script("four_values")
+    server = await serve_script("numbered_tokens")
     answer = await server.post("/invocations", BODY | {"parameters": {"n": 2, "max_new_tokens": 2}})
     assert answer.body == b'0:Deep;1:Learning;{"text": "Deep Learning", "score": -0.5}'
 
