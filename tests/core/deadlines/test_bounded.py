@@ -1,6 +1,8 @@
 """Whatever a client's text makes a tokenizer or a chat template do, the event loop and other requests go on."""
 
 import asyncio
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -70,3 +72,17 @@ def test_a_clients_template_is_never_rendered_in_the_server() -> None:
     with pytest.raises(NeedsTimeError):
         without_delay(lambda: render(chat, "{{ messages[0].content }}", {}))
     assert render(chat, "{{ messages[0].content }}", {}) == "Hello"
+
+
+def test_jinja_is_not_imported_while_the_event_loop_waits() -> None:
+    code = (
+        "import sys\n"
+        "from lmi_core.generation.chat import Chat\n"
+        "from lmi_core.texts.rendering.render import render\n"
+        "from lmi_core.deadlines.event_loop import NeedsTimeError, without_delay\n"
+        "try:\n"
+        "    without_delay(lambda: render(Chat([{'role': 'user', 'content': 'Hello'}]), '{{ 1 }}', {}))\n"
+        "except NeedsTimeError:\n"
+        "    print('jinja2' in sys.modules)\n"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"

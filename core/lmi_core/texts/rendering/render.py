@@ -1,13 +1,17 @@
 """A chat's text, as its template writes it."""
 
+import importlib
+import sys
 from collections.abc import Mapping
 from copy import deepcopy
 from typing import Any
 
 from lmi_core.deadlines.bounded import Bounded
+from lmi_core.deadlines.event_loop import NeedsTimeError, on_event_loop
 from lmi_core.deadlines.killable import Killable
 from lmi_core.generation.chat import Chat
 
+ENVIRONMENT = "lmi_core.texts.rendering.environment"
 END = "CONTINUE_FINAL_MESSAGE_TAG "  # in place of the end of the last message, as transformers finds it
 
 
@@ -23,9 +27,20 @@ def render(chat: Chat, template: str, variables: Mapping[str, Any]) -> str:
     continued = _mark_end(messages[-1], template) if chat.continue_final_message else None
     values: dict[str, Any] = {"tools": chat.tools, "documents": None, **variables}
     values |= {"messages": messages, "add_generation_prompt": chat.add_generation_prompt, **chat.template_arguments}
-    run = _RENDERING.run_apart if chat.template_of_client else _RENDERING.run
-    text = run(0, template, values)
+    if chat.template_of_client:
+        text = _RENDERING.run_apart(0, template, values)
+    else:
+        _import_jinja()
+        text = _RENDERING.run(0, template, values)
     return text if continued is None else _up_to_end(text, continued)
+
+
+def _import_jinja() -> None:
+    """Import Jinja, but not in a helper thread, which may be ended amid it. Raise NeedsTimeError on the event loop."""
+    if ENVIRONMENT not in sys.modules:
+        if on_event_loop():
+            raise NeedsTimeError
+        importlib.import_module(ENVIRONMENT)
 
 
 def _render(template: str, variables: Mapping[str, Any]) -> str:
@@ -34,7 +49,7 @@ def _render(template: str, variables: Mapping[str, Any]) -> str:
     return render_template(template, variables)
 
 
-_RENDERING = Bounded(_render, Killable("lmi_core.texts.rendering.environment:renderer"))
+_RENDERING = Bounded(_render, Killable(f"{ENVIRONMENT}:renderer"))
 
 
 def _mark_end(message: dict[str, Any], template: str) -> str:
