@@ -23,7 +23,6 @@ USED = {
     "plugins/lmi_plugins/torch_engine/model/transformers_internals.py": {"_attn_implementation", "_is_stateful"},
     "plugins/lmi_plugins/vllm_engine/guide_libraries.py": {"_backend", "_create_grammar"},
     "plugins/lmi_plugins/vllm_engine/statistics.py": {"_collector_to_names", "_name"},
-    "core/lmi_core/script/formatters/request_io.py": {"_getframe"},
 }
 
 

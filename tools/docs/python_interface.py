@@ -64,7 +64,7 @@ STYLE: ConfigDict = {
     "docstring_style": None,
     "heading_level": 3,
     "line_length": 120,
-    "members_order": "source",
+    "members_order": "alphabetical",  # lines of inherited members lie in several files
     "separate_signature": False,
     "show_bases": False,
     "show_object_full_path": False,
