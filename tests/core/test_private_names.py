@@ -14,7 +14,6 @@ BY_NAME = ("getattr", "setattr", "hasattr", "delattr")
 
 USED = {
     # What has no public way: each file has the reason and a link, and a test of it fails if the name changes.
-    "core/lmi_core/remote/archives/way.py": {"_tunnel_host"},
     "handlers/lmi_handlers/testing/plugin.py": {"_fixtureinfo"},
     "plugins/lmi_plugins/torch_engine/checkpoint/dry_run.py": {"_subclasses"},
     "plugins/lmi_plugins/torch_engine/model/onednn.py": {

@@ -1,7 +1,11 @@
 """Addresses on the Internet, and those within a network or a host."""
 
+import socket
+from errno import EACCES
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
+from typing import Any
 
+AddressInfo = tuple[Any, Any, int, str, Any]  # an item of the list that `socket.getaddrinfo` returns
 NAT64 = IPv6Network("64:ff9b::/96")  # RFC 6052: IPv4 addresses embedded in IPv6
 
 
@@ -23,3 +27,14 @@ def _targets(address: IPv4Address | IPv6Address) -> list[IPv4Address | IPv6Addre
     if address.ipv4_mapped is not None:
         return [address.ipv4_mapped]
     return [address] if address.sixtofour is None else [address, address.sixtofour]
+
+
+def public_socket(info: AddressInfo) -> socket.socket:
+    """Create a socket to connect to a resolved address. Raise PermissionError for a private address.
+
+    As aiohttp's `socket_factory` it checks each address that is connected to: a name can resolve differently each time.
+    """
+    family, kind, protocol, _, address = info
+    if not is_public(address[0]):
+        raise PermissionError(EACCES, "the host is not on the Internet")
+    return socket.socket(family, kind, protocol)

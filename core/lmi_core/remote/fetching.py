@@ -15,11 +15,10 @@ from lmi_core.configuration.location import RemoteModel, is_s3, is_web, must_be_
 from lmi_core.errors import ConfigurationError
 from lmi_core.logs.loading_progress import LoadingProgress, Report
 from lmi_core.logs.progress_display import shown
-from lmi_core.remote.archives.copies import ArchiveCopies
+from lmi_core.remote.copies import Copies
 from lmi_core.remote.held_copies import HeldCopies, let_go
 from lmi_core.remote.progress import DownloadProgress
 from lmi_core.remote.report import Begin, Failed, Note, Progress, read
-from lmi_core.remote.s3.copies import Copies
 from lmi_core.remote.worker import JOB_VARIABLE, Job
 from lmi_core.workers.child_process import ChildProcess, start_process
 
@@ -46,7 +45,7 @@ def cached_directory(source: str, environment: Mapping[str, str] = os.environ) -
     model = whole_model(source)
     if not is_s3(source) and not is_web(source):
         return local_directory(source, environment)
-    copies = _copies(model, download_folder(environment))
+    copies = Copies(model, download_folder(environment))
     current = copies.current()
     if current is None:
         raise ConfigurationError(f"{model} is not downloaded yet: `lmi serve {model}` downloads it to {copies.folder}")
@@ -56,10 +55,6 @@ def cached_directory(source: str, environment: Mapping[str, str] = os.environ) -
 def whole_model(source: str) -> RemoteModel:
     """Return the model directory of a URL, or of an archive's path, with all its files."""
     return RemoteModel(source if is_s3(source) or is_web(source) else str(Path(source).resolve()), everything=True)
-
-
-def _copies(model: RemoteModel, downloads: Path) -> Copies | ArchiveCopies:
-    return ArchiveCopies(model, downloads) if model.is_archive else Copies(model, downloads)
 
 
 async def fetch(model: RemoteModel, environment: Mapping[str, str] = os.environ, report: Report | None = None) -> Path:
@@ -75,7 +70,7 @@ async def fetch(model: RemoteModel, environment: Mapping[str, str] = os.environ,
     downloads = download_folder(environment)
     while True:
         folder = await _run(Job(model, str(downloads)), report)
-        if model.on_hub or _copies(model, downloads).hold(folder):
+        if model.on_hub or Copies(model, downloads).hold(folder):
             return folder
 
 

@@ -37,7 +37,7 @@ def let_go(folder: Path) -> None:
 
 
 def _lock_of(folder: Path) -> Path | None:
-    """Return the held lock of the copy that a folder lies in, as `CopyFolder` has them; None for other folders."""
+    """Return the held lock of the copy that a folder lies in, as `Copies` has them; None for other folders."""
     held = locks.held_locks()
     if not held:
         return None

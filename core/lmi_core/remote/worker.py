@@ -12,10 +12,9 @@ from lmi_core.configuration.cache import CACHE_VARIABLE, DOWNLOAD_VARIABLE
 from lmi_core.configuration.location import RemoteModel, without_secrets
 from lmi_core.errors import ConfigurationError
 from lmi_core.logs.logs import LOG_LEVEL_VARIABLE, configure_logging
-from lmi_core.remote.archives.copying import copy_archive
+from lmi_core.remote.copying import make_copy
 from lmi_core.remote.hub import copy_from_hub
 from lmi_core.remote.report import Failed, Finished, Report
-from lmi_core.remote.s3.copying import copy_from_s3
 from lmi_core.remote.space import REMEDY
 from lmi_core.workers.process_signals import leave_signals_to_parent
 
@@ -42,7 +41,8 @@ def main() -> None:
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # anything else printed is not a message
     wanted = msgspec.json.decode(os.environ.pop(JOB_VARIABLE), type=Job)
     try:
-        folder = _copy(wanted.model, Path(wanted.downloads), report)
+        model = wanted.model
+        folder = copy_from_hub(model, report) if model.on_hub else make_copy(model, Path(wanted.downloads), report)
     except ConfigurationError as error:
         report.write(Failed(error.message))
     except OSError as error:
@@ -50,12 +50,6 @@ def main() -> None:
     else:
         report.write(Finished(str(folder)))
     os._exit(0)  # do not wait for the threads of a failed download
-
-
-def _copy(model: RemoteModel, downloads: Path, report: Report) -> Path:
-    if model.is_archive:
-        return copy_archive(model, downloads, report)
-    return copy_from_s3(model, downloads, report) if model.in_s3 else copy_from_hub(model, report)
 
 
 def explained(error: OSError, job: Job) -> str:

@@ -1,22 +1,18 @@
 """Downloads of linked images, from hosts that the operator allows and, for most of these, at public addresses only."""
 
 import asyncio
-import socket
-from errno import EACCES
-from typing import Any
 
 import aiohttp
 from yarl import URL
 
 from lmi_core.configuration.properties import RequestProperties
 from lmi_core.errors import InvalidPayload
-from lmi_core.host.addresses import is_public
+from lmi_core.host.addresses import public_socket
 
 ANY_HOST = "*"
 MAX_REDIRECTS = 3
 HEADERS = {"Accept": "image/*", "Accept-Encoding": "identity"}  # a compressed body could expand to any size
 NO_TIMEOUT = aiohttp.ClientTimeout(total=None)  # fetch_image has one for all redirects together
-AddressInfo = tuple[Any, Any, int, str, Any]  # an item of what `socket.getaddrinfo` returns
 
 
 async def fetch_image(url: str, place: str, options: RequestProperties) -> bytes:
@@ -32,20 +28,10 @@ async def fetch_image(url: str, place: str, options: RequestProperties) -> bytes
 
 
 def _session(url: URL, private: frozenset[str]) -> aiohttp.ClientSession:
-    """Return a session for a URL, which refuses private addresses unless the host is one of `private`.
-
-    It checks each address as it connects, since a name can resolve differently each time.
-    """
+    """Return a session for a URL, which refuses private addresses unless the host is one of `private`."""
     is_private = url.raw_host is not None and url.raw_host.lower() in private
-    connector = aiohttp.TCPConnector(socket_factory=None if is_private else _public_socket, force_close=True)
+    connector = aiohttp.TCPConnector(socket_factory=None if is_private else public_socket, force_close=True)
     return aiohttp.ClientSession(connector=connector, headers=HEADERS, auto_decompress=False, timeout=NO_TIMEOUT)
-
-
-def _public_socket(info: AddressInfo) -> socket.socket:
-    family, kind, protocol, _, address = info
-    if not is_public(address[0]):
-        raise PermissionError(EACCES, "the host is not on the Internet")
-    return socket.socket(family, kind, protocol)
 
 
 async def _fetch(url: URL, place: str, options: RequestProperties) -> bytes:

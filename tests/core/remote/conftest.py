@@ -1,10 +1,11 @@
-"""Fixtures of an S3 server for each module and a cache for each test."""
+"""Fixtures of servers, S3's for each module, and of a cache for each test."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.archive_server import ArchiveServer, archive_server
 from tests.s3_server import S3Server, s3_server
 
 
@@ -24,3 +25,13 @@ def s3(s3_of_module: S3Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     s3_of_module.reset()
     yield s3_of_module
     s3_of_module.reset()
+
+
+@pytest.fixture
+def web(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[ArchiveServer]:
+    """Start a web server, with an empty cache."""
+    monkeypatch.setenv("LMI_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.delenv("SERVING_DOWNLOAD_DIR", raising=False)
+    with archive_server() as server:
+        yield server

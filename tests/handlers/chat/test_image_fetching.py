@@ -63,7 +63,7 @@ async def url(host: Host) -> AsyncIterator[str]:
 
 @pytest.fixture
 def everything_is_public(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lmi_handlers.chat.image_fetching.is_public", lambda address: True)
+    monkeypatch.setattr("lmi_core.host.addresses.is_public", lambda address: True)
 
 
 def options(domains: str | None = "127.0.0.1", **given: Any) -> RequestProperties:
@@ -131,7 +131,7 @@ async def test_redirect_to_what_is_not_allowed(url: str, everything_is_public: N
 
 
 async def test_redirect_to_a_private_address(url: str, host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lmi_handlers.chat.image_fetching.is_public", lambda address: address == "127.0.0.1")
+    monkeypatch.setattr("lmi_core.host.addresses.is_public", lambda address: address == "127.0.0.1")
     port = url.rpartition(":")[2]
     message = await refusal(f"{url}/hop?to=http://127.0.0.2:{port}/", options("*"))
     assert "the host is not on the Internet" in message

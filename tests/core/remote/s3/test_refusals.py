@@ -10,7 +10,7 @@ from lmi_core.errors import ConfigurationError
 from lmi_core.remote.fetching import fetch
 from lmi_core.remote.s3.client import create_client, explained
 from lmi_core.remote.s3.listing import list_objects
-from tests.core.remote.s3.test_copying import FILES, contents, error_of, versions
+from tests.core.remote.s3.test_updating import FILES, contents, error_of, versions
 from tests.s3_server import Body, Environ, S3Server
 
 

@@ -216,7 +216,7 @@ async def test_two_at_once_download_it_once(s3: S3Server) -> None:
     s3.fault = hold
     async with FetchingProcess(url) as first, FetchingProcess(url) as second:
         waiting = [
-            asyncio.create_task(each.logged("is already being downloaded by another process: waiting for it"))
+            asyncio.create_task(each.logged("is already being copied by another process: waiting for it"))
             for each in (first, second)
         ]
         done, pending = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
@@ -251,7 +251,7 @@ async def test_unreachable_with_a_copy(
     monkeypatch.setenv("AWS_ENDPOINT_URL", closed_port())
     assert await fetch(RemoteModel(url)) == folder
     assert "S3 cannot be reached" in caplog.text
-    assert "The copy downloaded earlier is served, which may be out of date" in caplog.text
+    assert "The copy made earlier is served, which may be out of date" in caplog.text
 
 
 async def test_unreachable_without_a_copy(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:

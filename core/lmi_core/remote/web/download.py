@@ -1,9 +1,10 @@
 """Download of one file from a web server, which goes on after the bytes that are there."""
 
+import asyncio
 import hashlib
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -13,12 +14,11 @@ from lmi_core.configuration.location import without_secrets
 from lmi_core.errors import ConfigurationError
 from lmi_core.remote.archives.limits import Limits
 from lmi_core.remote.archives.unpacking import START, recognise
-from lmi_core.remote.archives.web import BROKEN, NOT_SATISFIABLE, PARTIAL, Answer, Validators, request
 from lmi_core.remote.errors import Unreachable
 from lmi_core.remote.report import Report
 from lmi_core.remote.space import check_space
+from lmi_core.remote.web.requests import BROKEN, NOT_SATISFIABLE, PARTIAL, Answer, Validators, reason, request
 
-CHUNK = 1 << 20
 TRIES = 4  # in a row without a byte, or with next to none
 MIN_PAUSE = 0.1  # seconds
 MAX_PAUSE = 2.0
@@ -60,15 +60,15 @@ class Download:
         self._limits = limits
         self._report = report
 
-    def open(self) -> Answer:
+    async def open(self) -> Answer:
         """Return the answer to a request for what is missing. Raise ConfigurationError, or Unreachable."""
         size, strong = self._partial.size(), self._partial.known_by.strong
         if not size or strong is None:
-            return request(self._url, {})
-        answer = request(self._url, {"Range": f"bytes={size}-", "If-Range": strong})
+            return await request(self._url, {})
+        answer = await request(self._url, {"Range": f"bytes={size}-", "If-Range": strong})
         if answer.status == NOT_SATISFIABLE or (answer.status == PARTIAL and not self._goes_on(answer, size)):
-            answer.close()
-            return request(self._url, {})
+            await answer.close()
+            return await request(self._url, {})
         return answer
 
     def _goes_on(self, answer: Answer, size: int) -> bool:
@@ -77,7 +77,7 @@ class Download:
         same = all(new in ("", old) for old, new in ((known.etag, found.etag), (known.modified, found.modified)))
         return same and answer.start() == size and found.size == known.size
 
-    def run(self, answer: Answer) -> Validators:
+    async def run(self, answer: Answer) -> Validators:
         """Read an answer, and those to further requests after it breaks off, until all of the file is on the disk.
 
         Return what the file is known by. Raise ConfigurationError where it cannot be had, Unreachable where it may be
@@ -88,7 +88,7 @@ class Download:
         while True:
             before = self._partial.size()
             try:
-                self._read(answer)
+                await self._read(answer)
             except _BrokenOff as error:
                 gone_on = self._partial.size() > before and not isinstance(error, _TooSlow)
                 failures = 0 if gone_on else failures + 1
@@ -98,18 +98,18 @@ class Download:
             else:
                 return self._partial.known_by
             finally:
-                answer.close()
-            time.sleep(min(MAX_PAUSE, MIN_PAUSE * 2**failures))
-            answer = self._reopened(failures)
+                await answer.close()
+            await asyncio.sleep(min(MAX_PAUSE, MIN_PAUSE * 2**failures))
+            answer = await self._reopened(failures)
 
-    def _reopened(self, failures: int) -> Answer:
+    async def _reopened(self, failures: int) -> Answer:
         for failure in range(failures, TRIES):
             try:
-                return self.open()
+                return await self.open()
             except Unreachable:
                 if failure == TRIES - 1:
                     raise
-                time.sleep(min(MAX_PAUSE, MIN_PAUSE * 2**failure))
+                await asyncio.sleep(min(MAX_PAUSE, MIN_PAUSE * 2**failure))
         raise AssertionError
 
     def _begin(self, answer: Answer) -> None:
@@ -126,12 +126,12 @@ class Download:
         if size > self._limits.max_bytes:
             self._limits.check(size, 0, size)
 
-    def _read(self, answer: Answer) -> None:
+    async def _read(self, answer: Answer) -> None:
         if answer.status != PARTIAL and self._partial.size():  # the file changed, or cannot be had in parts
             self._partial.begin(answer.validators)
         size = answer.validators.size
         with self._partial.path.open("ab") as file:
-            for data in _pieces(answer):
+            async for data in _pieces(answer):
                 file.write(data)
                 file.flush()
                 done = file.tell()
@@ -161,21 +161,18 @@ class _TooSlow(_BrokenOff):
     """The server sends next to nothing, so that the download would never end."""
 
 
-def _pieces(answer: Answer) -> Iterator[bytes]:
+async def _pieces(answer: Answer) -> AsyncIterator[bytes]:
     since, came = time.monotonic(), 0
-    while True:
-        try:
-            data = answer.read(CHUNK)
-        except BROKEN as error:
-            raise _BrokenOff(str(error) or type(error).__name__) from error
-        if not data:
-            return
-        yield data
-        came += len(data)
-        if time.monotonic() - since >= RATE_SECONDS:
-            if came < MIN_BYTES:
-                raise _TooSlow(f"{came} bytes came in {RATE_SECONDS:.0f} seconds")
-            since, came = time.monotonic(), 0
+    try:
+        async for data in answer.pieces():
+            yield data
+            came += len(data)
+            if time.monotonic() - since >= RATE_SECONDS:
+                if came < MIN_BYTES:
+                    raise _TooSlow(f"{came} bytes came in {RATE_SECONDS:.0f} seconds")
+                since, came = time.monotonic(), 0
+    except BROKEN as error:
+        raise _BrokenOff(reason(error)) from error
 
 
 def digest(path: Path) -> str:

@@ -12,7 +12,7 @@ import pytest
 
 from lmi_core.configuration.location import RemoteModel
 from lmi_core.errors import ConfigurationError
-from lmi_core.remote.archives.copies import ArchiveCopies
+from lmi_core.remote.copies import Copies
 from lmi_core.remote.fetching import cached_directory, fetch, local_directory
 from tests.archive_server import ArchiveServer, cut_off_at, files_below, hold_until
 from tests.core.remote.archives.packing import tar_of, zip_of
@@ -79,8 +79,9 @@ async def test_broken_connection_is_resumed(web: ArchiveServer) -> None:
     url = web.put("mine.zip", zip_of(FILES))
     web.fault = cut_off_at(1_000_000, 500_000)
     assert files_below(await fetch(RemoteModel(url))) == FILES
-    ranges = [headers.get("Range") for _, headers in web.requests]
-    assert ranges == [None, "bytes=1000000-", "bytes=1500000-"]
+    first, second = (int(headers["Range"].removeprefix("bytes=").rstrip("-")) for _, headers in web.requests[1:])
+    assert 0 < first <= 1_000_000  # the last bytes before the break can be lost
+    assert first < second <= first + 500_000
 
 
 @pytest.mark.parametrize("how", ["no ranges", "changed", "no validators"])
@@ -142,7 +143,7 @@ async def test_two_processes_download_once(web: ArchiveServer) -> None:
     async with FetchingProcess(url) as first:
         await asyncio.to_thread(begun.wait, 60)
         async with FetchingProcess(url) as second:
-            await second.logged("is already being unpacked by another process: waiting for it")
+            await second.logged("is already being copied by another process: waiting for it")
             released.set()
             folders = {await first.folder(), await second.folder()}
     assert len(folders) == 1
@@ -174,7 +175,7 @@ async def test_last_copy_is_served_where_there_is_no_network(
     folder = await fetch(RemoteModel(url))
     web.statuses["mine.zip"] = 503
     assert await fetch(RemoteModel(url)) == folder
-    assert f"{url}: the server answered 503. The copy unpacked earlier is served, which may be out of date" in (
+    assert f"{url}: the server answered 503. The copy made earlier is served, which may be out of date" in (
         caplog.messages
     )
     web.statuses["mine.zip"] = 403
@@ -210,7 +211,7 @@ async def test_secrets_are_sent_and_not_told(web: ArchiveServer, caplog: pytest.
 )
 def test_url_that_is_signed_anew_has_the_same_copy(tmp_path: Path, fields: str) -> None:
     first, second, other = (
-        ArchiveCopies(RemoteModel(f"https://models.example/m.zip?{query}"), tmp_path).folder
+        Copies(RemoteModel(f"https://models.example/m.zip?{query}"), tmp_path).folder
         for query in (f"id=7&{fields.format(1)}", f"id=7&{fields.format(2)}", f"id=8&{fields.format(1)}")
     )
     assert first == second != other

@@ -1,0 +1,205 @@
+"""The copies of one remote model on this host, each complete or absent.
+
+FOLDER/lock            held by the process that makes a copy
+FOLDER/partial/        downloads that are not finished: objects of S3 by their identity, or an archive
+FOLDER/VERSION/NAME/   a copy
+FOLDER/VERSION.new     a copy that is being made
+FOLDER/VERSION.lock    held by the processes that serve it
+FOLDER/current.json    the version that was made last, and its files
+"""
+
+import hashlib
+import os
+import re
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+import msgspec
+
+from lmi_core.configuration.location import RemoteModel, S3Location, archive_name, is_web
+from lmi_core.remote import locks
+
+CURRENT = "current.json"
+MAX_NAME = 64  # characters of the model's name in that of the folder
+# Query fields that sign a URL for some time, of S3, Google, Azure and CloudFront: each names the same archive.
+SIGNING = re.compile(
+    r"x-(amz|goog)-.*|awsaccesskeyid|googleaccessid|signature|expires|key-pair-id|policy|token"
+    r"|s[eiprtv]|s(ig|ip|pr|aoid|uoid|cid|dd)|sk([estv]|oid|tid)",  # Azure's
+    re.I,
+)
+
+
+class CopiedFile(msgspec.Struct, array_like=True, frozen=True):
+    """A file, by its path below the copy's folder."""
+
+    path: str
+    size: int
+    identity: str = ""  # of the object in S3 that it is a copy of
+
+
+class Contents(msgspec.Struct, frozen=True):
+    """A version of a copy."""
+
+    source: str  # explains the folder to people who find it in the cache
+    version: str
+    files: Sequence[CopiedFile]
+
+    @property
+    def size(self) -> int:
+        return sum(each.size for each in self.files)
+
+
+class Copies:
+    """The cache folder of one model in S3 or in an archive, with the versions of its copy."""
+
+    def __init__(self, model: RemoteModel, downloads: Path) -> None:
+        """Name a model's folder below `downloads`. Raise ConfigurationError for an invalid URL."""
+        self._source = str(model)
+        if model.is_archive:
+            kind, name, wanted = "archives", archive_name(model.source), _without_signature(model.source)
+            self._name = re.sub(r"[^\w.-]", "_", name).strip(".")[:MAX_NAME] or "model"
+        else:
+            location = S3Location.parse(model.source)
+            files = "everything" if model.everything else "weights"
+            kind, name = "s3", location.name
+            wanted = f"{files}\n{location.bucket}\n{location.prefix}\n{location.folder}"
+            self._name = name
+        self.folder = downloads / kind / _folder_name(name, wanted)
+        self.lock = self.folder / "lock"
+        self.partial = self.folder / "partial"
+
+    def copy(self, version: str) -> Path:
+        """Return the path of a version's copy, which need not exist."""
+        return self.folder / version / self._name
+
+    def staged(self, version: str) -> Path:
+        """Return the path where a version's copy is made."""
+        return self._staging(version) / self._name
+
+    def hold(self, copy: Path) -> bool:
+        """Keep the copy while this process lives; return False where it has just been removed."""
+        lock = self._version_lock(copy.relative_to(self.folder).parts[0])
+        locks.hold(lock)
+        if copy.is_dir():
+            return True
+        locks.release(lock)
+        return False
+
+    def current(self) -> tuple[Path, Contents] | None:
+        """Return the latest copy and its contents, or None if it is absent or damaged."""
+        try:
+            contents = msgspec.json.decode((self.folder / CURRENT).read_bytes(), type=Contents)
+        except (OSError, msgspec.DecodeError):
+            return None
+        copy = self.copy(contents.version)
+        return (copy, contents) if are_whole(copy, contents.files) else None
+
+    def current_if(self, version: str) -> Path | None:
+        """Return the latest copy if it has this version."""
+        current = self.current()
+        return current[0] if current is not None and current[1].version == version else None
+
+    def publish(self, version: str, files: Sequence[CopiedFile] | None = None) -> Path:
+        """Make the staged version the current one, atomically, and return its copy; files: by default all there are.
+
+        The caller holds `lock`. Copies that no process uses are removed.
+        """
+        final = self.folder / version
+        if final.exists():  # damaged
+            shutil.rmtree(final)
+        _sync_folders(self._staging(version))
+        self._staging(version).replace(final)
+        return self.set_current(version, sorted(_files(self.copy(version)), key=_path) if files is None else files)
+
+    def set_current(self, version: str, files: Sequence[CopiedFile]) -> Path:
+        """Record the current version atomically, remove others that no process uses, and return its copy."""
+        written = self.folder / f"{CURRENT}.new"
+        with written.open("wb") as file:
+            file.write(msgspec.json.encode(Contents(self._source, version, files)))
+            file.flush()
+            os.fsync(file.fileno())
+        written.replace(self.folder / CURRENT)
+        _sync(self.folder)
+        self._remove_others(version)
+        return self.copy(version)
+
+    def discard(self, version: str) -> None:
+        """Remove what was staged of a version."""
+        shutil.rmtree(self._staging(version), ignore_errors=True)
+
+    def _remove_others(self, version: str) -> None:
+        shutil.rmtree(self.partial, ignore_errors=True)
+        for path in self.folder.iterdir():
+            if not path.is_dir() or path.name == version:
+                continue
+            lock = self._version_lock(path.name)
+            with locks.unused(lock) as free:
+                if free:
+                    shutil.rmtree(path, ignore_errors=True)
+                    lock.unlink(missing_ok=True)
+
+    def _staging(self, version: str) -> Path:
+        return self.folder / f"{version}.new"
+
+    def _version_lock(self, version: str) -> Path:
+        return self.folder / f"{version}.lock"
+
+
+def version_of(*identity: object) -> str:
+    """Return a name for a version, which changes with any of these."""
+    return hashlib.sha256("\n".join(map(str, identity)).encode(errors="surrogatepass")).hexdigest()[:32]
+
+
+def are_whole(folder: Path, files: Sequence[CopiedFile]) -> bool:
+    """Return whether every file exists below the folder with its size."""
+    return all(file_size(folder / each.path) == each.size for each in files)
+
+
+def file_size(path: Path) -> int | None:
+    """Return a file's size, None where it does not exist."""
+    with suppress(OSError):
+        return path.stat().st_size
+    return None
+
+
+def _folder_name(name: str, wanted: str) -> str:
+    """Return the name of a cache folder: the model's, and a digest of what distinguishes it from others."""
+    digest = hashlib.sha256(wanted.encode(errors="surrogatepass")).hexdigest()[:16]
+    written = re.sub(r"[^\w.-]", "_", name)
+    return f"{written[:MAX_NAME]}-{digest}"
+
+
+def _without_signature(source: str) -> str:
+    """Return a URL without what changes where it is signed anew."""
+    if not is_web(source):
+        return source
+    parts = urlsplit(source)
+    query = [(name, value) for name, value in parse_qsl(parts.query, True) if not SIGNING.fullmatch(name)]
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query=urlencode(query), fragment="").geturl()
+
+
+def _files(folder: Path) -> Iterator[CopiedFile]:
+    for path, _, names in os.walk(folder):
+        for name in names:
+            file = Path(path, name)
+            yield CopiedFile(str(file.relative_to(folder)), file_size(file) or 0)
+
+
+def _path(file: CopiedFile) -> str:
+    return file.path
+
+
+def _sync_folders(folder: Path) -> None:
+    for path, _, _ in os.walk(folder):
+        _sync(Path(path))
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
