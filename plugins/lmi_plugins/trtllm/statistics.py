@@ -6,7 +6,7 @@ from collections.abc import Sequence as Items
 
 from lmi_plugins.torch_engine.cache.block_pool import BLOCK_SIZE
 from lmi_plugins.torch_engine.engine.engine import Engine
-from lmi_plugins.torch_engine.sequences.chunk import Chunk
+from lmi_plugins.torch_engine.sequences.step_batch import Chunk
 
 
 def statistics(engine: Engine, iteration: int, active: int) -> str:

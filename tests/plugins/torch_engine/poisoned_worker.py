@@ -40,12 +40,12 @@ def run_trtllm(channel: Channel) -> None:
 def _poisoned() -> Iterator[None]:
     from lmi_plugins.torch_engine.engine.engine import Engine
 
-    compute = Engine._compute
+    compute = Engine._run
 
     def failing(self: Engine, chunks: Any) -> Any:
         if any(chunk.sequence.token_ids[: len(POISON)] == POISON for chunk in chunks):
             raise ValueError("poisoned")
         return compute(self, chunks)
 
-    with patch.object(Engine, "_compute", failing):
+    with patch.object(Engine, "_run", failing):
         yield

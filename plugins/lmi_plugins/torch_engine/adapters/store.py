@@ -15,7 +15,7 @@ from lmi_plugins.torch_engine.adapters.lora_layers import LoraLayers
 from lmi_plugins.torch_engine.adapters.peft_adapter import read_directory, read_tensors
 from lmi_plugins.torch_engine.messages.requests import AdapterTensors, EngineOptions
 from lmi_plugins.torch_engine.sequences.adapter import Adapter, AdapterWeights
-from lmi_plugins.torch_engine.sequences.chunk import Chunk
+from lmi_plugins.torch_engine.sequences.step_batch import Chunk
 
 logger = logging.getLogger(__name__)
 
@@ -119,6 +119,8 @@ class AdapterStore:
 
     def begin(self, chunks: Items[Chunk]) -> None:
         """Make the next forward passes those of these chunks, for which `prepare` was called."""
+        if not self._slots:
+            return  # none has ever been on the device
         slots: list[int | None] = []
         lengths: list[int] = []
         for chunk in chunks:

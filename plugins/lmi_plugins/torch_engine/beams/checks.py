@@ -2,7 +2,7 @@
 
 from lmi_core.errors import InvalidParameter
 from lmi_plugins.torch_engine.cache.block_pool import BLOCK_SIZE, blocks_for
-from lmi_plugins.torch_engine.messages.parameter_names import ParameterNames
+from lmi_plugins.torch_engine.messages.requests import ParameterNames
 from lmi_plugins.torch_engine.sequences.sequence import Sequence
 
 

@@ -2,21 +2,48 @@
 
 import math
 from collections.abc import Sequence as Items
-from typing import ClassVar
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
 
 import torch
 
 from lmi_core.generation.hypotheses import Hypotheses
 from lmi_core.generation.output import FinishReason, GenerationStep, Token
-from lmi_plugins.torch_engine.beams.candidates import Candidate, Choice, Hypothesis
 from lmi_plugins.torch_engine.cache.block_pool import BlockPool, blocks_for
+from lmi_plugins.torch_engine.sampling.outcome import joined_logits, take_prompt_logits
 from lmi_plugins.torch_engine.sampling.processing import process
-from lmi_plugins.torch_engine.sampling.raw_logits import joined_logits, take_prompt_logits
 from lmi_plugins.torch_engine.sampling.sampler import ranks_of
-from lmi_plugins.torch_engine.sequences.sequence import Sequence
-from lmi_plugins.torch_engine.sequences.sequence_group import SequenceGroup
+from lmi_plugins.torch_engine.sequences.sequence import Sequence, SequenceGroup
 from lmi_plugins.torch_engine.sequences.token_texts import TokenTexts
 from lmi_plugins.torch_engine.sequences.top_logprobs import TopLogprobs, read_top_logprobs
+
+
+class Choice(NamedTuple):
+    """One generated token of a beam."""
+
+    token_id: int
+    log_prob: float  # in the model's own distribution
+    top_logprobs: TopLogprobs | None
+    rank: int | None  # if asked for
+
+
+@dataclass(frozen=True, slots=True)
+class Hypothesis:
+    """A finished beam."""
+
+    choices: list[Choice]
+    reason: FinishReason
+    logits: bytes | None  # of each choice, where they are asked for
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A beam with one more token."""
+
+    score: float  # the sum of the log probs, after penalties
+    parent: int  # index of the beam
+    choice: Choice
+    reason: FinishReason | None  # why the beam ends with this token, if it does
 
 
 class BeamSearch(SequenceGroup):

@@ -1,18 +1,21 @@
 """Vectors of a model that generates too."""
 
 from lmi_plugins.torch_engine.embeddings.engine import EmbeddingEngine, EmbeddingResults
-from lmi_plugins.torch_engine.embeddings.pace import Pace
 from lmi_plugins.torch_engine.engine.engine import Engine
 from lmi_plugins.torch_engine.messages.embeddings import EmbeddingJob
 
 
 class EmbeddingTurns:
-    """The engine of a generating model's vectors, which takes turns with the engine that generates."""
+    """The engine of a generating model's vectors, whose steps slow streams no more than other prompts do.
+
+    Each step of generation allows for as many tokens as a prompt in it might have; a step of vectors uses up what it
+    computes, which may be more than was left, and then waits until that is allowed for too.
+    """
 
     def __init__(self, embeddings: EmbeddingEngine, generation: Engine) -> None:
         self._embeddings = embeddings
         self._generation = generation
-        self._pace = Pace()
+        self._allowed = 0  # tokens
 
     @property
     def has_work(self) -> bool:
@@ -28,16 +31,14 @@ class EmbeddingTurns:
 
     def step(self) -> EmbeddingResults:
         """Make vectors if it is their turn; called after each step of generation, and where nothing generates."""
-        if not self._embeddings.has_work:
-            self._pace.reset()
-            return EmbeddingResults()
-        if not self._generation.has_work:
-            self._pace.reset()
-            return self._embeddings.step()
+        has_work, generates = self._embeddings.has_work, self._generation.has_work
+        if not has_work or not generates:
+            self._allowed = 0
+            return self._embeddings.step() if has_work else EmbeddingResults()
         unnoticed = self._generation.unnoticed_tokens
-        self._pace.generated(unnoticed)
-        if not self._pace.is_due:
+        self._allowed = min(self._allowed, 0) + unnoticed  # what was not used is not saved up
+        if self._allowed <= 0:
             return EmbeddingResults()
         results = self._embeddings.step(unnoticed)
-        self._pace.embedded(results.num_tokens)
+        self._allowed -= results.num_tokens
         return results

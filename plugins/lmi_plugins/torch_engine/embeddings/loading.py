@@ -1,6 +1,7 @@
 """Loading of an embedding model, or of a generating model that makes vectors too."""
 
 import logging
+from collections.abc import Sequence as Items
 from pathlib import Path
 
 import torch
@@ -8,8 +9,8 @@ from transformers import AutoModel, AutoModelForTextEncoding, PreTrainedConfig, 
 
 from lmi_core.embedding_backend import EmbeddingModel
 from lmi_core.errors import ConfigurationError
+from lmi_plugins.torch_engine.adapters.store import AdapterStore
 from lmi_plugins.torch_engine.checkpoint.weights_check import wrong_weights_of_base
-from lmi_plugins.torch_engine.embeddings.base_model_states import BaseModelStates
 from lmi_plugins.torch_engine.embeddings.embedder import Embedder
 from lmi_plugins.torch_engine.embeddings.engine import EmbeddingEngine
 from lmi_plugins.torch_engine.embeddings.hidden_states import HiddenStates, PaddedStates
@@ -22,6 +23,19 @@ from lmi_plugins.torch_engine.model.loading import context_length, load_weights,
 from lmi_plugins.torch_engine.model.threads import Threads
 
 logger = logging.getLogger(__name__)
+
+
+class BaseModelStates(HiddenStates):
+    """Hidden states of the model without the adapters of the generation step before."""
+
+    def __init__(self, states: HiddenStates, adapters: AdapterStore) -> None:
+        self._states = states
+        self._adapters = adapters
+
+    def run(self, texts: Items[list[int]]) -> list[torch.Tensor]:
+        self._adapters.begin([])
+        return self._states.run(texts)
+
 
 ACCELERATOR_TOKENS = 8192  # of a step at least, where nothing else runs: fewer do not fill a GPU
 

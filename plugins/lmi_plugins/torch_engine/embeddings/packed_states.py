@@ -6,8 +6,12 @@ import torch
 from transformers import PreTrainedModel
 
 from lmi_plugins.torch_engine.embeddings.hidden_states import HiddenStates
-from lmi_plugins.torch_engine.model.attention import AttentionOptions, AttentionStep
-from lmi_plugins.torch_engine.model.attention_group import attend_step_by_step, attend_to_itself
+from lmi_plugins.torch_engine.model.attention import (
+    AttentionOptions,
+    AttentionStep,
+    attend_step_by_step,
+    attend_to_itself,
+)
 
 
 class PackedStates(HiddenStates):

@@ -9,19 +9,15 @@ import torch
 from lmi_core.host.out_of_memory import is_out_of_memory
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
 from lmi_plugins.torch_engine.adapters.store import AdapterStore, Source, require_store
-from lmi_plugins.torch_engine.beams.rows import beam_rows
 from lmi_plugins.torch_engine.cache.block_pool import BLOCK_SIZE, BlockPool
+from lmi_plugins.torch_engine.engine.output_processor import StepOutput
 from lmi_plugins.torch_engine.engine.parts import EngineParts, load_parts
-from lmi_plugins.torch_engine.engine.step_output import StepOutput
-from lmi_plugins.torch_engine.messages.parameter_names import OWN_NAMES, ParameterNames
-from lmi_plugins.torch_engine.messages.requests import EngineOptions, EngineRequest
+from lmi_plugins.torch_engine.messages.requests import OWN_NAMES, EngineOptions, EngineRequest, ParameterNames
 from lmi_plugins.torch_engine.messages.results import Results, StepFailed
 from lmi_plugins.torch_engine.model.soft_prompt import embedding_weight
 from lmi_plugins.torch_engine.requests.engine_limits import EngineLimits
 from lmi_plugins.torch_engine.sampling.outcome import read_outcomes
-from lmi_plugins.torch_engine.sampling.raw_logits import collect_logits
-from lmi_plugins.torch_engine.sequences.chunk import Chunk
-from lmi_plugins.torch_engine.sequences.step_batch import StepBatch
+from lmi_plugins.torch_engine.sequences.step_batch import Chunk, StepBatch
 from lmi_plugins.torch_engine.speculation.verification import begin_checks
 
 logger = logging.getLogger(__name__)
@@ -83,7 +79,7 @@ class Engine:
 
     @property
     def has_work(self) -> bool:
-        return self.parts.requests.has_work
+        return bool(self.parts.requests.groups)
 
     def add(self, request: EngineRequest, names: ParameterNames = OWN_NAMES) -> None:
         """Begin a request; raise InvalidParameter or ContextLengthExceeded, in the caller's names, if it cannot run."""
@@ -99,53 +95,57 @@ class Engine:
     @torch.inference_mode()
     def step(self) -> Results:
         """Run the model once, and return what became final by it, by request."""
-        parts = self.parts
-        refused = parts.requests.admit_guided()
-        chunks, ended = self._with_adapters(parts.scheduler.schedule())
-        self.latest_chunks = chunks
-        ended += refused
+        chunks, ended = self._schedule()
         if not chunks:
             return ended
         try:
-            output = self._compute(chunks)
+            begun = time.perf_counter()
+            batch, logits = self._run(chunks)
+            output = self._sample(batch, logits)
+            self.parts.scheduler.prefill_budget.record(chunks, time.perf_counter() - begun)
         except torch.AcceleratorError:  # the device is beyond use
             raise
         except Exception as error:
-            self._failed_steps += 1
-            if is_out_of_memory(error) or self._failed_steps == MAX_FAILED_STEPS:
-                raise  # a new process has its memory whole
-            logger.exception("A step of %d requests failed", len(chunks))
-            request_ids = [chunk.sequence.request_id for chunk in chunks]
-            return ended + parts.requests.fail_all(request_ids, StepFailed(f"The generation failed: {error}"))
+            return ended + self._fail(chunks, error)
         self._failed_steps = 0
-        return ended + parts.outputs.results(output)
+        return ended + self.parts.outputs.publish(output)
 
-    def _with_adapters(self, chunks: list[Chunk]) -> tuple[list[Chunk], Results]:
-        """Return the chunks whose adapters are on the device, and the ends of requests whose adapters cannot be."""
-        failed = {} if self.parts.adapters is None else self.parts.adapters.prepare(chunks)
-        if not failed:
-            return chunks, []
-        ready = [chunk for chunk in chunks if chunk.sequence.adapter not in failed]
-        ended: Results = []
-        for chunk in chunks:
-            if chunk.sequence.adapter in failed:
-                ended += self.parts.requests.fail_all([chunk.sequence.request_id], failed[chunk.sequence.adapter])
-        return ready, ended
+    def _schedule(self) -> tuple[list[Chunk], Results]:
+        """Return the chunks to compute, and the ends of requests that cannot run."""
+        parts = self.parts
+        ended = parts.requests.admit_guided()
+        chunks = parts.scheduler.schedule()
+        failed = {} if parts.adapters is None else parts.adapters.prepare(chunks)
+        if failed:
+            for chunk in chunks:
+                if chunk.sequence.adapter in failed:
+                    ended += parts.requests.fail_all([chunk.sequence.request_id], failed[chunk.sequence.adapter])
+            chunks = [chunk for chunk in chunks if chunk.sequence.adapter not in failed]
+        self.latest_chunks = chunks
+        return chunks, ended
 
-    def _compute(self, chunks: list[Chunk]) -> StepOutput:
-        """Run the model over the chunks, with drafts behind them, and choose tokens by its logits."""
+    def _run(self, chunks: list[Chunk]) -> tuple[StepBatch, torch.Tensor]:
+        """Run the model over the chunks, with drafts behind them; return the batch that they make, and its logits."""
         parts = self.parts
         if self._speculates:
             parts.speculation.extend(chunks, parts.scheduler, parts.sampler)
         batch = StepBatch(chunks)
-        begun = time.perf_counter()
         parts.threads.use(batch.num_tokens)
         if parts.scheduler.copies:
             parts.runner.copy(parts.scheduler.copies)
-        logits = parts.runner.run(batch, parts.scheduler.new_blocks)
-        collect_logits(batch, logits)
-        outcomes = read_outcomes(batch, logits, parts.sampler)
-        searches = beam_rows(batch)
-        parts.scheduler.prefill_budget.record(chunks, time.perf_counter() - begun)
-        checks = begin_checks(batch, logits, parts.speculation.acceptance) if self._speculates else []
-        return StepOutput(batch, logits, outcomes, searches, checks)
+        return batch, parts.runner.run(batch, parts.scheduler.new_blocks)
+
+    def _sample(self, batch: StepBatch, logits: torch.Tensor) -> StepOutput:
+        """Choose tokens by the logits of a batch, and take its drafts off their sequences."""
+        outcomes = read_outcomes(batch, logits, self.parts.sampler)
+        checks = begin_checks(batch, logits, self.parts.speculation.acceptance) if self._speculates else []
+        return StepOutput(batch, logits, outcomes, checks)
+
+    def _fail(self, chunks: list[Chunk], error: Exception) -> Results:
+        """End the requests of a step that has failed; raise the error where the engine itself is at fault."""
+        self._failed_steps += 1
+        if is_out_of_memory(error) or self._failed_steps == MAX_FAILED_STEPS:
+            raise error  # a new process has its memory whole
+        logger.exception("A step of %d requests failed", len(chunks))
+        request_ids = [chunk.sequence.request_id for chunk in chunks]
+        return self.parts.requests.fail_all(request_ids, StepFailed(f"The generation failed: {error}"))

@@ -3,27 +3,37 @@
 import logging
 import math
 from collections.abc import Sequence as Items
+from dataclasses import dataclass
 
 import torch
 
 from lmi_core.generation.output import FinishReason, GenerationStep
 from lmi_plugins.torch_engine.beams.search import BeamSearch
 from lmi_plugins.torch_engine.cache.prefix_cache import PrefixCache
-from lmi_plugins.torch_engine.engine.step_output import StepOutput
 from lmi_plugins.torch_engine.messages.results import Result, Results, merge_steps
 from lmi_plugins.torch_engine.requests.active_requests import ActiveRequests
-from lmi_plugins.torch_engine.sampling.outcome import Outcome
-from lmi_plugins.torch_engine.sampling.raw_logits import take_generation_logits, take_prompt_logits
+from lmi_plugins.torch_engine.sampling.outcome import Outcome, take_generation_logits, take_prompt_logits
 from lmi_plugins.torch_engine.sampling.sampler import Sampler
-from lmi_plugins.torch_engine.sequences.chunk import Chunk
 from lmi_plugins.torch_engine.sequences.sequence import Sequence
+from lmi_plugins.torch_engine.sequences.step_batch import Chunk, StepBatch
 from lmi_plugins.torch_engine.sequences.token_texts import TokenTexts
 from lmi_plugins.torch_engine.speculation.speculation import Speculation
 from lmi_plugins.torch_engine.speculation.verification import Check, verify
 
 logger = logging.getLogger(__name__)
 
+
 NO_TOKEN = "the model's logits are not numbers, or the request's parameters exclude all tokens"
+
+
+@dataclass(frozen=True, slots=True)
+class StepOutput:
+    """The logits of a batch, and what is to be made of them."""
+
+    batch: StepBatch
+    logits: torch.Tensor  # [rows, vocabulary]
+    outcomes: Items[Outcome]  # of each chunk
+    checks: Items[Check]  # drafts, taken off their sequences
 
 
 class OutputProcessor:
@@ -43,13 +53,13 @@ class OutputProcessor:
         self._speculation = speculation
         self._prefix_cache = prefix_cache
 
-    def results(self, output: StepOutput) -> Results:
+    def publish(self, output: StepOutput) -> Results:
         """Return what became final by a step, by request."""
         pairs = zip(output.batch.chunks, output.outcomes, strict=True)
         results = [result for chunk, outcome in pairs if (result := self._advance(chunk, outcome)) is not None]
         if output.checks:
             results += self._verify(output.checks)
-        for search, rows in output.searches:
+        for search, rows in _beam_rows(output.batch):
             results += self._search(search, output.logits[rows])
         return results
 
@@ -91,13 +101,15 @@ class OutputProcessor:
         top_tokens = self._texts.top_tokens(outcome.top_logprobs)
         tokens = sequence.stream.push(token_id, outcome.log_prob, top_tokens, outcome.rank)
         reason = _finish_reason(sequence)
-        prefill = self._texts.prefill(sequence)
-        prompt_logits = take_prompt_logits(sequence)
-        sequence.started = True
+        prefill = prompt_logits = None
+        if not sequence.started:
+            prefill, prompt_logits = self._texts.prefill(sequence), take_prompt_logits(sequence)
+            sequence.started = True
         if reason is not None:
             tokens += sequence.stream.finish()
             self._requests.end(chunk.group)
-            self._speculation.record(sequence)
+            if sequence.acceptance.drafted:
+                self._speculation.record(sequence)
         if not tokens and reason is None and prefill is None and prompt_logits is None:
             return None
         generation_logits = take_generation_logits(sequence, len(tokens))
@@ -149,3 +161,13 @@ def _finish_reason(sequence: Sequence) -> FinishReason | None:
     if len(sequence.token_ids) >= sequence.max_length:
         return "length"
     return "stop_sequence" if sequence.repeats_itself else None
+
+
+def _beam_rows(batch: StepBatch) -> list[tuple[BeamSearch, list[int]]]:
+    """Return the searches whose beams are computed to their end, and the row of the logits of each beam."""
+    rows: dict[BeamSearch, list[int]] = {}
+    for chunk in batch.chunks:
+        group = chunk.group
+        if isinstance(group, BeamSearch) and group not in rows and group.sequences[0] in batch.next_token_rows:
+            rows[group] = [batch.next_token_rows[beam] for beam in group.sequences]
+    return list(rows.items())

@@ -1,17 +1,17 @@
 """Grammars of guides, which say what texts must be, by xgrammar's compiler."""
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lmi_core.parsing.reasoning.guide import Format, after_reasoning
 from lmi_plugins.torch_engine.guides.json_schema import check_schema
-from lmi_plugins.torch_engine.guides.structural_tags import with_json_grammars
 from lmi_plugins.torch_engine.messages.requests import Guide
 
 if TYPE_CHECKING:
     from xgrammar import CompiledGrammar, GrammarCompiler
 
 MAX_BLANKS = 2  # in a row, between the parts of JSON: without a bound some models write nothing else
+PLAIN = {"type", "json_schema", "style"}  # what a format may have that says no more than which schema
 
 
 def compile_guide(compiler: "GrammarCompiler", guide: Guide) -> "CompiledGrammar":
@@ -28,7 +28,7 @@ def compile_guide(compiler: "GrammarCompiler", guide: Guide) -> "CompiledGrammar
 def _as_format(guide: Guide) -> Format:
     """Return the guide as a format of structural tags; raise InvalidParameter, ValueError or RuntimeError."""
     if guide.kind == "structural_tag":
-        form: Format = with_json_grammars(json.loads(str(guide.content))["format"], _json_grammar)
+        form: Format = _with_json_grammars(json.loads(str(guide.content))["format"])
         return form
     if guide.kind == "regex":
         return {"type": "regex", "pattern": guide.content}
@@ -55,3 +55,18 @@ def _json_grammar(schema: str) -> str:
 def choice_grammar(texts: list[str]) -> str:
     """Return a grammar of these texts as xgrammar's EBNF, whose strings are written as JSON's are."""
     return "root ::= " + " | ".join(json.dumps(text, ensure_ascii=False) for text in texts)
+
+
+def _with_json_grammars(form: Any) -> Any:
+    """Return the format with a grammar for each JSON schema in it. Raise ValueError for a keyword not kept to."""
+    if isinstance(form, list):
+        return [_with_json_grammars(each) for each in form]
+    if not isinstance(form, dict):
+        return form
+    if form.get("type") != "json_schema":
+        return {name: _with_json_grammars(value) for name, value in form.items()}
+    schema = form.get("json_schema")
+    check_schema(schema)
+    if not isinstance(schema, dict) or form.get("style", "json") != "json" or form.keys() - PLAIN:
+        return form
+    return {"type": "grammar", "grammar": _json_grammar(json.dumps(schema))}

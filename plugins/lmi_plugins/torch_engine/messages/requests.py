@@ -1,6 +1,6 @@
 """What goes into the torch engine. It imports no torch: the process that asks for text need not have it."""
 
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -157,3 +157,13 @@ class EngineOptions(msgspec.Struct, array_like=True, frozen=True):
     record_acceptance_rate: bool = False  # log it with each request that ends
     guide_limits: GuideLimits = GuideLimits()
     embedding: EmbeddingOptions = EmbeddingOptions()
+
+
+class ParameterNames(NamedTuple):
+    """What an interface on top of the engine calls the parameters that only the engine can check."""
+
+    num_beams: str = "`num_beams`"
+    draft_ids: str = "draft tokens"
+
+
+OWN_NAMES = ParameterNames()

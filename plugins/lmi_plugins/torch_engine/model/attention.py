@@ -1,13 +1,18 @@
-"""Attention over the paged cache, in the form in which transformers' models call it."""
+"""Attention over the paged cache: the form in which models of transformers call it, and its computation."""
 
 from abc import ABC, abstractmethod
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import torch
+from torch.nn.functional import scaled_dot_product_attention
 
+from lmi_plugins.torch_engine.cache.block_pool import BLOCK_SIZE, blocks_for
 from lmi_plugins.torch_engine.cache.kv_cache import LayerShape
+from lmi_plugins.torch_engine.sequences.step_batch import StepBatch
 
 NAME = "lmi_paged"  # as `attn_implementation`
+MAX_SHARED_LENGTH = 16  # tokens of a chunk, for several chunks to be in one call
 
 
 class AttentionOptions(NamedTuple):
@@ -73,3 +78,115 @@ class LayoutProbe(AttentionStep):
         self.shapes[layer] = LayerShape(key.shape[1], key.shape[3], value.shape[3])
         self.windows[layer] = options.window
         return query.new_zeros(1, query.shape[2], query.shape[1], value.shape[3])
+
+
+class AttentionGroup:
+    """Successive chunks of a batch that have one length, and one call of attention: all that decode, or one prefill."""
+
+    def __init__(self, batch: StepBatch, part: slice, dtype: torch.dtype, device: torch.device) -> None:
+        self.chunks = batch.chunks[part]
+        rows = batch.token_rows[part]
+        self.rows = slice(rows[0].start, rows[-1].stop)  # of the batch's tokens
+        self.length = len(self.chunks[0])
+        self.width = max(blocks_for(chunk.end) for chunk in self.chunks)  # blocks of the longest context
+        starts = torch.tensor([chunk.start for chunk in self.chunks], device=device)
+        self._positions = starts[:, None]  # [rows, tokens of a chunk]
+        if self.length > 1:
+            self._positions = self._positions + torch.arange(self.length, device=device)
+        self.is_fresh = len(self.chunks) == 1 and self.chunks[0].start == 0
+        self._dtype = dtype
+        self._masks: dict[tuple[int | None, int], torch.Tensor] = {}
+
+    @cached_property
+    def block_tables(self) -> torch.Tensor:
+        """The block table of each chunk's context, [chunks, blocks], padded with block 0."""
+        used = [chunk.sequence.block_table[: blocks_for(chunk.end)] for chunk in self.chunks]
+        tables = [blocks + [0] * (self.width - len(blocks)) for blocks in used]
+        return torch.tensor(tables, device=self._positions.device)
+
+    @property
+    def decodes(self) -> bool:
+        """Whether every chunk of the group is in decode, with the same number of draft tokens."""
+        return self.length <= MAX_SHARED_LENGTH and all(chunk.start for chunk in self.chunks)
+
+    def token_indices(self) -> tuple[torch.Tensor, ...]:
+        """Return two indices of each token: that of its chunk in the group, and its position in the sequence."""
+        indices = [index for index in range(len(self.chunks)) for _ in range(self.length)]
+        positions = [position for chunk in self.chunks for position in range(chunk.start, chunk.end)]
+        return torch.tensor([indices, positions], device=self._positions.device).unbind()
+
+    def sees_only_itself(self, options: AttentionOptions) -> bool:
+        """Return whether causal attention without a mask and without the cache does for it, which is fresh."""
+        whole = options.window is None or options.window >= self.length
+        return whole and options.softcap is None and options.sinks is None
+
+    def attend(
+        self, query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, options: AttentionOptions
+    ) -> torch.Tensor:
+        """Return the output, as `query` is: [tokens, heads, size]; keys, values: [chunks, key heads, context, size].
+
+        The query heads that share a key head count as further tokens of it, so that no key is ever repeated.
+        """
+        (rows, length), heads, key_heads = self._positions.shape, query.shape[1], keys.shape[1]
+        sharing = heads // key_heads
+        if length > 1:
+            query = query.reshape(rows, length, heads, -1).transpose(1, 2)
+        query = query.reshape(rows, key_heads, sharing * length, -1)
+        mask = self._masks.get((options.window, sharing))
+        if mask is None:
+            mask = self._masks[options.window, sharing] = self._mask(options.window, sharing)
+        # Float32 products over what lies together are faster on the CPU.
+        spelled_out = query.dtype == torch.float32 and query.device.type == "cpu" and keys.is_contiguous()
+        if options.softcap is None and options.sinks is None and not spelled_out:
+            output = scaled_dot_product_attention(query, keys, values, attn_mask=mask, scale=options.scale)
+        else:
+            output = attend_step_by_step(query, keys, values, mask, options)
+        if length > 1:
+            output = output.reshape(rows, heads, length, -1).transpose(1, 2)
+        return output.reshape(rows * length, heads, -1)
+
+    def _mask(self, window: int | None, sharing: int) -> torch.Tensor:
+        """Return what to add to the attention's logits: [chunks, 1, sharing * tokens of a chunk, context]."""
+        context = torch.arange(self.width * BLOCK_SIZE, device=self._positions.device)
+        positions = self._positions.repeat(1, sharing)[..., None]
+        hidden = context > positions
+        if window is not None:
+            hidden |= context <= positions - window
+        mask = torch.zeros(hidden.shape, dtype=self._dtype, device=hidden.device)
+        return mask.masked_fill_(hidden, float("-inf"))[:, None]
+
+
+def cut_groups(batch: StepBatch, dtype: torch.dtype, device: torch.device) -> list[AttentionGroup]:
+    """Group the chunks in decode with as many drafted tokens; prompts, whose contexts differ more, stay alone."""
+    starts: list[int] = []
+    for index, chunk in enumerate(batch.chunks):
+        if not starts or not len(chunk) == len(batch.chunks[starts[-1]]) <= MAX_SHARED_LENGTH:
+            starts.append(index)
+    ends = [*starts[1:], len(batch.chunks)]
+    return [AttentionGroup(batch, slice(*part), dtype, device) for part in zip(starts, ends, strict=True)]
+
+
+def attend_to_itself(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float | None) -> torch.Tensor:
+    """Return causal attention for a prompt's first chunk, which sees nothing but itself. All: [tokens, heads, size]."""
+    query, key, value = (states.transpose(0, 1)[None] for states in (query, key, value))
+    sharing = query.shape[1] != key.shape[1]
+    output = scaled_dot_product_attention(query, key, value, is_causal=True, scale=scale, enable_gqa=sharing)
+    return output[0].transpose(0, 1)
+
+
+def attend_step_by_step(
+    query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor, options: AttentionOptions
+) -> torch.Tensor:
+    """Compute also what `scaled_dot_product_attention` has no argument for: a soft cap on the logits, and sinks."""
+    scale = query.shape[-1] ** -0.5 if options.scale is None else options.scale
+    logits = query * scale @ keys.transpose(2, 3)  # [rows, key heads, sharing * length, context]
+    if options.softcap is not None:
+        logits = torch.tanh(logits / options.softcap) * options.softcap
+    logits = (logits + mask).float()
+    if options.sinks is None:
+        weights = logits.softmax(-1)
+    else:
+        sinks = options.sinks.float().view(1, keys.shape[1], -1, 1)  # [1, key heads, sharing, 1]
+        sinks = sinks.repeat_interleave(query.shape[2] // sinks.shape[2], 2).expand(query.shape[0], -1, -1, -1)
+        weights = torch.cat([logits, sinks], -1).softmax(-1)[..., :-1]
+    return weights.to(values.dtype) @ values

@@ -4,6 +4,9 @@ torch has no public function that packs a weight for them and no public test for
 https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native/mkldnn/RegisterMkldnnOpContextClass.cpp
 """
 
+from collections.abc import Callable
+from functools import partial
+
 import torch
 
 
@@ -15,13 +18,11 @@ def multiplies(dtype: torch.dtype) -> bool:
     return dtype == torch.float32 or (dtype == torch.bfloat16 and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported()))
 
 
-def pack_weight(weight: torch.Tensor, rows: int) -> torch.Tensor:
-    """Return a weight, [out, in], in the order that is the fastest for inputs of that number of rows."""
-    packed: torch.Tensor = torch.ops.mkldnn._reorder_linear_weight(weight, rows)
-    return packed
+def pack(weight: torch.Tensor, bias: torch.Tensor | None, rows: int) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Return `torch.nn.functional.linear` for this weight, [out, in], and bias.
 
-
-def linear(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
-    """Return what `torch.nn.functional.linear` would, for a packed weight."""
-    output: torch.Tensor = torch.ops.mkldnn._linear_pointwise(input, weight, bias, "none", [], "")
-    return output
+    The weight gets the order that is the fastest for inputs of that number of rows.
+    """
+    packed = torch.ops.mkldnn._reorder_linear_weight(weight, rows)
+    multiply = torch.ops.mkldnn._linear_pointwise
+    return partial(multiply, W=packed, B=bias, attr="none", scalars=[], algorithm="")

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from collections.abc import Sequence as Items
+from functools import partial
 
 import torch
 from torch.nn import Linear, Module, Parameter
@@ -19,27 +20,19 @@ class PackedProduct:
 
     def __init__(self, linears: Items[Linear]) -> None:
         self._sizes = [linear.out_features for linear in linears]
-        weights = [linear.weight.detach() for linear in linears]
-        self._weight = onednn.pack_weight(torch.cat(weights), ROWS)
+        weight = torch.cat([linear.weight.detach() for linear in linears])
         biases = [linear.bias.detach() for linear in linears if linear.bias is not None]
-        self._bias = torch.cat(biases) if biases else None
+        self.is_shared = len(linears) > 1
+        self.shape = (*weight.shape, bool(biases))  # which products that oneDNN compiles only once have in common
+        self._zeros = weight.new_zeros(1, weight.shape[1])
+        self._multiply = onednn.pack(weight, torch.cat(biases) if biases else None, ROWS)
         self._input: torch.Tensor | None = None  # that the outputs are of
         self._outputs: Items[torch.Tensor] = ()
-
-    @property
-    def is_of_one(self) -> bool:
-        """Whether it is the product of a single module."""
-        return len(self._sizes) == 1
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """What products that oneDNN compiles only once have in common."""
-        return (*self._weight.shape, self._bias is not None)
 
     def compile(self) -> None:
         """Have oneDNN compile the product for small numbers of rows; products of one shape share what it compiles."""
         for rows in {_padded_rows(rows) for rows in range(1, MAX_COMPILED_ROWS + 1)}:
-            self.compute(torch.zeros(rows, self._weight.shape[1], dtype=self._weight.dtype))
+            self.compute(self._zeros.expand(rows, -1).contiguous())
 
     def output(self, index: int, input: torch.Tensor) -> torch.Tensor:
         """Return the output, [..., out], of the module with this index."""
@@ -54,9 +47,9 @@ class PackedProduct:
         """Return the outputs, [..., out], of all its modules, one after the other."""
         rows = input.shape[:-1].numel()
         if rows <= UNPADDED_ROWS or (missing := _padded_rows(rows) - rows) == 0:
-            return onednn.linear(input, self._weight, self._bias)
+            return self._multiply(input)
         padded = pad(input.reshape(rows, -1), (0, 0, 0, missing))
-        return onednn.linear(padded, self._weight, self._bias)[:rows].view(*input.shape[:-1], -1)
+        return self._multiply(padded)[:rows].view(*input.shape[:-1], -1)
 
 
 def _padded_rows(rows: int) -> int:
@@ -73,11 +66,10 @@ class PackedLinear(Linear):
         self.in_features, self.out_features = linear.in_features, linear.out_features
         self.weight = Parameter(linear.weight.new_full((1, 1), torch.nan).expand(linear.weight.shape), False)
         self.bias = linear.bias
-        self._product, self._index = product, index
-        self._is_alone = product.is_of_one
+        self._output = partial(product.output, index) if product.is_shared else product.compute
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
-        return self._product.compute(input) if self._is_alone else self._product.output(self._index, input)
+        return self._output(input)
 
 
 @torch.inference_mode()

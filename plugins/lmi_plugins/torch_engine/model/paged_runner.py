@@ -8,11 +8,10 @@ from lmi_plugins.torch_engine.model import attention
 from lmi_plugins.torch_engine.model.attention import AttentionStep, LayoutProbe, UnsupportedAttention
 from lmi_plugins.torch_engine.model.model_runner import ModelRunner
 from lmi_plugins.torch_engine.model.packed_linear import pack_linears
-from lmi_plugins.torch_engine.model.paged_step import PagedStep
+from lmi_plugins.torch_engine.model.paged_step import PagedStep, WorkingCopy
 from lmi_plugins.torch_engine.model.paged_support import check_model, check_windows
 from lmi_plugins.torch_engine.model.soft_prompt import embed
 from lmi_plugins.torch_engine.model.transformers_internals import attention_implementation
-from lmi_plugins.torch_engine.model.working_copy import WorkingCopy
 from lmi_plugins.torch_engine.sequences.step_batch import StepBatch
 
 

@@ -11,9 +11,8 @@ from lmi_plugins.torch_engine.cache.block_pool import BLOCK_SIZE
 from lmi_plugins.torch_engine.model.model_runner import ModelRunner
 from lmi_plugins.torch_engine.model.soft_prompt import embed
 from lmi_plugins.torch_engine.model.transformers_internals import is_stateful
-from lmi_plugins.torch_engine.sequences.chunk import Chunk
 from lmi_plugins.torch_engine.sequences.sequence import Sequence
-from lmi_plugins.torch_engine.sequences.step_batch import StepBatch
+from lmi_plugins.torch_engine.sequences.step_batch import Chunk, StepBatch
 
 logger = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ import torch
 from transformers import PreTrainedModel
 
 from lmi_core.errors import InvalidParameter
-from lmi_plugins.torch_engine.messages.requests import EngineRequest
+from lmi_plugins.torch_engine.messages.requests import EngineRequest, TensorData
 from lmi_plugins.torch_engine.messages.tensors import from_data
 
 
@@ -18,11 +18,21 @@ def embedding_weight(model: PreTrainedModel) -> torch.Tensor:
     return weight
 
 
-def read_soft_prompt(request: EngineRequest, model: PreTrainedModel) -> torch.Tensor | None:
-    """Return the request's soft prompt, [virtual tokens, hidden]; raise InvalidParameter if it does not fit."""
-    if request.soft_prompt is None:
-        return None
-    table, weight = from_data(request.soft_prompt, "the soft prompt"), embedding_weight(model)
+def with_soft_prompt(
+    request: EngineRequest, soft_prompt: TensorData, model: PreTrainedModel
+) -> tuple[EngineRequest, torch.Tensor]:
+    """Return the request with its virtual tokens in the prompt, ahead of it if it has none, and their embeddings."""
+    table = _read(soft_prompt, request, model)
+    vocabulary = model.config.get_text_config().vocab_size
+    if max(request.prompt_ids, default=0) >= vocabulary:
+        return request, table
+    prompt_ids = [*range(vocabulary, vocabulary + len(table)), *request.prompt_ids]
+    return msgspec.structs.replace(request, prompt_ids=prompt_ids), table
+
+
+def _read(soft_prompt: TensorData, request: EngineRequest, model: PreTrainedModel) -> torch.Tensor:
+    """Return the soft prompt, [virtual tokens, hidden]; raise InvalidParameter if it does not fit."""
+    table, weight = from_data(soft_prompt, "the soft prompt"), embedding_weight(model)
     hidden = weight.shape[1]
     if table.dim() != 2 or table.shape[1] != hidden:
         raise InvalidParameter(
@@ -34,16 +44,6 @@ def read_soft_prompt(request: EngineRequest, model: PreTrainedModel) -> torch.Te
             "prompt log probabilities cannot be returned with a soft prompt, as its virtual tokens have none"
         )
     return table.to(weight.device, weight.dtype)
-
-
-def with_soft_prompt(request: EngineRequest, model: PreTrainedModel) -> tuple[EngineRequest, torch.Tensor | None]:
-    """Return the request with its virtual tokens in the prompt, ahead of it if it has none, and their embeddings."""
-    table = read_soft_prompt(request, model)
-    vocabulary = model.config.get_text_config().vocab_size
-    if table is None or max(request.prompt_ids, default=0) >= vocabulary:
-        return request, table
-    prompt_ids = [*range(vocabulary, vocabulary + len(table)), *request.prompt_ids]
-    return msgspec.structs.replace(request, prompt_ids=prompt_ids), table
 
 
 def embed(

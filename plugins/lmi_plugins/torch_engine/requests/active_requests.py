@@ -7,7 +7,7 @@ from lmi_plugins.torch_engine.messages.requests import Guide
 from lmi_plugins.torch_engine.messages.results import Result, Results
 from lmi_plugins.torch_engine.scheduling.guide_queue import GuideQueue
 from lmi_plugins.torch_engine.scheduling.scheduler import Scheduler
-from lmi_plugins.torch_engine.sequences.sequence_group import SequenceGroup
+from lmi_plugins.torch_engine.sequences.sequence import SequenceGroup
 
 
 class ActiveRequests:
@@ -16,26 +16,19 @@ class ActiveRequests:
     def __init__(self, scheduler: Scheduler, guides: GuideQueue) -> None:
         self._scheduler = scheduler
         self._guides = guides
-        self._groups: dict[str, list[SequenceGroup]] = {}  # by request
+        self.groups: dict[str, list[SequenceGroup]] = {}  # by request
 
     def __contains__(self, request_id: str) -> bool:
-        return request_id in self._groups
-
-    def __len__(self) -> int:
-        return len(self._groups)
-
-    @property
-    def has_work(self) -> bool:
-        return bool(self._groups)
+        return request_id in self.groups
 
     def check_unused(self, request_id: str) -> None:
         """Raise InvalidParameter for the id of an unfinished request."""
-        if request_id in self._groups:
+        if request_id in self.groups:
             raise InvalidParameter(f"request id {request_id!r} is already in use")
 
     def add(self, groups: list[SequenceGroup], guide: Guide | None) -> None:
         """Have all groups of one request wait for their turn, or for their guide first, if they have one."""
-        self._groups[groups[0].request_id] = groups
+        self.groups[groups[0].request_id] = groups
         if guide is not None:
             self._guides.add(guide, tuple(groups))
         else:
@@ -43,27 +36,27 @@ class ActiveRequests:
 
     def admit_guided(self) -> Results:
         """Schedule the groups whose guides are compiled; return the ends of requests whose guides are wrong."""
-        if not self._guides:
+        if not self._guides.waiting:
             return []
         if not self._scheduler.has_work:
             self._guides.wait()
         ready, refused = self._guides.take()
         self._schedule(ready)
         for request_id, _ in refused:
-            del self._groups[request_id]
+            del self.groups[request_id]
         return list(refused)
 
     def end(self, group: SequenceGroup) -> None:
         """Drop a group that has all its tokens; others of its request may go on."""
         self._scheduler.remove(group)
-        others = self._groups[group.request_id]
+        others = self.groups[group.request_id]
         others.remove(group)
         if not others:
-            del self._groups[group.request_id]
+            del self.groups[group.request_id]
 
     def abort(self, request_id: str) -> None:
         """Drop a request and free its memory; do nothing where it is unknown or finished."""
-        groups = self._groups.pop(request_id, [])
+        groups = self.groups.pop(request_id, [])
         if not self._guides.discard(request_id):
             for group in groups:
                 self._scheduler.remove(group)

@@ -6,9 +6,8 @@ from collections.abc import Sequence as Items
 
 import torch
 
-from lmi_plugins.torch_engine.messages.requests import SamplingParameters
 from lmi_plugins.torch_engine.sequences.logits_processor import LogitsProcessor, ProcessedSequence
-from lmi_plugins.torch_engine.sequences.token_history import Ngrams
+from lmi_plugins.torch_engine.sequences.processor_state import Ngrams
 
 
 class Exclusion(LogitsProcessor):
@@ -30,9 +29,6 @@ class Exclusion(LogitsProcessor):
 class NoRepeatNgram(Exclusion):
     """Exclusion of tokens that would complete an n-gram for the second time; the prompt's count, as in transformers."""
 
-    def applies(self, parameters: SamplingParameters) -> bool:
-        return parameters.no_repeat_ngram_size > 0
-
     def excluded(self, sequence: ProcessedSequence) -> Iterable[int]:
         state = sequence.state
         if state.ngrams is None:
@@ -45,9 +41,6 @@ class BadSequences(Exclusion):
 
     The end-of-sequence token alone is never bad, as in transformers.
     """
-
-    def applies(self, parameters: SamplingParameters) -> bool:
-        return bool(parameters.bad_sequences)
 
     def excluded(self, sequence: ProcessedSequence) -> Iterable[int]:
         ids = sequence.token_ids
@@ -62,9 +55,6 @@ class BadSequences(Exclusion):
 class BadTexts(LogitsProcessor):
     """Exclusion of tokens that would complete a bad text, of which there are many where the text is short."""
 
-    def applies(self, parameters: SamplingParameters) -> bool:
-        return bool(parameters.bad_texts)
-
     def process(self, scores: torch.Tensor, sequences: Items[ProcessedSequence]) -> torch.Tensor:
         found = [(row, ids) for row, sequence in enumerate(sequences) for ids in _completing(sequence)]
         if not found:
@@ -77,9 +67,6 @@ class BadTexts(LogitsProcessor):
 
 class MinLength(Exclusion):
     """Exclusion of end-of-sequence and stop tokens while fewer than `min_length` tokens are generated."""
-
-    def applies(self, parameters: SamplingParameters) -> bool:
-        return parameters.min_length > 0
 
     def excluded(self, sequence: ProcessedSequence) -> Iterable[int]:
         parameters = sequence.parameters

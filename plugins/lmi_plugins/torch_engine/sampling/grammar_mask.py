@@ -7,7 +7,6 @@ from functools import partial
 import torch
 
 from lmi_plugins.torch_engine.guides.grammar_matcher import Matcher
-from lmi_plugins.torch_engine.messages.requests import SamplingParameters
 from lmi_plugins.torch_engine.sampling.mask_thread import Masks, MaskThread
 from lmi_plugins.torch_engine.sequences.logits_processor import LogitsProcessor, ProcessedSequence
 
@@ -21,9 +20,6 @@ class GrammarMask(LogitsProcessor):
 
     def __init__(self) -> None:
         self._thread: MaskThread | None = None
-
-    def applies(self, parameters: SamplingParameters) -> bool:
-        return parameters.guide is not None
 
     def process(self, scores: torch.Tensor, sequences: Items[ProcessedSequence]) -> torch.Tensor:
         bitmask = self._bitmask(sequences, -(-scores.shape[1] // BITS))

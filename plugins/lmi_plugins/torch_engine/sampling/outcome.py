@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 
 import torch
 
+from lmi_plugins.torch_engine.messages.tensors import to_bytes
 from lmi_plugins.torch_engine.sampling.sampler import DraftToken, Sampler, log_probs_of, ranks_of
-from lmi_plugins.torch_engine.sequences.chunk import Chunk
 from lmi_plugins.torch_engine.sequences.sequence import Sequence
-from lmi_plugins.torch_engine.sequences.step_batch import StepBatch
+from lmi_plugins.torch_engine.sequences.step_batch import Chunk, StepBatch
 from lmi_plugins.torch_engine.sequences.top_logprobs import TopLogprobs, read_top_logprobs
 
 
@@ -32,6 +32,8 @@ def read_outcomes(batch: StepBatch, logits: torch.Tensor, sampler: Sampler) -> l
     for chunk, rows, outcome in zip(batch.chunks, batch.logits_rows, outcomes, strict=True):
         if chunk.wants_prompt_log_probs:
             _read_prompt(chunk, logits[rows], outcome)
+        if chunk.sequence.parameters.prompt_logits or chunk.sequence.parameters.generation_logits:
+            _keep_logits(chunk, logits[rows])
     return outcomes
 
 
@@ -114,3 +116,36 @@ def _read_prompt(chunk: Chunk, logits: torch.Tensor, outcome: Outcome) -> None:
     count = chunk.sequence.parameters.num_prompt_top_tokens
     if count:
         outcome.prompt_top_logprobs = read_top_logprobs(logits, [count] * len(ids))
+
+
+def _keep_logits(chunk: Chunk, logits: torch.Tensor) -> None:
+    """Keep the rows of a chunk's logits that its request asks for with its sequence. Checked drafts bring their own."""
+    sequence = chunk.sequence
+    if sequence.parameters.prompt_logits and not sequence.started:
+        sequence.prompt_logits.append(logits[: sequence.prompt_length - chunk.start].float().cpu())
+    if sequence.parameters.generation_logits and chunk.draft is None and chunk.samples:
+        keep_generation_logits(sequence, logits[-1])
+
+
+def keep_generation_logits(sequence: Sequence, logits: torch.Tensor) -> None:
+    """Keep a copy of the logits, [vocabulary], that a token is chosen by: a view would keep the whole batch's."""
+    sequence.generation_logits.append(logits.float().cpu().clone())
+
+
+def take_prompt_logits(sequence: Sequence) -> bytes | None:
+    """Return the logits of the prompt once, [prompt tokens, vocabulary]; None where they were not asked for."""
+    parts, sequence.prompt_logits = sequence.prompt_logits, []
+    return to_bytes(torch.cat(parts)) if parts else None
+
+
+def take_generation_logits(sequence: Sequence, count: int) -> bytes | None:
+    """Return those of the next `count` generated tokens, [count, vocabulary]; None where they were not asked for."""
+    if not sequence.parameters.generation_logits:
+        return None
+    taken, sequence.generation_logits = sequence.generation_logits[:count], sequence.generation_logits[count:]
+    return joined_logits(taken) or b""
+
+
+def joined_logits(rows: Items[torch.Tensor]) -> bytes | None:
+    """Return the bytes of all rows; None where there is no row."""
+    return to_bytes(torch.stack(list(rows))) if rows else None

@@ -6,14 +6,11 @@ import torch
 
 from lmi_plugins.torch_engine.messages.requests import SamplingParameters
 from lmi_plugins.torch_engine.sequences.logits_processor import LogitsProcessor, ProcessedSequence, column
-from lmi_plugins.torch_engine.sequences.token_history import TokenCounts
+from lmi_plugins.torch_engine.sequences.processor_state import TokenCounts
 
 
 class Bias(LogitsProcessor):
     """The numbers that a request has for tokens, added to their scores."""
-
-    def applies(self, parameters: SamplingParameters) -> bool:
-        return bool(parameters.logit_bias) or parameters.embedding_bias is not None
 
     def process(self, scores: torch.Tensor, sequences: Items[ProcessedSequence]) -> torch.Tensor:
         return scores + torch.stack([_bias(sequence, scores) for sequence in sequences])
@@ -21,9 +18,6 @@ class Bias(LogitsProcessor):
 
 class RepetitionPenalty(LogitsProcessor):
     """A factor that lowers the scores of tokens that have occurred, in the prompt too, as in transformers."""
-
-    def applies(self, parameters: SamplingParameters) -> bool:
-        return parameters.repetition_penalty != 1
 
     def process(self, scores: torch.Tensor, sequences: Items[ProcessedSequence]) -> torch.Tensor:
         seen = torch.stack([_token_counts(sequence, scores) for sequence in sequences]) > 0
@@ -36,9 +30,6 @@ class FrequencyPenalty(LogitsProcessor):
 
     Where `penalize_prompt` is set, as TensorRT-LLM has it, the tokens of the prompt count too.
     """
-
-    def applies(self, parameters: SamplingParameters) -> bool:
-        return parameters.frequency_penalty != 0 or parameters.presence_penalty != 0
 
     def process(self, scores: torch.Tensor, sequences: Items[ProcessedSequence]) -> torch.Tensor:
         counts = torch.stack([_penalized_counts(sequence, scores) for sequence in sequences])

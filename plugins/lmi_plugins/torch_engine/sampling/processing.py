@@ -1,5 +1,6 @@
 """Turns the model's logits into the scores by which next tokens are chosen."""
 
+from collections.abc import Iterable
 from collections.abc import Sequence as Items
 
 import torch
@@ -10,26 +11,26 @@ from lmi_plugins.torch_engine.sampling.grammar_mask import GrammarMask
 from lmi_plugins.torch_engine.sampling.penalties import Bias, FrequencyPenalty, RepetitionPenalty
 from lmi_plugins.torch_engine.sampling.selections import AllowedTokens, EndOfReasoning
 from lmi_plugins.torch_engine.sampling.warpers import SAMPLING
-from lmi_plugins.torch_engine.sequences.logits_processor import LogitsProcessor
+from lmi_plugins.torch_engine.sequences.logits_processor import Condition, LogitsProcessor
 from lmi_plugins.torch_engine.sequences.sequence import Sequence
 
 # The order is transformers', here and in SAMPLING.
-CHOICE = (
-    Bias(),
-    RepetitionPenalty(),
-    FrequencyPenalty(),
-    NoRepeatNgram(),
-    BadSequences(),
-    BadTexts(),
-    AllowedTokens(),
-    MinLength(),
-    GrammarMask(),
-    EndOfReasoning(),
-)
+CHOICE: dict[LogitsProcessor, Condition] = {
+    Bias(): lambda parameters: bool(parameters.logit_bias) or parameters.embedding_bias is not None,
+    RepetitionPenalty(): lambda parameters: parameters.repetition_penalty != 1,
+    FrequencyPenalty(): lambda parameters: parameters.frequency_penalty != 0 or parameters.presence_penalty != 0,
+    NoRepeatNgram(): lambda parameters: parameters.no_repeat_ngram_size > 0,
+    BadSequences(): lambda parameters: bool(parameters.bad_sequences),
+    BadTexts(): lambda parameters: bool(parameters.bad_texts),
+    AllowedTokens(): lambda parameters: parameters.allowed_ids is not None,
+    MinLength(): lambda parameters: parameters.min_length > 0,
+    GrammarMask(): lambda parameters: parameters.guide is not None,
+    EndOfReasoning(): lambda parameters: parameters.reasoning_limit is not None,
+}
 
 
 def process(
-    logits: torch.Tensor, sequences: Items[Sequence], order: Items[LogitsProcessor] = CHOICE + SAMPLING
+    logits: torch.Tensor, sequences: Items[Sequence], order: Iterable[LogitsProcessor] = (*CHOICE, *SAMPLING)
 ) -> torch.Tensor:
     """Return the scores of logits, [rows, vocabulary], float32. A batch that asks for nothing comes back as it is.
 
@@ -37,7 +38,9 @@ def process(
     """
     rows: dict[LogitsProcessor, list[int]] = {}
     for row, sequence in enumerate(sequences):
-        for processor in _processors(sequence):
+        if sequence.processors is None:
+            sequence.processors = processors_of(sequence.parameters)
+        for processor in sequence.processors:
             rows.setdefault(processor, []).append(row)
     for processor in order if rows else ():
         if processor in rows:
@@ -55,13 +58,7 @@ def _apply(
     return scores.index_copy(0, index, processor.process(scores[index], [sequences[row] for row in rows]))
 
 
-def _processors(sequence: Sequence) -> tuple[LogitsProcessor, ...]:
-    """Return the processors of a sequence, which are looked up once."""
-    if sequence.processors is None:
-        sequence.processors = processors_of(sequence.parameters)
-    return sequence.processors
-
-
 def processors_of(parameters: SamplingParameters) -> tuple[LogitsProcessor, ...]:
     """Return the processors that a request asks for, in order."""
-    return tuple(processor for processor in CHOICE + SAMPLING if processor.applies(parameters))
+    conditions = CHOICE if parameters.greedy else CHOICE | SAMPLING
+    return tuple([processor for processor, applies in conditions.items() if applies(parameters)])

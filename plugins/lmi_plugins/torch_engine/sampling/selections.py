@@ -5,15 +5,11 @@ from collections.abc import Sequence as Items
 import torch
 
 from lmi_core.generation.reasoning_budget import ReasoningBudget, ReasoningCountdown
-from lmi_plugins.torch_engine.messages.requests import SamplingParameters
 from lmi_plugins.torch_engine.sequences.logits_processor import LogitsProcessor, ProcessedSequence
 
 
 class AllowedTokens(LogitsProcessor):
     """The tokens that the request allows, and no others; the end-of-sequence token is no exception."""
-
-    def applies(self, parameters: SamplingParameters) -> bool:
-        return parameters.allowed_ids is not None
 
     def process(self, scores: torch.Tensor, sequences: Items[ProcessedSequence]) -> torch.Tensor:
         left = torch.full_like(scores, float("-inf"))
@@ -28,9 +24,6 @@ class EndOfReasoning(LogitsProcessor):
 
     It comes after the other processors of the choice, as none of them may keep the reasoning from ending.
     """
-
-    def applies(self, parameters: SamplingParameters) -> bool:
-        return parameters.reasoning_limit is not None
 
     def process(self, scores: torch.Tensor, sequences: Items[ProcessedSequence]) -> torch.Tensor:
         forced = {row: token_id for row, each in enumerate(sequences) if (token_id := _forced(each)) is not None}

@@ -4,8 +4,7 @@ from collections.abc import Sequence as Items
 
 import torch
 
-from lmi_plugins.torch_engine.messages.requests import SamplingParameters
-from lmi_plugins.torch_engine.sequences.logits_processor import LogitsProcessor, ProcessedSequence, column
+from lmi_plugins.torch_engine.sequences.logits_processor import Condition, LogitsProcessor, ProcessedSequence, column
 
 EXCLUDED = float("-inf")
 FIRST_CANDIDATES = 256  # tokens
@@ -14,18 +13,12 @@ FIRST_CANDIDATES = 256  # tokens
 class Temperature(LogitsProcessor):
     """Division of scores by the temperature."""
 
-    def applies(self, parameters: SamplingParameters) -> bool:
-        return not parameters.greedy and parameters.temperature != 1
-
     def process(self, scores: torch.Tensor, sequences: Items[ProcessedSequence]) -> torch.Tensor:
         return scores / column([sequence.parameters.temperature for sequence in sequences], scores)
 
 
 class TopK(LogitsProcessor):
     """The k most likely tokens."""
-
-    def applies(self, parameters: SamplingParameters) -> bool:
-        return not parameters.greedy and parameters.top_k > 0
 
     def process(self, scores: torch.Tensor, sequences: Items[ProcessedSequence]) -> torch.Tensor:
         top_k = [min(sequence.parameters.top_k, scores.shape[1]) for sequence in sequences]
@@ -36,9 +29,6 @@ class TopK(LogitsProcessor):
 
 class TopP(LogitsProcessor):
     """The most likely tokens that make up the probability p."""
-
-    def applies(self, parameters: SamplingParameters) -> bool:
-        return not parameters.greedy and parameters.top_p < 1
 
     def process(self, scores: torch.Tensor, sequences: Items[ProcessedSequence]) -> torch.Tensor:
         # Beginning with the least likely, as in transformers: excluded tokens add up to at most 1 - top_p.
@@ -62,9 +52,6 @@ def _possible(probabilities: torch.Tensor, limit: torch.Tensor) -> int:
 class MinP(LogitsProcessor):
     """The tokens that are at least `min_p` times as likely as the most likely one."""
 
-    def applies(self, parameters: SamplingParameters) -> bool:
-        return not parameters.greedy and parameters.min_p > 0
-
     def process(self, scores: torch.Tensor, sequences: Items[ProcessedSequence]) -> torch.Tensor:
         probabilities = scores.softmax(-1)
         least = column([sequence.parameters.min_p for sequence in sequences], scores)
@@ -73,9 +60,6 @@ class MinP(LogitsProcessor):
 
 class TypicalP(LogitsProcessor):
     """The tokens whose surprise is nearest to the expected one, and that make up the probability."""
-
-    def applies(self, parameters: SamplingParameters) -> bool:
-        return not parameters.greedy and parameters.typical_p < 1
 
     def process(self, scores: torch.Tensor, sequences: Items[ProcessedSequence]) -> torch.Tensor:
         log_probs = scores.log_softmax(-1)
@@ -100,4 +84,10 @@ def _farthest(distances: torch.Tensor, probabilities: torch.Tensor, limit: torch
 
 
 # The order is transformers'; vLLM's differs in that min_p comes before top-k there, and typical_p does not exist.
-SAMPLING = (Temperature(), TopK(), TopP(), MinP(), TypicalP())
+SAMPLING: dict[LogitsProcessor, Condition] = {
+    Temperature(): lambda parameters: parameters.temperature != 1,
+    TopK(): lambda parameters: parameters.top_k > 0,
+    TopP(): lambda parameters: parameters.top_p < 1,
+    MinP(): lambda parameters: parameters.min_p > 0,
+    TypicalP(): lambda parameters: parameters.typical_p < 1,
+}

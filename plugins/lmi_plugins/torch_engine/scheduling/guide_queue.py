@@ -8,7 +8,7 @@ from lmi_core.errors import GenerationFailed, LmiError
 from lmi_plugins.torch_engine.guides.compilation import Compilation
 from lmi_plugins.torch_engine.guides.compiling import GuideCompiler
 from lmi_plugins.torch_engine.messages.requests import Guide
-from lmi_plugins.torch_engine.sequences.sequence_group import SequenceGroup
+from lmi_plugins.torch_engine.sequences.sequence import SequenceGroup
 
 PATIENCE = 0.01  # seconds of waiting after which the engine hears whether there are other requests
 
@@ -25,36 +25,33 @@ class GuideQueue:
 
     def __init__(self, compiler: GuideCompiler) -> None:
         self._compiler = compiler
-        self._waiting: dict[str, Waiting] = {}  # by request
-
-    def __len__(self) -> int:
-        return len(self._waiting)
+        self.waiting: dict[str, Waiting] = {}  # by request
 
     def add(self, guide: Guide, groups: Items[SequenceGroup]) -> None:
         """Begin to compile the guide of all groups of one request."""
         for group in groups:
             for sequence in group.sequences:
                 sequence.eos_token_ids = self._compiler.eos_token_ids
-        self._waiting[groups[0].request_id] = Waiting(self._compiler.submit(guide), groups)
+        self.waiting[groups[0].request_id] = Waiting(self._compiler.submit(guide), groups)
 
     def discard(self, request_id: str) -> bool:
         """Drop a request; return whether it was here."""
-        waiting = self._waiting.pop(request_id, None)
+        waiting = self.waiting.pop(request_id, None)
         if waiting is not None:
             self._compiler.leave(waiting.compilation)
         return waiting is not None
 
     def wait(self) -> None:
         """Wait a short time for something to take."""
-        wait([waiting.compilation.future for waiting in self._waiting.values()], PATIENCE, FIRST_COMPLETED)
+        wait([waiting.compilation.future for waiting in self.waiting.values()], PATIENCE, FIRST_COMPLETED)
 
     def take(self) -> tuple[list[SequenceGroup], list[tuple[str, LmiError]]]:
         """Return the groups that can run now, and the requests that never will."""
         self._compiler.make_room()
         ready: list[SequenceGroup] = []
         refused: list[tuple[str, LmiError]] = []
-        for request_id in [name for name, waiting in self._waiting.items() if waiting.compilation.future.done()]:
-            waiting = self._waiting.pop(request_id)
+        for request_id in [name for name, waiting in self.waiting.items() if waiting.compilation.future.done()]:
+            waiting = self.waiting.pop(request_id)
             try:
                 self._set_matchers(waiting)
             except LmiError as error:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence as Items
 
-from lmi_plugins.torch_engine.sequences.chunk import Chunk
+from lmi_plugins.torch_engine.sequences.step_batch import Chunk
 
 MIN_TOKENS = 16
 INITIAL_TOKENS = 64  # while nothing is known

@@ -8,9 +8,8 @@ from lmi_plugins.torch_engine.cache.block_pool import BLOCK_SIZE, BlockPool, blo
 from lmi_plugins.torch_engine.cache.prefix_cache import PrefixCache
 from lmi_plugins.torch_engine.scheduling.prefill_budget import PrefillBudget
 from lmi_plugins.torch_engine.sequences.adapter import Adapter
-from lmi_plugins.torch_engine.sequences.chunk import Chunk
-from lmi_plugins.torch_engine.sequences.sequence import Sequence
-from lmi_plugins.torch_engine.sequences.sequence_group import SequenceGroup
+from lmi_plugins.torch_engine.sequences.sequence import Sequence, SequenceGroup
+from lmi_plugins.torch_engine.sequences.step_batch import Chunk
 
 
 class Scheduler:

@@ -5,8 +5,7 @@ from dataclasses import dataclass, field
 import torch
 
 from lmi_core.errors import InvalidParameter
-from lmi_plugins.torch_engine.messages.parameter_names import ParameterNames
-from lmi_plugins.torch_engine.messages.requests import EngineRequest
+from lmi_plugins.torch_engine.messages.requests import EngineRequest, ParameterNames
 from lmi_plugins.torch_engine.messages.tensors import from_data
 
 
@@ -38,11 +37,9 @@ class Draft:
         return Draft(self.token_ids[:length], self.probabilities[:length])
 
 
-def read_draft(request: EngineRequest, vocabulary: int, paged: bool, names: ParameterNames) -> Draft | None:
-    """Return the draft that comes with a request, if one does; raise InvalidParameter if it cannot be used."""
+def read_draft(request: EngineRequest, vocabulary: int, paged: bool, names: ParameterNames) -> Draft:
+    """Return the draft that comes with a request; raise InvalidParameter if it cannot be used."""
     ids, logits = request.draft_ids, request.draft_logits
-    if not ids and logits is None:
-        return None
     if not paged:
         raise InvalidParameter(
             f"{names.draft_ids} is not supported by this model, which runs each sequence separately, without a paged "

@@ -1,6 +1,7 @@
 """The interface of logits processors: what changes the scores that a sequence's next token is chosen by."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from collections.abc import Sequence as Items
 from typing import Protocol
 
@@ -27,12 +28,11 @@ class LogitsProcessor(ABC):
     """One way of changing scores. It is shared by all sequences; what it remembers of one is in `sequence.state`."""
 
     @abstractmethod
-    def applies(self, parameters: SamplingParameters) -> bool:
-        """Return whether a request with these parameters asks for this processor."""
-
-    @abstractmethod
     def process(self, scores: torch.Tensor, sequences: Items[ProcessedSequence]) -> torch.Tensor:
         """Return new scores for sequences that ask for it, given theirs, [rows, vocabulary], which stay unchanged."""
+
+
+Condition = Callable[[SamplingParameters], bool]  # whether a request with these parameters asks for a processor
 
 
 def column(values: Items[float], like: torch.Tensor) -> torch.Tensor:

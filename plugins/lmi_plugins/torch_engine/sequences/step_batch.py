@@ -1,9 +1,44 @@
 """What one step of the model computes, and whose rows are whose in its tensors."""
 
 from collections.abc import Sequence as Items
+from dataclasses import dataclass
 
-from lmi_plugins.torch_engine.sequences.chunk import Chunk
-from lmi_plugins.torch_engine.sequences.sequence import Sequence
+from lmi_plugins.torch_engine.sequences.draft import Draft
+from lmi_plugins.torch_engine.sequences.sequence import Sequence, SequenceGroup
+
+
+@dataclass(slots=True)
+class Chunk:
+    """Consecutive tokens of one sequence: one in decode, more in prefill and where drafted tokens are checked."""
+
+    group: SequenceGroup
+    sequence: Sequence
+    start: int  # positions in the sequence
+    end: int
+    draft: Draft | None = None  # whose tokens are the last ones of the chunk and of its sequence
+
+    def __len__(self) -> int:
+        return self.end - self.start
+
+    @property
+    def samples(self) -> bool:
+        """Whether the token after the chunk is to be chosen; not so within a prompt."""
+        return self.end == len(self.sequence.token_ids)
+
+    @property
+    def num_draft_tokens(self) -> int:
+        return 0 if self.draft is None else len(self.draft)
+
+    @property
+    def wants_prompt_log_probs(self) -> bool:
+        return self.sequence.parameters.prompt_log_probs and not self.sequence.started
+
+    @property
+    def logits_start(self) -> int:
+        """The first position whose logits are wanted; they are wanted from there to the end of the chunk."""
+        if self.sequence.wants_whole_prompt:
+            return self.start
+        return self.end - 1 - self.num_draft_tokens if self.samples else self.end
 
 
 class StepBatch:
@@ -36,7 +71,7 @@ class StepBatch:
     @property
     def token_ids(self) -> list[int]:
         """The token of each row."""
-        return [token_id for chunk in self.chunks for token_id in chunk.token_ids]
+        return [token_id for chunk in self.chunks for token_id in chunk.sequence.token_ids[chunk.start : chunk.end]]
 
     @property
     def positions(self) -> list[int]:

@@ -31,7 +31,7 @@ class TokenTexts(TokenWriter):
 
     def prefill(self, sequence: Sequence) -> list[Token] | None:
         """Return the prompt's tokens for the first step, if they were asked for."""
-        if sequence.started or not sequence.parameters.prompt_log_probs:
+        if not sequence.parameters.prompt_log_probs:
             return None
         log_probs = [None, *sequence.prompt_log_probs]
         top_logprobs: list[TopLogprobs | None] = [None, *sequence.prompt_top_logprobs]

@@ -15,10 +15,9 @@ from lmi_plugins.torch_engine.model.paged_runner import PagedRunner
 from lmi_plugins.torch_engine.sampling.processing import process
 from lmi_plugins.torch_engine.sampling.sampler import Sampler
 from lmi_plugins.torch_engine.sampling.warpers import SAMPLING
-from lmi_plugins.torch_engine.sequences.chunk import Chunk
 from lmi_plugins.torch_engine.sequences.draft import Draft
 from lmi_plugins.torch_engine.sequences.sequence import Sequence
-from lmi_plugins.torch_engine.sequences.step_batch import StepBatch
+from lmi_plugins.torch_engine.sequences.step_batch import Chunk, StepBatch
 
 
 class DraftModel:

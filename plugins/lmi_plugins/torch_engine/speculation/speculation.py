@@ -4,9 +4,9 @@ import logging
 
 from lmi_plugins.torch_engine.sampling.sampler import Sampler
 from lmi_plugins.torch_engine.scheduling.scheduler import Scheduler
-from lmi_plugins.torch_engine.sequences.chunk import Chunk
 from lmi_plugins.torch_engine.sequences.draft import Acceptance, Draft
 from lmi_plugins.torch_engine.sequences.sequence import Sequence
+from lmi_plugins.torch_engine.sequences.step_batch import Chunk
 from lmi_plugins.torch_engine.speculation.draft_model import DraftModel
 
 logger = logging.getLogger(__name__)
@@ -39,9 +39,9 @@ class Speculation:
         chunks.sort(key=len)
 
     def record(self, sequence: Sequence) -> None:
-        """Log how many draft tokens of an ended sequence were accepted, if the options ask for it."""
+        """Log how many of an ended sequence's draft tokens were accepted, if the options ask for it."""
         own = sequence.acceptance
-        if self._record and own.drafted:
+        if self._record:
             logger.info(
                 "Request %s: %d of %d draft tokens accepted (%.0f%%); of all requests so far %.0f%%",
                 sequence.request_id,

@@ -8,13 +8,11 @@ import torch
 
 from lmi_core.errors import LmiError
 from lmi_plugins.torch_engine.messages.results import Result, Results
-from lmi_plugins.torch_engine.sampling.outcome import Outcome, choose
-from lmi_plugins.torch_engine.sampling.raw_logits import keep_generation_logits
+from lmi_plugins.torch_engine.sampling.outcome import Outcome, choose, keep_generation_logits
 from lmi_plugins.torch_engine.sampling.sampler import DraftToken, Sampler
-from lmi_plugins.torch_engine.sequences.chunk import Chunk
 from lmi_plugins.torch_engine.sequences.draft import Acceptance, Draft
 from lmi_plugins.torch_engine.sequences.sequence import Sequence
-from lmi_plugins.torch_engine.sequences.step_batch import StepBatch
+from lmi_plugins.torch_engine.sequences.step_batch import Chunk, StepBatch
 
 Take = Callable[[Chunk, Outcome], tuple[str, Result] | None]  # adds a token to the chunk's sequence
 

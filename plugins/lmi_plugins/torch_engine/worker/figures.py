@@ -38,7 +38,7 @@ def read_figures(engine: Engine) -> EngineFigures:
     prefixes = parts.prefix_cache
     return EngineFigures(
         running=parts.scheduler.num_running,
-        waiting=parts.scheduler.num_waiting + len(parts.guides),
+        waiting=parts.scheduler.num_waiting + len(parts.guides.waiting),
         cache_usage=1 - parts.pool.free / parts.pool.size,
         looked_up_tokens=None if prefixes is None else prefixes.prompt_tokens,
         cached_tokens=None if prefixes is None else prefixes.cached_tokens,

@@ -3,8 +3,13 @@
 from typing import Literal
 
 from lmi_core.generation.tensors import Tensor
-from lmi_plugins.torch_engine.messages.parameter_names import ParameterNames
-from lmi_plugins.torch_engine.messages.requests import EngineRequest, SamplingParameters, TensorData, TensorType
+from lmi_plugins.torch_engine.messages.requests import (
+    EngineRequest,
+    ParameterNames,
+    SamplingParameters,
+    TensorData,
+    TensorType,
+)
 from lmi_plugins.trtllm.requests.inference_request import InferenceRequest
 from lmi_plugins.trtllm.requests.word_lists import read_words
 

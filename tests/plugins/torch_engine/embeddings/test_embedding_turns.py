@@ -3,8 +3,7 @@
 from typing import Any, cast
 
 from lmi_plugins.torch_engine.embeddings.embedding_turns import EmbeddingTurns
-from lmi_plugins.torch_engine.embeddings.engine import EmbeddingEngine, EmbeddingResults
-from lmi_plugins.torch_engine.embeddings.waiting_inputs import WaitingInputs
+from lmi_plugins.torch_engine.embeddings.engine import EmbeddingEngine, EmbeddingResults, WaitingInputs
 from lmi_plugins.torch_engine.messages.embeddings import EmbeddingInput, EmbeddingJob
 
 UNNOTICED = 20
@@ -33,9 +32,9 @@ class Generation:
     unnoticed_tokens = UNNOTICED
 
 
-def turns(generation: Any) -> EmbeddingTurns:
+def turns(generation: Any, tokens: int = 8) -> EmbeddingTurns:
     found = EmbeddingTurns(cast(EmbeddingEngine, CountedEmbeddings()), generation)
-    found.add(EmbeddingJob("a", [EmbeddingInput([5] * 8)] * 40))
+    found.add(EmbeddingJob("a", [EmbeddingInput([5] * tokens)] * 40))
     return found
 
 
@@ -59,3 +58,27 @@ def test_alone_a_step_has_as_many_as_may_be() -> None:
     found = turns(generation)
     assert [found.step().num_tokens for _ in range(2)] == [320, 0]
     assert not found.has_work
+
+
+def test_steps_of_vectors_wait_until_generation_has_allowed_for_them() -> None:
+    found = turns(Generation(), tokens=100)
+    steps = [found.step().num_tokens for _ in range(30)]
+    assert steps.count(100) == 6, "100 tokens at a time, 20 allowed for by each step of generation"
+    assert steps[:6] == [100, 0, 0, 0, 0, 100]
+
+
+def test_what_was_not_used_is_not_saved_up() -> None:
+    found = turns(Generation(), tokens=20)
+    for _ in range(10):
+        found.step()
+    found.add(EmbeddingJob("b", [EmbeddingInput([5] * 100)]))
+    steps = [found.step().num_tokens for _ in range(8)]
+    assert steps[steps.index(100) + 1 :][:4] == [0] * 4
+
+
+def test_nothing_waits_where_nothing_generates() -> None:
+    generation = Generation()
+    found = turns(generation, tokens=1000)
+    assert [found.step().num_tokens for _ in range(3)] == [1000, 0, 0]
+    generation.has_work = False
+    assert found.step().num_tokens == 1000

@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 
 from lmi_plugins.torch_engine.cache.block_pool import BLOCK_SIZE
-from lmi_plugins.torch_engine.sequences.chunk import Chunk
 from lmi_plugins.torch_engine.sequences.sequence import Sequence
+from lmi_plugins.torch_engine.sequences.step_batch import Chunk
 
 Content = tuple[tuple[object, ...], tuple[int, ...]]  # the variant, and the tokens up to this one
 

@@ -2,8 +2,7 @@ from lmi_core.generation.tokenizer import Detokenizer
 from lmi_core.texts.token_stream import TokenStream
 from lmi_plugins.torch_engine.cache.block_pool import BLOCK_SIZE, BlockPool
 from lmi_plugins.torch_engine.scheduling.scheduler import Scheduler
-from lmi_plugins.torch_engine.sequences.sequence import Sequence
-from lmi_plugins.torch_engine.sequences.sequence_group import SequenceGroup
+from lmi_plugins.torch_engine.sequences.sequence import Sequence, SequenceGroup
 from tests.plugins.torch_engine.tiny_models import request
 
 

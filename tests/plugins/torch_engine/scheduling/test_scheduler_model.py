@@ -12,9 +12,8 @@ from lmi_plugins.torch_engine.cache.block_pool import BLOCK_SIZE, BlockPool, blo
 from lmi_plugins.torch_engine.cache.prefix_cache import PrefixCache
 from lmi_plugins.torch_engine.scheduling.scheduler import Scheduler
 from lmi_plugins.torch_engine.sequences.adapter import Adapter
-from lmi_plugins.torch_engine.sequences.chunk import Chunk
-from lmi_plugins.torch_engine.sequences.sequence import Sequence
-from lmi_plugins.torch_engine.sequences.sequence_group import SequenceGroup
+from lmi_plugins.torch_engine.sequences.sequence import Sequence, SequenceGroup
+from lmi_plugins.torch_engine.sequences.step_batch import Chunk
 from tests.plugins.torch_engine.scheduling.cache_contents import CacheContents
 from tests.plugins.torch_engine.scheduling.test_scheduler import NoText
 from tests.plugins.torch_engine.tiny_models import request

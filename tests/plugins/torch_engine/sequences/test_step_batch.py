@@ -2,11 +2,9 @@
 
 from typing import Any
 
-from lmi_plugins.torch_engine.sequences.chunk import Chunk
 from lmi_plugins.torch_engine.sequences.draft import Draft
-from lmi_plugins.torch_engine.sequences.sequence import Sequence
-from lmi_plugins.torch_engine.sequences.sequence_group import SequenceGroup
-from lmi_plugins.torch_engine.sequences.step_batch import StepBatch
+from lmi_plugins.torch_engine.sequences.sequence import Sequence, SequenceGroup
+from lmi_plugins.torch_engine.sequences.step_batch import Chunk, StepBatch
 from tests.plugins.torch_engine.bare_sequences import PROMPT, sequence
 
 
