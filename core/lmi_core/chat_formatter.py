@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from lmi_core.formatter import OutputFormatter
 from lmi_core.generation.tokenizer import Tokenizer
 from lmi_core.parsing.reasoning.reader import Reasoning
-from lmi_core.parsing.tool_calls import ToolCallParser
+from lmi_core.parsing.tool_calls.parser import ToolCallParser
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from lmi_core.backend import Backend
 from lmi_core.errors import InvalidParameter
 from lmi_core.errors.did_you_mean import did_you_mean
-from lmi_core.generation.extended_parameters import ExtendedParameters
+from lmi_core.generation.parameters import ExtendedParameters
 from lmi_core.generation.request import GenerationRequest
 from lmi_core.payloads.tolerant_payload import field_names, never_dropped
 

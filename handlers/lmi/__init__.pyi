@@ -43,7 +43,6 @@ from lmi_core.formatter import OutputFormatter as OutputFormatter
 from lmi_core.generation.chat import Chat as Chat
 from lmi_core.generation.embedding_request import EmbeddingRequest as EmbeddingRequest
 from lmi_core.generation.embedding_request import ValidEmbedding as ValidEmbedding
-from lmi_core.generation.extended_parameters import ExtendedParameters as ExtendedParameters
 from lmi_core.generation.images import Image as Image
 from lmi_core.generation.images import ImagePrompt as ImagePrompt
 from lmi_core.generation.output import FinishReason as FinishReason
@@ -52,6 +51,7 @@ from lmi_core.generation.output import GenerationOutput as GenerationOutput
 from lmi_core.generation.output import GenerationStep as GenerationStep
 from lmi_core.generation.output import Token as Token
 from lmi_core.generation.output import Usage as Usage
+from lmi_core.generation.parameters import ExtendedParameters as ExtendedParameters
 from lmi_core.generation.parameters import GenerationParameters as GenerationParameters
 from lmi_core.generation.request import GenerationRequest as GenerationRequest
 from lmi_core.generation.request import ValidRequest as ValidRequest
@@ -66,9 +66,9 @@ from lmi_core.handler import Handler as Handler
 from lmi_core.hookspecs import hookimpl as hookimpl
 from lmi_core.inference import Inference as Inference
 from lmi_core.inference import ResponseWriter as ResponseWriter
-from lmi_core.parsing.tool_calls import CallArguments as CallArguments
-from lmi_core.parsing.tool_calls import CallBegun as CallBegun
-from lmi_core.parsing.tool_calls import Content as Content
+from lmi_core.parsing.tool_calls.parser import CallArguments as CallArguments
+from lmi_core.parsing.tool_calls.parser import CallBegun as CallBegun
+from lmi_core.parsing.tool_calls.parser import Content as Content
 from lmi_core.payloads.payload import check_payload as check_payload
 from lmi_core.payloads.tolerant_payload import TolerantPayload as TolerantPayload
 from lmi_core.payloads.tolerant_payload import take_known as take_known

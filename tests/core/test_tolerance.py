@@ -5,8 +5,7 @@ import pytest
 
 from lmi_core.backend import BackendSetup
 from lmi_core.errors import InvalidParameter
-from lmi_core.generation.extended_parameters import ExtendedParameters
-from lmi_core.generation.parameters import GenerationParameters
+from lmi_core.generation.parameters import ExtendedParameters, GenerationParameters
 from lmi_core.generation.reasoning_budget import ReasoningBudget
 from lmi_core.generation.repetition import RepetitionDetection
 from lmi_core.generation.request import GenerationRequest

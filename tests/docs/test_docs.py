@@ -8,7 +8,7 @@ import tomllib
 import pytest
 
 from lmi_core import hookspecs
-from lmi_core.generation.extended_parameters import ExtendedParameters
+from lmi_core.generation.parameters import ExtendedParameters
 from lmi_core.parsing.tool_calls.formats import ALIASES, FORMATS
 from lmi_core.plugins.loading import Plugins, load_plugins
 from lmi_core.texts import fill_in_the_middle

@@ -27,7 +27,7 @@ TESTS = "Tests"
 SECTIONS = {
     "Hooks": ("lmi_core.hookspecs",),
     "Backends": ("lmi_core.backend", "lmi_core.text_backend", "lmi_core.configuration", "lmi_core.serving_runtime"),
-    "Parameters of requests": ("lmi_core.generation.parameters", "lmi_core.generation.extended_parameters"),
+    "Parameters of requests": ("lmi_core.generation.parameters", "lmi_core.generation.parameters"),
     "Requests, and what is generated": ("lmi_core.generation.request", "lmi_core.generation.output"),
     "Tokenizers": ("lmi_core.generation.tokenizer", "lmi_core.texts.token_stream", "lmi_core.texts.word_tokenizer"),
     "Formatters": ("lmi_core.formatter", "lmi_core.decorators", "lmi_core.script.formatters"),

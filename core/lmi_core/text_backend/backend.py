@@ -13,10 +13,9 @@ from lmi_core.backend import Backend
 from lmi_core.configuration.model_source import model_source
 from lmi_core.configuration.properties import ModelProperties
 from lmi_core.errors import ConfigurationError
-from lmi_core.generation.extended_parameters import EngineParameters, ExtendedParameters
 from lmi_core.generation.merge import merge_sequences
 from lmi_core.generation.output import FinishReason, GenerationStep, Token
-from lmi_core.generation.parameters import GenerationParameters
+from lmi_core.generation.parameters import EngineParameters, ExtendedParameters, GenerationParameters
 from lmi_core.generation.request import ValidRequest
 from lmi_core.text_backend.texts import read_texts
 from lmi_core.text_backend.token_texts import CERTAIN, TextTokens, prompt_tokens

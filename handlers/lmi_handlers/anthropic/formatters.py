@@ -12,7 +12,7 @@ from pydantic_core import from_json
 from lmi_core.chat_formatter import ChatAnswer
 from lmi_core.errors import GenerationFailed, LmiError, RequestAborted
 from lmi_core.generation.output import GeneratedSequence, GenerationOutput
-from lmi_core.parsing.tool_calls import CallArguments, CallBegun, Content
+from lmi_core.parsing.tool_calls.parser import CallArguments, CallBegun, Content
 from lmi_handlers.base.anthropic_errors import REQUEST_ID_HEADER, stream_error
 from lmi_handlers.chat.pieces import AnswerPiece, ReasoningText
 from lmi_handlers.chat.schema import ChatSchemaFormatter, JsonObject, answers

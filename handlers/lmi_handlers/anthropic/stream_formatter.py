@@ -7,7 +7,7 @@ import orjson
 from lmi_core.chat_formatter import ChatAnswer
 from lmi_core.errors import LmiError
 from lmi_core.generation.output import NO_TOKEN, GenerationOutput
-from lmi_core.parsing.tool_calls import CallArguments, CallBegun, Content
+from lmi_core.parsing.tool_calls.parser import CallArguments, CallBegun, Content
 from lmi_handlers.anthropic.formatters import (
     MessageAnswer,
     MessageFormatter,

@@ -9,7 +9,7 @@ from uuid import uuid4
 from lmi_core.generation.output import NO_TOKEN, GenerationStep, Token
 from lmi_core.parsing.reasoning.parser import SplitText
 from lmi_core.parsing.reasoning.reader import ReasoningReader
-from lmi_core.parsing.tool_calls import CallBegun, Content, Piece, ToolCallParser
+from lmi_core.parsing.tool_calls.parser import CallBegun, Content, Piece, ToolCallParser
 
 
 @dataclass(frozen=True, slots=True)

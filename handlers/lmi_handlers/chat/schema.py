@@ -9,7 +9,7 @@ from lmi_core.chat_formatter import ChatAnswer, ChatFormatter
 from lmi_core.generation.output import GeneratedSequence, GenerationOutput, Token
 from lmi_core.generation.parameters import GenerationParameters
 from lmi_core.parsing.reasoning.reader import ReasoningReader
-from lmi_core.parsing.tool_calls import CallArguments, CallBegun, Content, Piece
+from lmi_core.parsing.tool_calls.parser import CallArguments, CallBegun, Content, Piece
 from lmi_handlers.chat.pieces import AnswerPiece, AnswerReader, ReasoningText, call_id
 from lmi_handlers.fields.vllm_schema import finite
 

@@ -6,9 +6,9 @@ from functools import partial
 
 from lmi_core.errors import InvalidPayload
 from lmi_core.errors.did_you_mean import did_you_mean
-from lmi_core.parsing.tool_calls import FirstCall, IdentifiedCalls, NamedCall, ToolCallParser
 from lmi_core.parsing.tool_calls.formats import ToolCallFormat, find_format
 from lmi_core.parsing.tool_calls.marked_json import BareJson
+from lmi_core.parsing.tool_calls.parser import FirstCall, IdentifiedCalls, NamedCall, ToolCallParser
 from lmi_core.parsing.tool_calls.template_formats import template_format
 from lmi_handlers.fields.calls_schema import ANY_OBJECT, JsonObject, calls_schema
 from lmi_handlers.fields.tool_fields import CHOICES, Tool, ToolChoice, ToolNames

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, Field, create_model
 from pydantic.fields import FieldInfo
 
-from lmi_core.generation.extended_parameters import ExtendedParameters
+from lmi_core.generation.parameters import ExtendedParameters
 
 M = TypeVar("M", bound=BaseModel)
 

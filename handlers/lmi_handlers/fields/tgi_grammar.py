@@ -6,7 +6,7 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field
 
 from lmi_core.errors import InvalidPayload
-from lmi_core.generation.extended_parameters import GUIDES
+from lmi_core.generation.parameters import GUIDES
 
 
 class TgiGrammar(BaseModel):

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from lmi_core.generation.extended_parameters import GUIDES
+from lmi_core.generation.parameters import GUIDES
 from lmi_core.payloads.tolerant_payload import TolerantPayload
 from lmi_handlers.fields.parameter_fields import all_names, with_parameters
 from lmi_handlers.fields.vocabulary import VLLM_NAMES, translate

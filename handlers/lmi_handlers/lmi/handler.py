@@ -11,7 +11,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
 from lmi_core.embedding_call import EmbeddingCall
 from lmi_core.errors import InvalidPayload, LmiError, ModelNotFound, Overloaded
 from lmi_core.formatter import OutputFormatter, joined
-from lmi_core.generation.extended_parameters import ParametersObject
+from lmi_core.generation.parameters import ParametersObject
 from lmi_core.generation.request import GenerationRequest
 from lmi_core.handler import Answer, AnswerForm, Call, Generation, Handler, Route
 from lmi_core.payloads.payload import check_payload, shown

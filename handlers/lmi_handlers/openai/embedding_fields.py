@@ -5,7 +5,7 @@ from typing import Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from lmi_core.generation.embedding_request import EmbeddingRequest
-from lmi_core.generation.extended_parameters import CacheSalt
+from lmi_core.generation.parameters import CacheSalt
 from lmi_core.handler import Call
 from lmi_core.payloads.tolerant_payload import TolerantPayload
 from lmi_handlers.chat.request import ChatRequest

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from lmi_core.generation.output import Token
-from lmi_core.parsing.tool_calls import CallArguments, CallBegun, Content
+from lmi_core.parsing.tool_calls.parser import CallArguments, CallBegun, Content
 from lmi_handlers.chat.pieces import AnswerPiece, AnswerReader, ReasoningText, call_id
 from lmi_handlers.chat.schema import JsonObject
 from lmi_handlers.responses.output_items import CallOutput, MessageOutput, OutputItem, PartItem, ReasoningOutput

@@ -7,8 +7,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from lmi_core.errors import InvalidPayload
-from lmi_core.generation.extended_parameters import ExtendedParameters
-from lmi_core.generation.parameters import GenerationParameters
+from lmi_core.generation.parameters import ExtendedParameters, GenerationParameters
 from lmi_core.payloads.payload import read_object, shown
 from lmi_core.payloads.tolerant_payload import field_names
 from lmi_handlers.fields.vocabulary import VLLM_NAMES, refuse_hidden_sequences, sample_if_asked, translate

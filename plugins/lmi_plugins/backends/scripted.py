@@ -14,9 +14,8 @@ from lmi_core.configuration.properties import ModelProperties
 from lmi_core.embedding_backend import EmbeddingBackend, EmbeddingModel, Vector
 from lmi_core.errors import GenerationFailed
 from lmi_core.generation.embedding_request import ValidEmbedding
-from lmi_core.generation.extended_parameters import ExtendedParameters
 from lmi_core.generation.output import FinishReason, GenerationStep, Token
-from lmi_core.generation.parameters import ALL_TOKENS
+from lmi_core.generation.parameters import ALL_TOKENS, ExtendedParameters
 from lmi_core.generation.request import ValidRequest
 from lmi_core.texts.token_stream import TokenStream
 from lmi_core.texts.word_tokenizer import CHAT_TEMPLATE, WordTokenizer

@@ -15,8 +15,8 @@ from lmi_core.configuration.properties import ModelProperties, Names, NoEffect
 from lmi_core.embedding_backend import EmbeddingBackend, Vector
 from lmi_core.errors import InvalidParameter
 from lmi_core.generation.embedding_request import ValidEmbedding
-from lmi_core.generation.extended_parameters import ExtendedParameters
 from lmi_core.generation.output import GenerationStep
+from lmi_core.generation.parameters import ExtendedParameters
 from lmi_core.generation.request import ValidRequest
 from lmi_core.host.substitution import Substitution
 from lmi_core.metrics.engine_figures import EngineFigures

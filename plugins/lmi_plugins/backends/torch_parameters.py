@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from lmi_core.generation.extended_parameters import ExtendedParameters
+from lmi_core.generation.parameters import ExtendedParameters
 from lmi_core.payloads.written_json import text_of
 from lmi_plugins.torch_engine.messages.requests import Guide, ReasoningLimit, Repetition, SamplingParameters
 

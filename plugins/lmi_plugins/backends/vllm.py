@@ -3,6 +3,7 @@
 import asyncio
 import importlib
 import logging
+import os
 from collections.abc import AsyncGenerator, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from importlib.metadata import PackageNotFoundError, entry_points, version
@@ -45,7 +46,6 @@ from lmi_plugins.vllm_engine.arguments.former import (
     with_present_values,
     with_replacements,
 )
-from lmi_plugins.vllm_engine.arguments.lmcache import use_lmcache
 from lmi_plugins.vllm_engine.arguments.load_formats import reads_usual_files, refused_pickles, without_pickles
 from lmi_plugins.vllm_engine.arguments.names import CODE_ARGUMENTS, ENGINE_ARGUMENTS
 from lmi_plugins.vllm_engine.arguments.parallel_degrees import parallel_degrees
@@ -54,14 +54,16 @@ from lmi_plugins.vllm_engine.main_memory import DEFAULT, fitting_share
 from lmi_plugins.vllm_engine.requests.vllm_fields import OF_IMAGES, VllmFields, fields_of, read_fields
 
 if TYPE_CHECKING:
+    from prometheus_client import Metric
+
     from lmi_plugins.vllm_engine.service import VllmService
 
 logger = logging.getLogger(__name__)
 
+CONFIG_FILE_VARIABLE = "LMCACHE_CONFIG_FILE"
+
 LOADING = "loading the model in vLLM's engine"
 
-if TYPE_CHECKING:
-    from prometheus_client import Metric
 
 DEVICES = Path("/dev")
 GPU_DEVICES = (DEVICES / "nvidiactl", DEVICES / "kfd")
@@ -118,7 +120,7 @@ class VllmBackend(Backend[VllmProperties], EmbeddingBackend):
 
     @classmethod
     def engine_arguments(cls) -> Collection[str]:
-        names: frozenset[str] = _import("arguments.parser").argument_names()
+        names: frozenset[str] = _import("arguments.parsing").argument_names()
         return (names | FORMER_ARGUMENTS) - NOT_PASSED_THROUGH
 
     @classmethod
@@ -130,7 +132,7 @@ class VllmBackend(Backend[VllmProperties], EmbeddingBackend):
         given = with_present_values(self.setup.engine_arguments)
         if FORMER_ARGUMENTS.isdisjoint(given.arguments):
             return given
-        replaced = with_replacements(given.arguments, _import("arguments.parser").argument_names())
+        replaced = with_replacements(given.arguments, _import("arguments.parsing").argument_names())
         return Passed(replaced.arguments, [*given.warnings, *replaced.warnings])
 
     @classmethod
@@ -304,3 +306,15 @@ def _import(name: str) -> ModuleType:
         return importlib.import_module(f"lmi_plugins.vllm_engine.{name}")
     except ImportError as error:
         raise ConfigurationError(f"vLLM cannot be imported ({error}): {HOW_TO_INSTALL}") from error
+
+
+def use_lmcache(directory: Path, config_file: str | None) -> None:
+    """Tell LMCache, which vLLM's processes import, of its configuration. Raise ConfigurationError if it is missing."""
+    if config_file is None:
+        return
+    path = directory / config_file
+    if not path.is_file():
+        raise ConfigurationError(f"option.lmcache_config_file={config_file}: there is no such file in {directory}")
+    if find_spec("lmcache") is None:
+        raise ConfigurationError(f"option.lmcache_config_file={config_file} needs LMCache: pip install lmcache")
+    os.environ[CONFIG_FILE_VARIABLE] = str(path.resolve())

@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from lmi_core.generation.extended_parameters import ExtendedParameters
+from lmi_core.generation.parameters import ExtendedParameters
 from lmi_plugins.vllm_engine.requests.vllm_fields import VllmFields
 
 

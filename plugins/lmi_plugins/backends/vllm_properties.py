@@ -23,7 +23,7 @@ from lmi_plugins.backends.engine_properties import (
 )
 from lmi_plugins.backends.guide_properties import GuideProperties
 from lmi_plugins.vllm_engine.arguments.former import as_text
-from lmi_plugins.vllm_engine.arguments.json_objects import json_object
+from lmi_plugins.vllm_engine.arguments.load_formats import json_object
 from lmi_plugins.vllm_engine.arguments.parallel_degrees import MAX, ParallelDegrees
 
 DataType = Literal["auto", "fp32", "fp16", "bf16", "float32", "float16", "bfloat16", "half", "float", "int8"]

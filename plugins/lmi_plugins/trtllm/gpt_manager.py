@@ -1,8 +1,11 @@
 """TensorRT-LLM's batch manager, in Python: requests come and go by callbacks while others generate."""
 
+import json
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Sequence as Items
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -11,15 +14,16 @@ import numpy
 
 from lmi_core.errors import GenerationFailed, InvalidParameter, LmiError
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
+from lmi_plugins.torch_engine.cache.block_pool import BLOCK_SIZE
 from lmi_plugins.torch_engine.engine.engine import Engine
 from lmi_plugins.torch_engine.messages.requests import EngineOptions
+from lmi_plugins.torch_engine.sequences.step_batch import Chunk
 from lmi_plugins.trtllm.adapters.lora_cache import LoraCache
 from lmi_plugins.trtllm.requests.inference_request import InferenceRequest
 from lmi_plugins.trtllm.requests.limits import NO_LIMITS, RequestLimits
 from lmi_plugins.trtllm.requests.model_checks import check_model
 from lmi_plugins.trtllm.requests.translation import TENSOR_NAMES, engine_request
 from lmi_plugins.trtllm.responses import Answer, Response
-from lmi_plugins.trtllm.statistics import statistics
 
 logger = logging.getLogger(__name__)
 
@@ -173,3 +177,30 @@ class GptManager:
             if request_id in self._active:
                 self.engine.abort(str(request_id))
                 self._respond(request_id, [self._active[request_id].stop()])
+
+
+def statistics(engine: Engine, iteration: int, active: int) -> str:
+    """Return a JSON object about an iteration that began with `active` requests."""
+    scheduled = _requests(engine.latest_chunks)
+    context = [chunk for chunk in engine.latest_chunks if chunk.start < chunk.sequence.prompt_length]
+    in_context = _requests(context)
+    return json.dumps(
+        {
+            "Timestamp": time.strftime("%m-%d-%Y %H:%M:%S"),
+            "Iteration Counter": iteration,
+            "Active Request Count": active,
+            "Max Request Count": engine.limits.max_batch_size,
+            "Max KV cache blocks": engine.pool.size,
+            "Free KV cache blocks": engine.pool.free,
+            "Used KV cache blocks": engine.pool.size - engine.pool.free,
+            "Tokens per KV cache block": BLOCK_SIZE,
+            "Scheduled Requests": len(scheduled),
+            "Context Requests": len(in_context),
+            "Generation Requests": len(scheduled - in_context),
+            "Total Context Tokens": sum(min(each.end, each.sequence.prompt_length) - each.start for each in context),
+        }
+    )
+
+
+def _requests(chunks: Items[Chunk]) -> set[str]:
+    return {chunk.sequence.request_id for chunk in chunks}

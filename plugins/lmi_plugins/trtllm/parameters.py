@@ -5,7 +5,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
-from lmi_core.generation.extended_parameters import EngineParameters
+from lmi_core.generation.parameters import EngineParameters
 
 INT32_MAX = 2**31 - 1  # what the tensors hold
 GREEDY_DEFAULTS: Mapping[str, Any] = {"temperature": 0.8, "top_k": 0, "top_p": 0.0}

@@ -1,5 +1,6 @@
 """The vLLM backend's work once vLLM is imported: it turns valid requests into generation steps."""
 
+import logging
 from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
@@ -10,10 +11,10 @@ from prometheus_client import Metric
 from lmi_core.embedding_backend import EmbeddingModel, Vector
 from lmi_core.errors import GenerationFailed
 from lmi_core.generation.embedding_request import ValidEmbedding
-from lmi_core.generation.extended_parameters import ExtendedParameters
 from lmi_core.generation.images import Image, ImagePrompt
 from lmi_core.generation.merge import merge_sequences
 from lmi_core.generation.output import GenerationStep
+from lmi_core.generation.parameters import ExtendedParameters
 from lmi_core.generation.request import ValidRequest
 from lmi_core.metrics.engine_figures import EngineFigures
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
@@ -36,17 +37,54 @@ from lmi_plugins.vllm_engine.library import (
     token_prompt,
 )
 from lmi_plugins.vllm_engine.loading import embeds
-from lmi_plugins.vllm_engine.outputs.acceptance import AcceptanceLog
 from lmi_plugins.vllm_engine.outputs.beam_search import BeamSearch
 from lmi_plugins.vllm_engine.outputs.generation import NOTHING, steps
 from lmi_plugins.vllm_engine.requests.guides import GuideTrials, guide_of
 from lmi_plugins.vllm_engine.requests.images import VllmImages, place_images
-from lmi_plugins.vllm_engine.requests.parameter_checks import check_beams, check_speculation
-from lmi_plugins.vllm_engine.requests.passed_fields import check_passed_fields
-from lmi_plugins.vllm_engine.requests.reasoning_budget import check_reasoning_budget
+from lmi_plugins.vllm_engine.requests.parameter_checks import (
+    check_beams,
+    check_passed_fields,
+    check_reasoning_budget,
+    check_speculation,
+)
 from lmi_plugins.vllm_engine.requests.resuming import CANNOT, goes_on, repeats, rest, shorten
 from lmi_plugins.vllm_engine.requests.sampling import sampling_params, structured_outputs
 from lmi_plugins.vllm_engine.requests.vllm_fields import fields_of, read_fields
+
+logger = logging.getLogger(__name__)
+
+
+class AcceptanceLog:
+    """The log of one engine, for `option.record_acceptance_rate`."""
+
+    def __init__(self) -> None:
+        self._drafted = 0
+        self._accepted = 0
+
+    async def recorded(
+        self, request_id: str, outputs: AsyncGenerator[RequestOutput, None]
+    ) -> AsyncGenerator[RequestOutput, None]:
+        """Yield the outputs unchanged, and log what the last one counts. Closing the generator closes them."""
+        async with aclosing(outputs):
+            async for output in outputs:
+                metrics = output.outputs[0].spec_decode_metrics  # there once the request is finished
+                if metrics is not None:
+                    accepted = sum(count * steps for count, steps in enumerate(metrics.histogram))
+                    self._record(request_id, accepted, metrics.num_draft_tokens)
+                yield output
+
+    def _record(self, request_id: str, accepted: int, drafted: int) -> None:
+        self._accepted += accepted
+        self._drafted += drafted
+        if drafted:
+            logger.info(
+                "Request %s: %d of %d draft tokens accepted (%.0f%%); of all requests so far %.0f%%",
+                request_id,
+                accepted,
+                drafted,
+                100 * accepted / drafted,
+                100 * self._accepted / self._drafted,
+            )
 
 
 class VllmService:

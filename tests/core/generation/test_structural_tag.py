@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from lmi_core.errors import InvalidPayload
-from lmi_core.generation.extended_parameters import ExtendedParameters
+from lmi_core.generation.parameters import ExtendedParameters
 from lmi_core.payloads.payload import check_payload
 
 SCHEMA: dict[str, Any] = {"const": None}

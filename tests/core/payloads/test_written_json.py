@@ -6,7 +6,7 @@ import orjson
 import pytest
 from pydantic import ValidationError
 
-from lmi_core.generation.extended_parameters import ExtendedParameters
+from lmi_core.generation.parameters import ExtendedParameters
 from lmi_core.payloads.written_json import WrittenJson, text_of
 
 SCHEMA = {"type": "object", "properties": {"é": {"enum": ["\n", 1.5, None]}}}

@@ -5,7 +5,7 @@ import pytest
 
 from lmi_core.backend import BackendSetup
 from lmi_core.errors import ContextLengthExceeded, InvalidParameter
-from lmi_core.generation.extended_parameters import ExtendedParameters
+from lmi_core.generation.parameters import ExtendedParameters
 from lmi_core.generation.request import GenerationRequest, ValidRequest
 from lmi_core.serving.validation import validate
 from lmi_plugins.backends.scripted import ScriptedBackend, ScriptedProperties, WordTokenizer

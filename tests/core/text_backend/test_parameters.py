@@ -6,8 +6,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from lmi_core.generation.extended_parameters import ExtendedParameters
-from lmi_core.generation.parameters import GenerationParameters
+from lmi_core.generation.parameters import ExtendedParameters, GenerationParameters
 from lmi_core.text_backend.backend import DONE, TextBackend
 from lmi_handlers.testing.plain import PlainServer, plain_server
 from tests.core.text_backend.test_served import Plugin

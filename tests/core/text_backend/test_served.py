@@ -10,7 +10,7 @@ import pytest
 
 from lmi_core.backend import Backend
 from lmi_core.errors import InvalidParameter
-from lmi_core.generation.extended_parameters import ExtendedParameters
+from lmi_core.generation.parameters import ExtendedParameters
 from lmi_core.hookspecs import hookimpl
 from lmi_core.text_backend.backend import MAX_LENGTH, TextBackend
 from lmi_core.texts.word_tokenizer import WordTokenizer

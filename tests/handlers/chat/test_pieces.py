@@ -8,8 +8,8 @@ from lmi_core.generation.output import NO_TOKEN, Token
 from lmi_core.parsing.reasoning.formats import find_reasoning_format
 from lmi_core.parsing.reasoning.parser import AnswerContext
 from lmi_core.parsing.reasoning.reader import Reasoning
-from lmi_core.parsing.tool_calls import CallArguments, CallBegun, Content
 from lmi_core.parsing.tool_calls.formats import find_format
+from lmi_core.parsing.tool_calls.parser import CallArguments, CallBegun, Content
 from lmi_handlers.chat.pieces import AnswerPiece, AnswerReader, ReasoningText
 from lmi_plugins.backends.scripted import WordTokenizer
 from tests.handlers.chat.said_calls import SAID

@@ -9,7 +9,7 @@ import pytest
 from lmi_core.configuration.configuration import Configuration
 from lmi_core.configuration.properties import RequestProperties
 from lmi_core.errors import ConfigurationError
-from lmi_core.generation.extended_parameters import ExtendedParameters
+from lmi_core.generation.parameters import ExtendedParameters
 from lmi_core.parsing.tool_calls.formats import find_format
 from lmi_plugins.backends.scripted import Script
 from tests.conftest import SCRIPTED, ModelDirectory, RunningServer, Serve

@@ -3,7 +3,7 @@
 import pytest
 from pydantic import Field, ValidationError
 
-from lmi_core.generation.extended_parameters import ExtendedParameters
+from lmi_core.generation.parameters import ExtendedParameters
 from lmi_core.payloads.tolerant_payload import TolerantPayload
 from lmi_handlers.fields.parameter_fields import all_names, with_parameters
 

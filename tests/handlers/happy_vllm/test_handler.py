@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
-from lmi_core.generation.extended_parameters import ExtendedParameters
+from lmi_core.generation.parameters import ExtendedParameters
 from lmi_core.generation.repetition import RepetitionDetection
 from lmi_handlers.happy_vllm.formatters import BYTES_PER_TOKEN
 from lmi_plugins.backends.scripted import Script

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from lmi_core.generation.extended_parameters import ExtendedParameters
+from lmi_core.generation.parameters import ExtendedParameters
 from tests.conftest import SCRIPTED, ModelDirectory, RunningServer, Serve
 
 COMPATIBLE = "option.tgi_compat=true\n"

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from lmi_core.generation.extended_parameters import ExtendedParameters
+from lmi_core.generation.parameters import ExtendedParameters
 from tests.conftest import Answer, RunningServer
 
 TEXT = "Deep Learning is a really cool field."

@@ -4,7 +4,7 @@ from typing import Any
 
 import orjson
 
-from lmi_core.generation.extended_parameters import ExtendedParameters
+from lmi_core.generation.parameters import ExtendedParameters
 from tests.conftest import SCRIPTED, Answer, ModelDirectory, RunningServer, Serve
 
 PATH = "/v1/chat/completions"

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from lmi_core.generation.extended_parameters import ExtendedParameters
+from lmi_core.generation.parameters import ExtendedParameters
 from lmi_plugins.backends.scripted import Script
 from tests.conftest import SCRIPTED, ModelDirectory, RunningServer, Serve
 from tests.handlers.openai.chats import MESSAGES, PATH, PROMPT, TEXT, USAGE, WORDS, chat, events, parameters, serve_with

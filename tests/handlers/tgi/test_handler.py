@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from lmi_core.generation.extended_parameters import ExtendedParameters
+from lmi_core.generation.parameters import ExtendedParameters
 from lmi_plugins.backends.scripted import Script
 from tests import golden
 from tests.conftest import SCRIPTED, ModelDirectory, RunningServer, Serve

@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from lmi_core.generation.extended_parameters import ExtendedParameters
+from lmi_core.generation.parameters import ExtendedParameters
 from lmi_handlers.triton.written_values import read_scalar, read_written
 
 

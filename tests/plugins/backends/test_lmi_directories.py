@@ -13,9 +13,9 @@ from lmi_core.serving.backend_choice import foreign_keys
 from lmi_core.serving.model import Model
 from lmi_core.serving.model_plan import read_plan
 from lmi_plugins.backends import torch as torch_backend
+from lmi_plugins.backends import vllm
 from lmi_plugins.backends import vllm as vllm_backend
 from lmi_plugins.backends.torch_devices import Host
-from lmi_plugins.vllm_engine.arguments import lmcache
 from tests.conftest import ModelDirectory
 from tools.docs.djl_names import DJL_KEYS
 
@@ -277,8 +277,8 @@ async def test_lmcache_that_is_not_there(
 
 
 def test_lmcache_is_told_of_its_configuration(model_dir: ModelDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lmcache, "find_spec", lambda name: object())
-    monkeypatch.setenv(lmcache.CONFIG_FILE_VARIABLE, "")
+    monkeypatch.setattr(vllm, "find_spec", lambda name: object())
+    monkeypatch.setenv(vllm.CONFIG_FILE_VARIABLE, "")
     directory = model_dir({"lmcache.yaml": ""})
-    lmcache.use_lmcache(directory, "lmcache.yaml")
-    assert os.environ[lmcache.CONFIG_FILE_VARIABLE] == str(directory / "lmcache.yaml")
+    vllm.use_lmcache(directory, "lmcache.yaml")
+    assert os.environ[vllm.CONFIG_FILE_VARIABLE] == str(directory / "lmcache.yaml")

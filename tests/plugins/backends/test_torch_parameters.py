@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from lmi_core.generation.extended_parameters import ExtendedParameters
+from lmi_core.generation.parameters import ExtendedParameters
 from lmi_plugins.backends.torch_parameters import sampling_parameters
 from lmi_plugins.torch_engine.messages.requests import Guide, ReasoningLimit, Repetition, SamplingParameters
 

@@ -4,7 +4,7 @@ import ast
 from pathlib import Path
 
 import lmi_plugins
-from lmi_core.generation.extended_parameters import ExtendedParameters
+from lmi_core.generation.parameters import ExtendedParameters
 from lmi_plugins.backends.vllm import VllmBackend
 
 ENGINE = Path(lmi_plugins.__file__).parent / "vllm_engine"

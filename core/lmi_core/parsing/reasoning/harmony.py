@@ -2,10 +2,20 @@
 
 import re
 
-from lmi_core.parsing.harmony_markers import CHANNEL, CHANNEL_NAME, ENDS, MARKERS, MESSAGE, START
-from lmi_core.parsing.reasoning.parser import AnswerContext, ReasoningFormat, ReasoningParser, SplitText
-from lmi_core.parsing.reasoning.phases import PhasedReasoning
+from lmi_core.parsing.reasoning.parser import (
+    AnswerContext,
+    PhasedReasoning,
+    ReasoningFormat,
+    ReasoningParser,
+    SplitText,
+)
 from lmi_core.parsing.reasoning.search import find_first
+
+START, CHANNEL, MESSAGE, CONSTRAIN = "<|start|>", "<|channel|>", "<|message|>", "<|constrain|>"
+ENDS = ("<|end|>", "<|call|>", "<|return|>")
+MARKERS = (START, CHANNEL, MESSAGE, CONSTRAIN, *ENDS)
+CHANNEL_NAME = re.compile(r"<\|channel\|>\s*(\w+)")
+
 
 FINAL_HEADER = f"{CHANNEL}final{MESSAGE}"
 FUNCTION = re.compile(r"\bto=functions\.")

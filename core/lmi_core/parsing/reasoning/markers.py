@@ -4,12 +4,12 @@ from dataclasses import dataclass
 
 from lmi_core.parsing.reasoning.parser import (
     AnswerContext,
+    PhasedReasoning,
     ReasoningFormat,
     ReasoningMarkers,
     ReasoningParser,
     SplitText,
 )
-from lmi_core.parsing.reasoning.phases import PhasedReasoning
 from lmi_core.parsing.reasoning.search import find_first, starts_with
 
 

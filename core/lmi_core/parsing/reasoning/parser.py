@@ -1,6 +1,7 @@
 """The interface of reasoning formats."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -75,3 +76,28 @@ class ReasoningFormat(ABC):
     def close(self, prompt: str) -> str:
         """Return the prompt with the reasoning closed that the template opened."""
         return prompt
+
+
+Phase = Callable[[bool], SplitText | None]  # takes whether the text is complete; returns None to wait for more
+
+
+class PhasedReasoning(ReasoningParser):
+    """A parser whose phases each consume from the held text and may set the next phase."""
+
+    def __init__(self, first: Phase) -> None:
+        self._held = ""  # text not returned yet
+        self._phase = first
+
+    def push(self, text: str) -> SplitText:
+        self._held += text
+        return self._advance(final=False)
+
+    def finish(self) -> SplitText:
+        return self._advance(final=True)
+
+    def _advance(self, final: bool) -> SplitText:
+        reasoning, content = "", ""
+        while self._held and (part := self._phase(final)) is not None:
+            reasoning += part.reasoning
+            content += part.content
+        return SplitText(reasoning, content)

@@ -9,7 +9,7 @@ from string import ascii_letters, digits
 from typing import Any
 
 from lmi_core.errors.did_you_mean import did_you_mean
-from lmi_core.parsing.harmony_markers import MARKERS as HARMONY_MARKERS
+from lmi_core.parsing.reasoning.harmony import MARKERS as HARMONY_MARKERS
 from lmi_core.parsing.tool_calls.braced_parameters import BracedCalls
 from lmi_core.parsing.tool_calls.harmony import HarmonyCalls
 from lmi_core.parsing.tool_calls.incremental import Tools

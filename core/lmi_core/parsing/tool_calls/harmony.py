@@ -2,7 +2,7 @@
 
 import re
 
-from lmi_core.parsing.harmony_markers import CHANNEL, CHANNEL_NAME, ENDS, MARKERS, MESSAGE, START
+from lmi_core.parsing.reasoning.harmony import CHANNEL, CHANNEL_NAME, ENDS, MARKERS, MESSAGE, START
 from lmi_core.parsing.tool_calls.incremental import IncrementalParser
 from lmi_core.parsing.tool_calls.json_calls import read_object
 from lmi_core.parsing.tool_calls.text_reader import Waiting

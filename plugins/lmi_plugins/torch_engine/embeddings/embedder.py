@@ -1,15 +1,81 @@
 """Vectors of texts."""
 
+import json
 from collections.abc import Sequence as Items
+from pathlib import Path
+from typing import Any
 
 import torch
+from safetensors.torch import load_file
+from torch.nn import Linear, Module, Sequential
+from torch.nn.functional import normalize
 
-from lmi_plugins.torch_engine.embeddings.head import Head
+from lmi_core.errors import ConfigurationError
+from lmi_core.errors.fault import Fault
+from lmi_core.inspection.layers import LAYER, PICKLED_LAYER
+from lmi_core.inspection.pickles import refusal
+from lmi_plugins.torch_engine.checkpoint.pickled import load_pickled
 from lmi_plugins.torch_engine.embeddings.hidden_states import HiddenStates
-from lmi_plugins.torch_engine.embeddings.pooling import pool
-from lmi_plugins.torch_engine.embeddings.recipe import Recipe
+from lmi_plugins.torch_engine.embeddings.recipe import CONFIG, Recipe, pool
 from lmi_plugins.torch_engine.messages.embeddings import EmbeddingInput
 from lmi_plugins.torch_engine.messages.tensors import to_bytes
+
+ACTIVATIONS = "torch.nn.modules."  # the packages of the classes that a dense layer may name
+
+
+class Head:
+    """The layers between a model's pooled hidden states and the vectors that it returns."""
+
+    def __init__(self, recipe: Recipe, device: torch.device, *, allow_pickle: bool = False) -> None:
+        """Load the recipe's layers. Raise ConfigurationError where one cannot be loaded."""
+        self._layers = [
+            None if path is None else _dense(path, allow_pickle).to(device).eval() for path in recipe.layers
+        ]
+        self._normalize = recipe.normalize
+
+    def apply(self, pooled: torch.Tensor, given: EmbeddingInput) -> torch.Tensor:
+        """Return the vector, [numbers], for pooled hidden states, in the form that its request asks for."""
+        vector = pooled
+        for layer in self._layers:
+            vector = normalize(vector, dim=0) if layer is None else layer(vector)
+        if given.dimensions is not None:
+            vector = vector[: given.dimensions]
+        wanted = self._normalize if given.normalize is None else given.normalize
+        return normalize(vector, dim=0) if wanted else vector
+
+
+def _dense(path: Path, allow_pickle: bool) -> Module:
+    """Return a dense layer of sentence-transformers, whose numbers are float32 whatever the model's are."""
+    try:
+        config: dict[str, Any] = json.loads((path / CONFIG).read_text(encoding="utf-8"))
+        linear = Linear(config["in_features"], config["out_features"], bias=config.get("bias", True))
+        weights = {name.removeprefix("linear."): each.float() for name, each in _weights(path, allow_pickle).items()}
+        linear.load_state_dict(weights)
+        return Sequential(linear, _activation(config.get("activation_function", "torch.nn.modules.activation.Tanh")))
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        reason = str(error).strip().split("\n")[0]
+        raise ConfigurationError(f"{path}: the dense layer cannot be loaded: {reason}") from error
+
+
+def _weights(path: Path, allow_pickle: bool) -> dict[str, torch.Tensor]:
+    if (path / LAYER).is_file():
+        return load_file(path / LAYER)
+    if not (file := path / PICKLED_LAYER).is_file():
+        raise ValueError(f"it has neither {LAYER} nor {PICKLED_LAYER}")
+    if fault := refusal([file], allow_pickle):
+        raise ConfigurationError(fault)
+    try:
+        loaded: dict[str, torch.Tensor] = load_pickled(file)
+    except Fault as unread:
+        raise ConfigurationError(str(unread)) from None
+    return loaded
+
+
+def _activation(name: str) -> Module:
+    found = getattr(torch.nn, name.rpartition(".")[2], None) if name.startswith(ACTIVATIONS) else None
+    if not (isinstance(found, type) and issubclass(found, Module)):
+        raise ValueError(f"its activation_function {name} is no module of torch")
+    return found()
 
 
 class Embedder:

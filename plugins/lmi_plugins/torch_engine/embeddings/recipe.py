@@ -1,14 +1,17 @@
 """What sentence-transformers' files in a model's folder say of how its vectors are made."""
 
 import json
+from collections.abc import Callable, Mapping
+from collections.abc import Sequence as Items
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from lmi_core.errors import ConfigurationError
 from lmi_core.inspection.inside import is_outside
 from lmi_core.inspection.layers import MODULES, outside_layer
-from lmi_plugins.torch_engine.embeddings.pooling import MODES
 from lmi_plugins.torch_engine.messages.embeddings import EmbeddingOptions, Pooling
 
 LENGTH_FILE = "sentence_bert_config.json"
@@ -24,6 +27,30 @@ MODE_KEYS: dict[str, Pooling] = {
     "pooling_mode_lasttoken": "lasttoken",
     "mean_sqrt_len_tokens": "mean_sqrt_len",
 }
+
+
+def pool(states: torch.Tensor, modes: Items[Pooling]) -> torch.Tensor:
+    """Return the vector, [modes * hidden], of a text's hidden states, [tokens, hidden]."""
+    states = states.float()
+    return torch.cat([_POOLS[mode](states) for mode in modes])
+
+
+def _weighted_mean(states: torch.Tensor) -> torch.Tensor:
+    """Return the mean in which a token counts by its position, from 1 on."""
+    weights = torch.arange(1, len(states) + 1, device=states.device, dtype=states.dtype)
+    return (states * weights[:, None]).sum(0) / weights.sum()
+
+
+# In the order in which sentence-transformers puts several of them one after the other.
+_POOLS: Mapping[Pooling, Callable[[torch.Tensor], torch.Tensor]] = {
+    "cls": lambda states: states[0],
+    "max": lambda states: states.amax(0),
+    "mean": lambda states: states.mean(0),
+    "mean_sqrt_len": lambda states: states.sum(0) / len(states) ** 0.5,
+    "weightedmean": _weighted_mean,
+    "lasttoken": lambda states: states[-1],
+}
+MODES: tuple[Pooling, ...] = tuple(_POOLS)
 
 
 @dataclass(frozen=True, slots=True)

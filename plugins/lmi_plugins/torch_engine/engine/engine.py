@@ -15,7 +15,7 @@ from lmi_plugins.torch_engine.engine.parts import EngineParts, load_parts
 from lmi_plugins.torch_engine.messages.requests import OWN_NAMES, EngineOptions, EngineRequest, ParameterNames
 from lmi_plugins.torch_engine.messages.results import Results, StepFailed
 from lmi_plugins.torch_engine.model.soft_prompt import embedding_weight
-from lmi_plugins.torch_engine.requests.engine_limits import EngineLimits
+from lmi_plugins.torch_engine.requests.input_processor import EngineLimits
 from lmi_plugins.torch_engine.sampling.outcome import read_outcomes
 from lmi_plugins.torch_engine.sequences.step_batch import Chunk, StepBatch
 from lmi_plugins.torch_engine.speculation.verification import begin_checks

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from transformers import PreTrainedModel
 
-from lmi_core.texts.bad_texts.token_indexes import TokenIndexes
+from lmi_core.texts.bad_texts.text_ban import TokenIndexes
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
 from lmi_plugins.torch_engine.adapters.store import AdapterStore, open_store
 from lmi_plugins.torch_engine.cache.block_pool import BLOCK_SIZE, BlockPool
@@ -22,8 +22,7 @@ from lmi_plugins.torch_engine.model.paged_runner import PagedRunner
 from lmi_plugins.torch_engine.model.row_runner import RowRunner
 from lmi_plugins.torch_engine.model.threads import Threads
 from lmi_plugins.torch_engine.requests.active_requests import ActiveRequests
-from lmi_plugins.torch_engine.requests.engine_limits import EngineLimits
-from lmi_plugins.torch_engine.requests.input_processor import InputProcessor
+from lmi_plugins.torch_engine.requests.input_processor import EngineLimits, InputProcessor
 from lmi_plugins.torch_engine.sampling.sampler import Sampler
 from lmi_plugins.torch_engine.scheduling.guide_queue import GuideQueue
 from lmi_plugins.torch_engine.scheduling.scheduler import Scheduler

@@ -8,12 +8,6 @@ from lmi_plugins.torch_engine.messages.requests import TensorData, TensorType
 TYPES: dict[TensorType, torch.dtype] = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
 
-def to_data(tensor: torch.Tensor) -> TensorData:
-    """Return a tensor as data of a message; raise StopIteration for types that messages cannot hold."""
-    name = next(name for name, dtype in TYPES.items() if dtype == tensor.dtype)
-    return TensorData(name, list(tensor.shape), to_bytes(tensor))
-
-
 def to_bytes(tensor: torch.Tensor) -> bytes:
     """Return the elements of a tensor of any type, contiguous and little-endian."""
     return tensor.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes()

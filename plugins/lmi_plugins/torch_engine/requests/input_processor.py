@@ -9,23 +9,31 @@ import torch
 from transformers import PreTrainedModel
 
 from lmi_core.errors import ContextLengthExceeded, InvalidParameter
-from lmi_core.texts.bad_texts.text_ban import TextBan
-from lmi_core.texts.bad_texts.token_indexes import TokenIndexes
+from lmi_core.texts.bad_texts.text_ban import TextBan, TokenIndexes
 from lmi_core.workers.partial_output import Given
 from lmi_plugins.torch_engine.adapters.store import AdapterStore, require_store
-from lmi_plugins.torch_engine.beams.checks import check_beams
-from lmi_plugins.torch_engine.beams.search import BeamSearch
+from lmi_plugins.torch_engine.beams.search import BeamSearch, check_beams
 from lmi_plugins.torch_engine.cache.block_pool import BlockPool
 from lmi_plugins.torch_engine.messages.requests import EngineRequest, ParameterNames, SamplingParameters
 from lmi_plugins.torch_engine.messages.tensors import to_bytes
 from lmi_plugins.torch_engine.model.soft_prompt import with_soft_prompt
-from lmi_plugins.torch_engine.requests.engine_limits import EngineLimits
 from lmi_plugins.torch_engine.sequences.adapter import Adapter
 from lmi_plugins.torch_engine.sequences.draft import Draft, read_draft
 from lmi_plugins.torch_engine.sequences.sequence import Sequence, SequenceGroup
 from lmi_plugins.torch_engine.sequences.token_texts import TokenTexts
 
 FLOAT32 = 4  # bytes
+
+
+@dataclass(frozen=True, slots=True)
+class EngineLimits:
+    """The sizes of a loaded model and of its cache."""
+
+    max_length: int  # of a prompt and what is generated from it, in tokens
+    max_batch_size: int  # sequences that run at once
+    vocabulary: int  # token ids
+    cache_bytes: int  # what keys and values take at most
+    eos_token_ids: frozenset[int]  # the model's own
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from lmi_plugins.trtllm.requests.word_lists import read_words
 NO_END = -1
 TENSOR_TYPES: dict[str, TensorType] = {"FP32": "float32", "FP16": "float16", "BF16": "bfloat16"}
 TENSOR_NAMES = ParameterNames(num_beams="`beam_width`", draft_ids="`draft_input_ids`")
-EARLY_STOPPING: dict[int, bool] = {0: False, 1: True}  # any other: only once nothing can get better
+EARLY_STOPPING: dict[int, bool | Literal["never"]] = {0: False, 1: True}  # any other: only once nothing can get better
 
 
 def engine_request(request: InferenceRequest, adapter: str | None) -> EngineRequest:
@@ -65,7 +65,7 @@ def _parameters(request: InferenceRequest) -> SamplingParameters:
         include_stop=True,
         num_beams=request.beam_width,
         length_penalty=number("len_penalty", 0),
-        early_stopping=_early_stopping(int(number("early_stopping", 0))),
+        early_stopping=EARLY_STOPPING.get(int(number("early_stopping", 0)), "never"),
     )
 
 
@@ -82,7 +82,3 @@ def _eos_token_ids(end_id: int, bad_words: list[list[int]]) -> list[int]:
 
 def _words(request: InferenceRequest, name: str) -> list[list[int]]:
     return read_words(name, request.tensors[name]) if name in request.tensors else []
-
-
-def _early_stopping(value: int) -> bool | Literal["never"]:
-    return EARLY_STOPPING.get(value, "never")

@@ -1,15 +1,29 @@
 """The files of weights that vLLM reads, which `load_format` says, and the pickled ones among them."""
 
+import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
+from lmi_core.errors import ConfigurationError
 from lmi_core.inspection.layers import pickled_layers
 from lmi_core.inspection.pickles import OPTION, pickled_weights, refused_files
-from lmi_plugins.vllm_engine.arguments.json_objects import json_object
 
 DETECTED = ("auto", "hf")  # safetensors, or where there are none whatever else
 SAFETENSORS = "safetensors"
 PICKLED = ("pt", "npcache")
+
+
+def json_object(arguments: Mapping[str, str], name: str) -> dict[str, Any]:
+    """Return an argument's object, empty where it is not given. Raise ConfigurationError where it is none."""
+    text = arguments.get(name, "{}")
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise ConfigurationError(f"option.{name} must be a JSON object: {error}. Given: {text}") from None
+    if not isinstance(value, dict):
+        raise ConfigurationError(f"option.{name} must be a JSON object. Given: {text}")
+    return value
 
 
 def reads_usual_files(arguments: Mapping[str, str]) -> bool:

@@ -11,9 +11,9 @@ from heapq import nlargest
 from typing import NamedTuple, TypeVar
 
 from lmi_core.errors import GenerationFailed
-from lmi_core.generation.extended_parameters import ExtendedParameters
 from lmi_core.generation.hypotheses import Hypotheses
 from lmi_core.generation.output import FinishReason, GenerationStep, Token
+from lmi_core.generation.parameters import ExtendedParameters
 from lmi_core.texts.token_writer import TokenWriter
 from lmi_plugins.vllm_engine.library import RequestOutput, RequestOutputKind, SamplingParams
 from lmi_plugins.vllm_engine.outputs.generation import LogProbs, prefill, read, token_stream

@@ -5,9 +5,8 @@ from contextlib import aclosing
 from typing import Any, Protocol
 
 from lmi_core.errors import GenerationFailed
-from lmi_core.generation.extended_parameters import ExtendedParameters
 from lmi_core.generation.output import FinishReason, GenerationStep, Token
-from lmi_core.generation.parameters import ALL_TOKENS
+from lmi_core.generation.parameters import ALL_TOKENS, ExtendedParameters
 from lmi_core.texts.token_stream import TokenStream
 from lmi_core.texts.token_writer import TokenWriter, TopLogProbs
 from lmi_core.workers.partial_output import Given

@@ -5,9 +5,8 @@ from typing import Any
 
 import torch
 
-from lmi_core.generation.extended_parameters import ExtendedParameters
-from lmi_core.texts.bad_texts.text_ban import TextBan
-from lmi_core.texts.bad_texts.token_indexes import TokenIndexes
+from lmi_core.generation.parameters import ExtendedParameters
+from lmi_core.texts.bad_texts.text_ban import TextBan, TokenIndexes
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
 from lmi_plugins.vllm_engine.library import (
     AdapterLogitsProcessor,

@@ -5,19 +5,20 @@ from typing import Any
 
 import torch
 
-from lmi_core.generation.extended_parameters import ExtendedParameters
+from lmi_core.generation.parameters import ExtendedParameters
+from lmi_core.generation.reasoning_budget import ReasoningBudget, ReasoningCountdown
 from lmi_plugins.vllm_engine.library import AdapterLogitsProcessor, SamplingParams
 from lmi_plugins.vllm_engine.outputs.named_log_probs import NamedLogProbs
 from lmi_plugins.vllm_engine.requests.bad_texts import BAD_SEQUENCES, BadTextsProcessor, bad_text_arguments
-from lmi_plugins.vllm_engine.requests.reasoning_budget import (
-    REASONING_BUDGET,
-    EndOfReasoningProcessor,
-    reasoning_budget_arguments,
-)
+from lmi_plugins.vllm_engine.requests.vllm_fields import fields_of
 
 TYPICAL_P = "typical_p"
 NO_REPEAT_NGRAM_SIZE = "no_repeat_ngram_size"
+REASONING_BUDGET = "reasoning_budget"
 ARGUMENT_NAMES = frozenset({TYPICAL_P, NO_REPEAT_NGRAM_SIZE, BAD_SEQUENCES, REASONING_BUDGET})
+TRANSFERS = ("kv_transfer_params", "ec_transfer_params")
+# vLLM's router puts the prompt's token ids there, to spare the second engine the tokenizing.
+PROMPT_OF_TRANSFER = "prompt_token_ids"
 
 
 def extra_arguments(parameters: ExtendedParameters) -> dict[str, Any] | None:
@@ -29,8 +30,18 @@ def extra_arguments(parameters: ExtendedParameters) -> dict[str, Any] | None:
         given[NO_REPEAT_NGRAM_SIZE] = parameters.no_repeat_ngram_size
     if (bad_texts := bad_text_arguments(parameters)) is not None:
         given[BAD_SEQUENCES] = bad_texts
-    if (budget := reasoning_budget_arguments(parameters)) is not None:
-        given[REASONING_BUDGET] = budget
+    if parameters.reasoning_budget is not None:
+        given[REASONING_BUDGET] = parameters.reasoning_budget.model_dump()
+    return given or None
+
+
+def all_extra_arguments(parameters: ExtendedParameters) -> dict[str, Any] | None:
+    """Return `SamplingParams.extra_args`: the arguments of our logits processors, and the request's own."""
+    passed = fields_of(parameters)
+    given = {**(passed.vllm_xargs or {}), **(extra_arguments(parameters) or {})}
+    for name in TRANSFERS:
+        if asked := getattr(passed, name):
+            given[name] = {key: value for key, value in asked.items() if key != PROMPT_OF_TRANSFER}
     return given or None
 
 
@@ -58,6 +69,20 @@ class NoRepeatNgramProcessor(AdapterLogitsProcessor):
         return lambda prompt_ids, output_ids, logits: exclude_repeats(logits, [*prompt_ids, *output_ids], size)
 
 
+class EndOfReasoningProcessor(AdapterLogitsProcessor):
+    """A logits processor that leaves only the end marker's next token where the reasoning has reached its limit."""
+
+    def is_argmax_invariant(self) -> bool:
+        return False
+
+    def new_req_logits_processor(self, params: SamplingParams) -> Callable[..., torch.Tensor] | None:
+        asked = (params.extra_args or {}).get(REASONING_BUDGET)
+        if asked is None:
+            return None
+        countdown = ReasoningCountdown(ReasoningBudget(**asked))
+        return lambda output_ids, logits: keep_forced(logits, countdown.forced(output_ids))
+
+
 # By name: vLLM's processes import them. The last one sees what the others have left.
 LOGITS_PROCESSORS = tuple(
     f"{each.__module__}:{each.__qualname__}"
@@ -82,3 +107,12 @@ def exclude_repeats(logits: torch.Tensor, ids: list[int], size: int) -> torch.Te
     if not repeats:
         return logits
     return logits.index_fill(0, torch.tensor(sorted(repeats), device=logits.device), -torch.inf)
+
+
+def keep_forced(logits: torch.Tensor, token_id: int | None) -> torch.Tensor:
+    """Mask all tokens but the one that must come next, if one must. logits: [vocabulary]."""
+    if token_id is None:
+        return logits
+    left = torch.full_like(logits, -torch.inf)
+    left[token_id] = 0.0
+    return left

@@ -1,8 +1,9 @@
 """Checks for LMI's parameters that exclude each other with vLLM."""
 
 from lmi_core.errors import InvalidParameter
-from lmi_core.generation.extended_parameters import GUIDES, ExtendedParameters
-from lmi_plugins.vllm_engine.requests.logits_processors import extra_arguments
+from lmi_core.generation.parameters import GUIDES, ExtendedParameters
+from lmi_plugins.vllm_engine.requests.logits_processors import ARGUMENT_NAMES, TRANSFERS, extra_arguments
+from lmi_plugins.vllm_engine.requests.vllm_fields import fields_of
 
 DEFAULTS = ExtendedParameters()
 # vLLM's log probs are those before these are applied.
@@ -36,3 +37,25 @@ def check_speculation(parameters: ExtendedParameters) -> None:
             f"`{name}` and speculative decoding cannot be used together with vLLM, which does not run logits "
             "processors then"
         )
+
+
+def check_passed_fields(parameters: ExtendedParameters) -> None:
+    """Raise InvalidParameter for what would reach a processor or a connector unchecked, or nobody at all."""
+    passed = fields_of(parameters)
+    for name in passed.vllm_xargs or ():
+        if name in ARGUMENT_NAMES or name in TRANSFERS:
+            raise InvalidParameter(f"`vllm_xargs` must not contain `{name}`, which is a separate parameter")
+    for name in ("vllm_xargs", *TRANSFERS):
+        if getattr(passed, name) and parameters.num_beams > 1:
+            raise InvalidParameter(f"`num_beams` above 1 and `{name}` cannot be used together with vLLM")
+
+
+def check_reasoning_budget(parameters: ExtendedParameters, vocabulary: int) -> None:
+    """Raise InvalidParameter for ids that the engine could not force, which would end it."""
+    budget = parameters.reasoning_budget
+    for marker in () if budget is None else (*budget.starts, *budget.ends):
+        for token_id in marker:
+            if token_id >= vocabulary:
+                raise InvalidParameter(
+                    f"`reasoning_budget` must contain token ids from 0 to {vocabulary - 1}. Given: {token_id}"
+                )

@@ -4,7 +4,7 @@ from typing import Any
 
 import orjson
 
-from lmi_core.generation.extended_parameters import ExtendedParameters
+from lmi_core.generation.parameters import ExtendedParameters
 from lmi_core.parsing.reasoning.guide import after_reasoning
 from lmi_core.payloads.written_json import text_of
 from lmi_plugins.vllm_engine.library import (
@@ -13,7 +13,7 @@ from lmi_plugins.vllm_engine.library import (
     SamplingParams,
     StructuredOutputsParams,
 )
-from lmi_plugins.vllm_engine.requests.passed_fields import all_extra_arguments
+from lmi_plugins.vllm_engine.requests.logits_processors import all_extra_arguments
 from lmi_plugins.vllm_engine.requests.verification import GuidedSamplingParams
 
 TAG_HEAD = '{"type":"structural_tag","format":'  # of a tag's text, as `read_structural_tag` makes it

@@ -1,5 +1,5 @@
-from lmi_core.parsing.tool_calls import CallArguments, CallBegun, Content, FirstCall, NamedCall, Piece, coalesced
 from lmi_core.parsing.tool_calls.marked_json import MarkedJson
+from lmi_core.parsing.tool_calls.parser import CallArguments, CallBegun, Content, FirstCall, NamedCall, Piece, coalesced
 
 
 def test_named_call() -> None:

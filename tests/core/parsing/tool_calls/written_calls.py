@@ -5,8 +5,8 @@ import random
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from lmi_core.parsing.tool_calls import CallArguments, CallBegun, Content, ToolCallParser
 from lmi_core.parsing.tool_calls.formats import find_format
+from lmi_core.parsing.tool_calls.parser import CallArguments, CallBegun, Content, ToolCallParser
 
 Calls = list[tuple[str, str]]  # each function's name and arguments
 

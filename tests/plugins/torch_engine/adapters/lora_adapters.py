@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 from transformers.pytorch_utils import Conv1D
 
 from lmi_plugins.torch_engine.messages.requests import AdapterTensors
-from lmi_plugins.torch_engine.messages.tensors import to_data
+from tests.plugins.torch_engine.tensor_data import to_data
 from tests.plugins.torch_engine.tiny_models import reference_model
 
 LLAMA_TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")

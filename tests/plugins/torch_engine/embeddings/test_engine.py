@@ -11,7 +11,7 @@ from lmi_core.errors import ConfigurationError, GenerationFailed
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
 from lmi_plugins.torch_engine.embeddings.engine import EmbeddingEngine
 from lmi_plugins.torch_engine.embeddings.loading import embedding_engine_of, load_embedding_engine
-from lmi_plugins.torch_engine.embeddings.pooling import MODES
+from lmi_plugins.torch_engine.embeddings.recipe import MODES
 from lmi_plugins.torch_engine.messages.embeddings import EmbeddingInput, EmbeddingJob, EmbeddingOptions
 from lmi_plugins.torch_engine.messages.requests import EngineOptions
 from tests.plugins.torch_engine.embeddings.encoders import (

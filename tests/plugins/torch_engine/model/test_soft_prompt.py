@@ -7,8 +7,8 @@ import torch
 
 from lmi_core.errors import InvalidParameter
 from lmi_plugins.torch_engine.messages.requests import EngineRequest, SamplingParameters
-from lmi_plugins.torch_engine.messages.tensors import to_data
 from tests.plugins.torch_engine.conftest import ModelDirectory, ReferenceModel
+from tests.plugins.torch_engine.tensor_data import to_data
 from tests.plugins.torch_engine.tiny_models import VOCABULARY, ids, make_engine, run, tokens
 
 PROMPT = [5, 9, 200, 31, 77]

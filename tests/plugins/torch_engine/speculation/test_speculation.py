@@ -14,8 +14,8 @@ from lmi_core.generation.output import GenerationStep
 from lmi_plugins.torch_engine.cache.block_pool import BLOCK_SIZE
 from lmi_plugins.torch_engine.engine.engine import Engine
 from lmi_plugins.torch_engine.messages.requests import EngineRequest, Guide, SamplingParameters, TensorData
-from lmi_plugins.torch_engine.messages.tensors import to_data
 from tests.plugins.torch_engine.conftest import ModelDirectory, ReferenceModel
+from tests.plugins.torch_engine.tensor_data import to_data
 from tests.plugins.torch_engine.test_engine_greedy import make_prompts, run_joining_at_random
 from tests.plugins.torch_engine.tiny_models import (
     VOCABULARY,

@@ -13,10 +13,10 @@ import torch
 from lmi_core.errors import AdapterNotFound, BackendUnhealthy, InvalidAdapter
 from lmi_plugins.torch_engine.client.client import EngineClient
 from lmi_plugins.torch_engine.messages.requests import AdapterTensors, EngineOptions, SamplingParameters
-from lmi_plugins.torch_engine.messages.tensors import to_data
 from tests.plugins.torch_engine.adapters.lora_adapters import adapter_tensors, merged_model, save_adapter
 from tests.plugins.torch_engine.client.test_client import until_healthy
 from tests.plugins.torch_engine.conftest import ModelDirectory, ReferenceModel
+from tests.plugins.torch_engine.tensor_data import to_data
 from tests.plugins.torch_engine.tiny_models import reference_ids
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

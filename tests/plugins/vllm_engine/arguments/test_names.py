@@ -3,7 +3,7 @@
 from lmi_plugins.backends.vllm_properties import NOT_PASSED_THROUGH
 from lmi_plugins.vllm_engine.arguments.former import FORMER_ARGUMENTS, REPLACEMENTS, WITHOUT_REPLACEMENT
 from lmi_plugins.vllm_engine.arguments.names import ENGINE_ARGUMENTS
-from lmi_plugins.vllm_engine.arguments.parser import argument_names
+from lmi_plugins.vllm_engine.arguments.parsing import argument_names
 
 
 def test_the_list_is_that_of_the_installed_vllm() -> None:

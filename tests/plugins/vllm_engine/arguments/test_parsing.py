@@ -1,5 +1,6 @@
 """Options as engine arguments of vLLM's."""
 
+import argparse
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from lmi_core.serving.model_plan import read_plan
 from lmi_plugins.backends import vllm as vllm_backend
 from lmi_plugins.backends.vllm import VllmBackend
 from lmi_plugins.vllm_engine import library
-from lmi_plugins.vllm_engine.arguments.parsing import engine_arguments
+from lmi_plugins.vllm_engine.arguments.parsing import argument_names, engine_arguments, engine_parser
 from tests.conftest import ModelDirectory
 
 PROPERTIES = "option.rolling_batch=vllm\n"
@@ -164,3 +165,14 @@ def test_the_environment_passes_too(model_dir: ModelDirectory) -> None:
     )
     given = engine_arguments(VllmBackend(plan.setup).arguments)
     assert (given.enforce_eager, given.tensor_parallel_size) == (True, 2)
+
+
+def test_every_argument_is_declared() -> None:
+    """Fails when vLLM adds arguments in a way that is not seen."""
+    assert vars(engine_parser().parser.parse_args([])).keys() <= argument_names()
+
+
+@pytest.mark.parametrize("words", [["--seed=many"], ["--no-such-argument"], ["--dtype"]])
+def test_a_wrong_argument_raises(words: list[str]) -> None:
+    with pytest.raises(argparse.ArgumentError):
+        engine_parser().parser.parse_args(words)

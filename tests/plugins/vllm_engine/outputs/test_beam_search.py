@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from lmi_core.errors import GenerationFailed, InvalidParameter
-from lmi_core.generation.extended_parameters import ExtendedParameters
 from lmi_core.generation.output import GenerationStep
+from lmi_core.generation.parameters import ExtendedParameters
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
 from lmi_core.texts.token_writer import TokenWriter
 from lmi_plugins.vllm_engine.library import CompletionOutput, RequestOutput, SamplingParams

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from lmi_core.generation.extended_parameters import ExtendedParameters
+from lmi_core.generation.parameters import ExtendedParameters
 from lmi_plugins.backends.torch_parameters import sampling_parameters
 from lmi_plugins.torch_engine.messages.requests import EngineRequest
 from tests.plugins.torch_engine.beams.test_search import found_ids

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from lmi_core.generation.extended_parameters import ExtendedParameters
+from lmi_core.generation.parameters import ExtendedParameters
 from lmi_plugins.vllm_engine.requests.sampling import sampling_params
 from tests.plugins.vllm_server import STORY, VllmServer
 

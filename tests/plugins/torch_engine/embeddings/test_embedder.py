@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file
 
 from lmi_core.errors import ConfigurationError
-from lmi_plugins.torch_engine.embeddings.head import Head
+from lmi_plugins.torch_engine.embeddings.embedder import Head
 from lmi_plugins.torch_engine.embeddings.recipe import Recipe
 from lmi_plugins.torch_engine.messages.embeddings import EmbeddingInput
 from tests.plugins.torch_engine.embeddings.encoders import save_recipe
