@@ -106,7 +106,7 @@ class Asker:
 
     def iterations(self, prompt_ids: list[int] = PROMPT, count: int = 6, **tensors: Any) -> int:
         """Submit a request, and return the number of iterations until its answer."""
-        before = len(self.statistics)
+        before = len(self.statistics_so_far())
         self.received(self.submit(prompt_ids, count, **tensors))
         return len(self.statistics_so_far()) - before
 

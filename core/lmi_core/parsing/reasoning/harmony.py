@@ -9,7 +9,7 @@ from lmi_core.parsing.reasoning.parser import (
     ReasoningParser,
     SplitText,
 )
-from lmi_core.parsing.reasoning.search import find_first
+from lmi_core.parsing.search import find_first
 
 START, CHANNEL, MESSAGE, CONSTRAIN = "<|start|>", "<|channel|>", "<|message|>", "<|constrain|>"
 ENDS = ("<|end|>", "<|call|>", "<|return|>")

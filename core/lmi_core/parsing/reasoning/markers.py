@@ -10,7 +10,7 @@ from lmi_core.parsing.reasoning.parser import (
     ReasoningParser,
     SplitText,
 )
-from lmi_core.parsing.reasoning.search import find_first, starts_with
+from lmi_core.parsing.search import find_first, starts_with
 
 
 class Stripped:

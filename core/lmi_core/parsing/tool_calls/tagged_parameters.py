@@ -4,9 +4,10 @@ import html
 import re
 from dataclasses import dataclass
 
+from lmi_core.parsing.search import begun_at
 from lmi_core.parsing.tool_calls.incremental import MarkedParser, Tools
 from lmi_core.parsing.tool_calls.json_calls import read_calls
-from lmi_core.parsing.tool_calls.text_reader import Waiting, without_begun_marker
+from lmi_core.parsing.tool_calls.text_reader import Waiting
 from lmi_core.parsing.tool_calls.typed_values import json_text, json_value, parameter_schema, typed_value, types_of
 
 # Bounded and anchored: an unterminated name would otherwise take quadratic time.
@@ -74,7 +75,7 @@ class TaggedCalls(MarkedParser):
         form, reader = self._form, self.reader
         markers = (form.parameter, form.call_end, *self._ends, *self._markers)
         text, marker = yield from reader.until(*markers)
-        self._stray += text if marker else without_begun_marker(text, markers)
+        self._stray += text if marker else text[: begun_at(text, markers)]
         if marker == form.parameter:
             return (yield from self._read_value())
         if marker != form.call_end:

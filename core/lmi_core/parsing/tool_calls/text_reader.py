@@ -1,9 +1,10 @@
 """Reading of streamed text, with generators that yield while they wait for more of it."""
 
-import functools
 import re
 from collections.abc import Callable, Generator
 from typing import TypeVar
+
+from lmi_core.parsing.search import find_first, starts_with
 
 T = TypeVar("T")
 
@@ -71,12 +72,8 @@ class TextReader:
 
     def one_of(self, *markers: str) -> Waiting[str]:
         """Read the longest marker that comes next; return "" if none does."""
-        max_length = max(map(len, markers), default=0)
-        while not self.ended and len(self._text) - self._at < max_length:
-            if not any(_grows_into(self.unread, marker) for marker in markers):
-                break
+        while (found := starts_with(self._text, markers, final=self.ended, start=self._at)) is None:
             yield
-        found = max((marker for marker in markers if self._text.startswith(marker, self._at)), key=len, default="")
         self._at += len(found)
         return found
 
@@ -101,17 +98,14 @@ class TextReader:
         self, markers: tuple[str, ...], write: Callable[[str], None], *, forgets: bool = False
     ) -> Waiting[str]:
         """Write the text before the first marker as soon as it is certain; read and return the marker."""
-        pattern, beginning, max_length = _patterns(markers)
         while True:
-            found = pattern.search(self._text, self._at)
-            end = len(self._text) if self.ended else self._start_of_a_marker(markers, beginning, max_length)
-            if found and found.start() < end:
-                self._write(found.start(), write)
-                self._at = found.end()
-                return found.group()
-            self._write(min(end, found.start()) if found else end, write)
-            if self.ended:
-                return ""
+            found = find_first(self._text, markers, final=self.ended, start=self._at)
+            if found.place > self._at:
+                text, self._at = self._text[self._at : found.place], found.place
+                write(text)
+            if found.marker or self.ended:
+                self._at += len(found.marker)
+                return found.marker
             if forgets:
                 self.forget()
             yield
@@ -123,38 +117,3 @@ class TextReader:
         self.forget()
         self.skip(len(marker))
         return marker
-
-    def _write(self, end: int, write: Callable[[str], None]) -> None:
-        if end > self._at:
-            text, self._at = self._text[self._at : end], end
-            write(text)
-
-    def _start_of_a_marker(self, markers: tuple[str, ...], beginning: re.Pattern[str], max_length: int) -> int:
-        """Return the index at which an incomplete marker at the end of the text begins."""
-        for found in beginning.finditer(self._text, max(self._at, len(self._text) - max_length + 1)):
-            rest = self._text[found.start() :]
-            if any(_grows_into(rest, marker) for marker in markers):
-                return found.start()
-        return len(self._text)
-
-
-def without_begun_marker(text: str, markers: tuple[str, ...]) -> str:
-    """Return the text without the part of a marker that it ends with, if any."""
-    for start in range(max(0, len(text) - max(map(len, markers)) + 1), len(text)):
-        if any(_grows_into(text[start:], marker) for marker in markers):
-            return text[:start]
-    return text
-
-
-def _grows_into(text: str, marker: str) -> bool:
-    """Return whether the text is a proper prefix of the marker."""
-    return len(text) < len(marker) and marker.startswith(text)
-
-
-@functools.cache
-def _patterns(markers: tuple[str, ...]) -> tuple[re.Pattern[str], re.Pattern[str], int]:
-    """Return patterns for the markers and for their first characters, and the maximum marker length."""
-    ordered = sorted(markers, key=len, reverse=True)
-    characters = sorted({marker[0] for marker in markers})
-    found, beginning = ("|".join(map(re.escape, texts)) for texts in (ordered, characters))
-    return re.compile(found), re.compile(beginning), len(ordered[0])

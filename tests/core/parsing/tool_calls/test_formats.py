@@ -2,8 +2,8 @@ import json
 
 import pytest
 
-from lmi_core.parsing.tool_calls.formats import ALIASES, FORMATS, find_format
 from lmi_core.parsing.tool_calls import incremental
+from lmi_core.parsing.tool_calls.formats import ALIASES, FORMATS, find_format
 from lmi_core.parsing.tool_calls.parser import CallBegun
 from tests.core.parsing.tool_calls.written_calls import (
     CLOCK,

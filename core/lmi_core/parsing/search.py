@@ -1,0 +1,61 @@
+"""Search for markers in streamed text, holding back only what could become one."""
+
+import re
+from collections.abc import Sequence
+from functools import cache
+from typing import NamedTuple
+
+NOTHING = "(?!)"  # matches nowhere
+
+
+class Found(NamedTuple):
+    """The position of a marker in a text; with `marker` "", where an incomplete one may begin."""
+
+    place: int
+    marker: str
+
+
+def find_first(text: str, markers: Sequence[str], *, final: bool, start: int = 0) -> Found:
+    """Return the first marker, the longest one at its position; `final` tells that no more text comes.
+
+    Without a marker, `place` is the end of the text that can be returned.
+    """
+    found = _patterns(tuple(markers)).marker.search(text, start)
+    end = len(text) if final else begun_at(text, markers, start)
+    if found is None or found.start() >= end:
+        return Found(end, "")
+    return Found(found.start(), found.group())
+
+
+def starts_with(text: str, markers: Sequence[str], *, final: bool, start: int = 0) -> str | None:
+    """Return the longest marker at `start`, "" for none, or None while more text could decide."""
+    if not final and any(_is_begun(marker, text, start) for marker in markers):
+        return None
+    return max((marker for marker in markers if text.startswith(marker, start)), key=len, default="")
+
+
+def begun_at(text: str, markers: Sequence[str], start: int = 0) -> int:
+    """Return where a marker begins that the text ends within, if any; otherwise the text's length."""
+    patterns = _patterns(tuple(markers))
+    for found in patterns.beginning.finditer(text, max(start, len(text) - patterns.max_length + 1)):
+        if any(_is_begun(marker, text, found.start()) for marker in markers):
+            return found.start()
+    return len(text)
+
+
+def _is_begun(marker: str, text: str, start: int) -> bool:
+    """Return whether the text from `start` on is a proper prefix of the marker."""
+    return len(text) - start < len(marker) and marker.startswith(text[start:])
+
+
+class _Patterns(NamedTuple):
+    marker: re.Pattern[str]
+    beginning: re.Pattern[str]  # of the first characters
+    max_length: int
+
+
+@cache
+def _patterns(markers: tuple[str, ...]) -> _Patterns:
+    ordered = sorted(markers, key=len, reverse=True)
+    found, beginning = ("|".join(map(re.escape, texts)) for texts in (ordered, sorted({each[0] for each in ordered})))
+    return _Patterns(re.compile(found or NOTHING), re.compile(beginning or NOTHING), max(map(len, ordered), default=1))
