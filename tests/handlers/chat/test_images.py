@@ -120,7 +120,7 @@ async def test_fetched_image(serve: Serve, model_dir: ModelDirectory, monkeypatc
     async with TestServer(application) as host:
         url = str(host.make_url("/cat.png"))
         assert "the host is not on the Internet" in await refusal(server, [image(url)])
-        monkeypatch.setattr("lmi_handlers.chat.image_fetching.is_public", lambda address: True)
+        monkeypatch.setattr("lmi_core.host.addresses.is_public", lambda address: True)
         assert (await chat(server, [given(b"one"), image(url)])).status == 200
     (request,) = server.scripted.history
     assert request.image_prompt is not None
