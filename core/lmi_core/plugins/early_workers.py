@@ -4,7 +4,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from lmi_core.plugins.early_engine import EarlyEngine
-from lmi_core.workers.worker import Worker
+from lmi_core.workers.local_process import LocalProcess
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,7 +12,7 @@ class EarlyWorker:
     """A worker that is started, and the name of the backend that is expected to take it."""
 
     backend: str
-    worker: Worker
+    worker: LocalProcess
 
 
 _waiting: dict[str, EarlyWorker] = {}  # by target
@@ -20,12 +20,12 @@ _waiting: dict[str, EarlyWorker] = {}  # by target
 
 async def start_early(engine: EarlyEngine) -> None:
     """Start an engine's worker, to be taken by its target. It belongs to the running event loop."""
-    worker = Worker(engine.TARGET, engine.ENVIRONMENT)
+    worker = LocalProcess(engine.TARGET, engine.ENVIRONMENT)
     await worker.start()
     _waiting[engine.TARGET] = EarlyWorker(engine.BACKEND, worker)
 
 
-def take_early(target: str) -> Worker | None:
+def take_early(target: str) -> LocalProcess | None:
     """Return the worker that runs `target` already, which nobody else gets then; None without one."""
     waiting = _waiting.pop(target, None)
     return None if waiting is None else waiting.worker

@@ -1,12 +1,11 @@
 """The messages of every worker, beside those of what it does."""
 
-from typing import TypeVar
+from typing import Self
 
 import msgspec
 
 from lmi_core.errors import ConfigurationError, OutOfMemory
-
-T = TypeVar("T")
+from lmi_core.host.out_of_memory import is_out_of_memory
 
 
 class Started(msgspec.Struct, tag=True):
@@ -26,6 +25,14 @@ class LoadFailed(msgspec.Struct, tag=True):
 
     message: str
     out_of_memory: bool = False
+
+    @classmethod
+    def because_of(cls, error: Exception, model: str) -> Self:
+        """Return the message for an error; any but a ConfigurationError is from the model's code, its device, ..."""
+        if isinstance(error, ConfigurationError):
+            return cls(error.message, isinstance(error, OutOfMemory))
+        reason = ": ".join([type(error).__name__, *str(error).strip().splitlines()[:1]])
+        return cls(f"{model}: the model cannot be loaded: {reason}", is_out_of_memory(error))
 
     @property
     def error(self) -> ConfigurationError:

@@ -168,10 +168,11 @@ class TorchBackend(Backend[TorchProperties], EmbeddingBackend):
         self.engine.report = self.progress.report
         self.progress.report("starting the engine's process")
         try:
-            self.tokenizer, self.max_length = await with_tokenizer(self.options, self.engine.start())
+            self.tokenizer = await with_tokenizer(self.options, self.engine.start())
         except BaseException:
             await self.stop()
             raise
+        self.max_length = self.engine.max_length
         self.generates, self.embedding = self.engine.generates, self.engine.embedding
 
     async def stop(self) -> None:
@@ -271,14 +272,15 @@ def inspect_torch_model(options: EngineOptions) -> Iterator[str]:
         yield from inspect_model(options)
 
 
-async def with_tokenizer(options: EngineOptions, start: Coroutine[Any, Any, T]) -> tuple[HuggingFaceTokenizer, T]:
-    """Load the tokenizer while the engine starts; return it, and the result of `start`."""
+async def with_tokenizer(options: EngineOptions, start: Coroutine[Any, Any, None]) -> HuggingFaceTokenizer:
+    """Return the tokenizer, which is loaded while the engine starts."""
     starting = asyncio.create_task(start)
     try:
         tokenizer = await asyncio.to_thread(
             HuggingFaceTokenizer.load, options.model, options.revision, options.trust_remote_code
         )
-        return tokenizer, await starting
+        await starting
+        return tokenizer
     except BaseException:
         starting.cancel()
         await asyncio.gather(starting, return_exceptions=True)

@@ -64,32 +64,32 @@ class TrtllmBackend(Backend[TrtllmProperties], TensorBackend):
 
     async def start(self) -> None:
         try:
-            tokenizer, _ = await with_tokenizer(self.options, self.manager.worker.start())
+            self.tokenizer = await with_tokenizer(self.options, self.manager.start())
         except BaseException:
             await self.stop()
             raise
-        self.tokenizer, self.max_length = tokenizer, self.manager.loaded.max_length
-        self._writer = TokenWriter(tokenizer, frozenset(self.manager.loaded.eos_token_ids))
+        self.max_length = self.manager.loaded.max_length
+        self._writer = TokenWriter(self.tokenizer, frozenset(self.manager.loaded.eos_token_ids))
 
     async def stop(self) -> None:
-        await self.manager.worker.stop()
+        await self.manager.stop()
 
     async def health(self) -> None:
-        self.manager.worker.check_health()
+        self.manager.check_health()
 
     async def given_up(self) -> str:
-        restarts = self.manager.worker.restarts
+        restarts = self.manager.restarts
         await restarts.given_up.wait()
         return restarts.reason
 
     def figures(self) -> EngineFigures:
-        return EngineFigures(restarts=self.manager.worker.restarts.count)
+        return EngineFigures(restarts=self.manager.restarts.count)
 
     def engine_began(self) -> float:
-        return self.manager.worker.began
+        return self.manager.began
 
     def process_ids(self) -> Collection[int]:
-        process_id = self.manager.worker.process_id
+        process_id = self.manager.process_id
         return [] if process_id is None else [process_id]
 
     async def infer(self, request_id: int, inputs: Mapping[str, Tensor]) -> AsyncGenerator[Mapping[str, Tensor], None]:
@@ -134,7 +134,7 @@ class TrtllmBackend(Backend[TrtllmProperties], TensorBackend):
 
     def _stop(self, request: ValidRequest) -> None:
         for own_id in self._running.get((request.key, request.request_id), ()):
-            self.manager.stop(own_id)
+            self.manager.stop_request(own_id)
 
 
 def _of_embeddings(properties: TrtllmProperties) -> list[str]:

@@ -1,21 +1,31 @@
 """The server's side of the trtllm backend: tensors to its worker, and back."""
 
-import asyncio
 import itertools
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import aclosing, suppress
+from contextlib import aclosing
+from functools import partial
 
-from lmi_core.errors import BackendUnhealthy, LmiError, RequestAborted
+from lmi_core.errors import RequestAborted
 from lmi_core.generation.tensors import LastResponse, Tensor
+from lmi_core.workers.client import WorkerClient
 from lmi_core.workers.heartbeat import HEARTBEAT_TIMEOUT
 from lmi_core.workers.isolation import Place
-from lmi_core.workers.messages import PING, Alive, encode
-from lmi_core.workers.resumption import EngineLost, Resumption
+from lmi_core.workers.item_queue import ItemQueue
+from lmi_core.workers.local_process import LocalProcess
+from lmi_core.workers.resumption import EngineLost
 from lmi_core.workers.supervisor import LOADING_TIMEOUT
-from lmi_core.workers.worker import Worker
-from lmi_plugins.torch_engine.client.engine_worker import EngineWorker
+from lmi_plugins.torch_engine.client.early import ENVIRONMENT
 from lmi_plugins.torch_engine.messages.requests import EngineOptions
-from lmi_plugins.trtllm.protocol import Infer, Load, Loaded, ResponseMessage, Responses, Stop, decode_from_worker
+from lmi_plugins.trtllm.protocol import (
+    FromWorker,
+    Infer,
+    Load,
+    Loaded,
+    ResponseMessage,
+    Responses,
+    Stop,
+    decode_from_worker,
+)
 from lmi_plugins.trtllm.replay import Replay
 from lmi_plugins.trtllm.requests.limits import RequestLimits
 
@@ -23,20 +33,7 @@ WORKER_TARGET = "lmi_plugins.trtllm.service:run"
 STOPPED = "the request was stopped"
 
 
-class Stream:
-    """The unread responses of a request in the worker, and its place there."""
-
-    def __init__(self, place: Place) -> None:
-        self.responses: asyncio.Queue[ResponseMessage | LmiError] = asyncio.Queue()
-        self._place = place
-
-    def end(self, last: ResponseMessage | LmiError) -> None:
-        """Add what comes last, and give up the place."""
-        self.responses.put_nowait(last)
-        self._place.leave()
-
-
-class ManagerClient:
+class ManagerClient(WorkerClient[FromWorker, int, ItemQueue[ResponseMessage]]):
     """A GptManager in a worker process. When it dies, a new one is started, which runs its requests again."""
 
     loaded: Loaded  # what the manager told of its model, from `start` on
@@ -51,23 +48,18 @@ class ManagerClient:
         *,
         resume: bool = False,
     ) -> None:
-        """Create a client that is yet to be started. `resume`: requests are run again in the next worker."""
-        self._options = options
-        self._limits = limits
-        self.worker = EngineWorker(
-            WORKER_TARGET,
-            self._greet,
-            self._deliver,
-            self._fail_all,
+        super().__init__(
+            partial(LocalProcess, WORKER_TARGET, ENVIRONMENT),
+            decode_from_worker,
             retry_threshold,
-            PING,
             heartbeat_timeout,
             loading_timeout,
+            resume=resume,
         )
-        self._resumption = Resumption(self.worker.available, enabled=resume)
+        self._options = options
+        self._limits = limits
         self._ids = itertools.count()
         self._running: dict[int, bool] = {}  # whether each request is stopped
-        self._streams: dict[int, Stream] = {}  # of the requests in the worker
 
     @property
     def in_flight(self) -> int:
@@ -104,59 +96,42 @@ class ManagerClient:
         request_id = infer.request_id
         if self._running.get(request_id):
             raise RequestAborted(STOPPED)
-        self.worker.send(encode(infer))
-        stream = self._streams[request_id] = Stream(place)
-        try:
+        responses = ItemQueue[ResponseMessage](on_complete=place.leave)
+        with self._in_worker(request_id, responses, infer, Stop(request_id)):
             is_final = False
             while not is_final:
-                response = await stream.responses.get()
-                if isinstance(response, LmiError):
-                    raise response
+                response = await responses.get()
                 is_final = response.is_final
-                if response.failure is not None:
-                    raise response.failure.error
                 yield LastResponse(response.tensors) if is_final else response.tensors
-        finally:
-            if self._streams.pop(request_id, None) is not None:
-                with suppress(BackendUnhealthy):
-                    self.worker.send(encode(Stop(request_id)))
 
-    def stop(self, request_id: int) -> None:
+    def stop_request(self, request_id: int) -> None:
         """Stop a request; whoever waits for its responses gets RequestAborted."""
         if request_id in self._running:  # maybe between two workers
             self._running[request_id] = True
-        stream = self._streams.pop(request_id, None)
-        if stream is not None:
-            stream.end(RequestAborted(STOPPED))
-            with suppress(BackendUnhealthy):
-                self.worker.send(encode(Stop(request_id)))
+        queue = self._end(request_id, Stop(request_id))
+        if queue is not None:
+            queue.fail(RequestAborted(STOPPED))
 
-    async def _greet(self, worker: Worker) -> None:
-        answer = await worker.load(encode(Load(self._options, self._limits)), decode_from_worker)
+    async def _what_to_load(self) -> Load:
+        return Load(self._options, self._limits)
+
+    def _loaded(self, answer: FromWorker) -> None:
         assert isinstance(answer, Loaded), answer
         self.loaded = answer
 
-    def _deliver(self, data: bytes) -> None:
-        message = decode_from_worker(data)
-        if isinstance(message, Alive):
-            return
+    def _deliver(self, message: FromWorker) -> None:
         assert isinstance(message, Responses), message
         if any(each.failure is None for each in message.responses):  # a worker whose every step fails has not worked
-            self.worker.restarts.worked()
-        lost = {each.request_id: each.failure for each in message.responses if each.failure and each.failure.of_step}
+            self.restarts.worked()
+        lost = {each.request_id for each in message.responses if each.failure and each.failure.of_step}
         for response in message.responses:
-            stream = self._streams.get(response.request_id)
-            if stream is None:  # it was stopped meanwhile
+            queue = self._requests.get(response.request_id)
+            failure = response.failure
+            if queue is None:  # it was stopped meanwhile
                 continue
-            if not response.is_final:
-                stream.responses.put_nowait(response)
-                continue
-            del self._streams[response.request_id]  # nothing of it is left in the worker
-            failure = lost.get(response.request_id)
-            stream.end(response if failure is None else EngineLost(failure.message, alone=len(lost) == 1))
-
-    def _fail_all(self, why: str) -> None:
-        streams, self._streams = self._streams, {}
-        self._resumption.engine_died()
-        for stream in streams.values():
-            stream.end(EngineLost(f"the request was lost: {why}", alone=len(streams) == 1))
+            if failure is None:
+                queue.put(response, final=response.is_final)
+            elif failure.of_step:
+                queue.fail(EngineLost(failure.message, alone=len(lost) == 1))
+            else:
+                queue.fail(failure.error)

@@ -1,12 +1,12 @@
 """The worker's side of the trtllm backend: a GptManager whose callbacks read and write messages."""
 
+import logging
 import threading
 from collections import deque
 
-from lmi_core.errors import ConfigurationError, LmiError
+from lmi_core.errors import LmiError
 from lmi_core.generation.tensors import Tensor
-from lmi_core.host.out_of_memory import is_out_of_memory
-from lmi_core.workers.messages import ALIVE, STARTED, LoadFailed, Ping, encode
+from lmi_core.workers.messages import ALIVE, LoadFailed, Ping, encode
 from lmi_core.workers.worker import Channel
 from lmi_plugins.torch_engine.messages.protocol import Failure
 from lmi_plugins.torch_engine.worker.pulse import Pulse
@@ -14,11 +14,12 @@ from lmi_plugins.trtllm.gpt_manager import GptManager, Tensors
 from lmi_plugins.trtllm.protocol import Infer, Load, Loaded, ResponseMessage, Responses, Stop, decode_to_worker
 from lmi_plugins.trtllm.requests.inference_request import InferenceRequest
 
+logger = logging.getLogger(__name__)
+
 
 def run(channel: Channel) -> None:
     """Load what the first message says, then serve for ever: the worker's `target`."""
-    channel.send(STARTED)
-    first = decode_to_worker(channel.receive())
+    first = channel.begin(decode_to_worker)
     assert isinstance(first, Load), first
     callbacks = Callbacks(channel, first.options.max_batch_size)
     try:
@@ -29,14 +30,9 @@ def run(channel: Channel) -> None:
             callbacks.poll_stop_signals,
             limits=first.limits,
         )
-    except ConfigurationError as error:
-        channel.send(encode(LoadFailed(error.message)))
-        return
-    except Exception as error:
-        if not is_out_of_memory(error):
-            raise
-        why = f"{first.options.model}: the model cannot be loaded: {type(error).__name__}: {error}"
-        channel.send(encode(LoadFailed(why, out_of_memory=True)))
+    except Exception as error:  # no memory on the device, a model's own code, ...
+        logger.debug("the model could not be loaded", exc_info=True)
+        channel.send(encode(LoadFailed.because_of(error, first.options.model)))
         return
     engine = manager.engine
     channel.send(

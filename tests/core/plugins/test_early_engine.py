@@ -14,7 +14,8 @@ import pytest
 
 from lmi_core.plugins.early_engine import EarlyEngine, find_early_engine
 from lmi_core.plugins.early_workers import end_unwanted, start_early, take_early
-from lmi_core.workers.worker import Worker, WorkerDied
+from lmi_core.workers.endpoint import WorkerDied
+from lmi_core.workers.local_process import LocalProcess
 from lmi_plugins.torch_engine.client import early
 from tests.command_lines import command_line
 
@@ -108,7 +109,7 @@ async def test_an_early_worker_is_taken_once() -> None:
     await start_early(ENGINE)
     await end_unwanted(["echo", "another"])
     worker = take_early(TARGET)
-    assert isinstance(worker, Worker)
+    assert isinstance(worker, LocalProcess)
     assert take_early(TARGET) is None
     async with asyncio.timeout(30):
         assert await worker.receive() == b"hello"

@@ -74,11 +74,3 @@ def echo_after_hello(channel: Channel) -> None:
 
 def wait(channel: Channel) -> None:
     threading.Event().wait()
-
-
-def hello_once(channel: Channel) -> None:
-    """Send a message and wait, unless another process has done so: then wait only."""
-    if not os.path.exists(os.environ["LMI_TEST"]):
-        open(os.environ["LMI_TEST"], "x").close()
-        channel.send(b"hello")
-    threading.Event().wait()

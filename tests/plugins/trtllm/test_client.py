@@ -15,7 +15,6 @@ import pytest_asyncio
 from lmi_core.errors import BackendUnhealthy, ConfigurationError, GenerationFailed, InvalidParameter, RequestAborted
 from lmi_core.generation.tensors import Tensor
 from lmi_core.workers import restarts
-from lmi_core.workers.messages import encode
 from lmi_plugins.torch_engine.messages.protocol import failure
 from lmi_plugins.torch_engine.messages.requests import EngineOptions
 from lmi_plugins.torch_engine.messages.results import StepFailed
@@ -39,16 +38,16 @@ LIMITS = RequestLimits(max_input_len=20)
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def client(model_directory: ModelDirectory) -> AsyncIterator[ManagerClient]:
     client = ManagerClient(EngineOptions(str(model_directory("llama")), max_batch_size=4), LIMITS, retry_threshold=3)
-    await client.worker.start()
+    await client.start()
     assert (client.loaded.max_length, client.loaded.vocabulary, client.loaded.eos_token_ids) == (
         CONTEXT,
         VOCABULARY,
         [],
     )
     yield client
-    process_id = client.worker.process_id
+    process_id = client.process_id
     assert process_id is not None
-    await client.worker.stop()
+    await client.stop()
     with pytest.raises(ProcessLookupError):
         os.kill(process_id, 0)
 
@@ -107,16 +106,16 @@ async def test_stopping_ends_whoever_waits(client: ManagerClient) -> None:
     request_id = client.new_id()
     async with aclosing(client.infer(request_id, tensors(CONTEXT - 3, streaming=[True]))) as responses:
         await anext(responses)
-        client.stop(request_id)
+        client.stop_request(request_id)
         with pytest.raises(RequestAborted):
             async for _ in responses:
                 pass
-    client.stop(request_id)  # again, which changes nothing
+    client.stop_request(request_id)  # again, which changes nothing
     assert len(await generated(client, tensors())) == 6
 
 
 async def test_a_killed_worker_fails_its_requests_and_is_replaced(client: ManagerClient) -> None:
-    killed = client.worker.process_id
+    killed = client.process_id
     assert killed is not None
     responses = client.infer(client.new_id(), tensors(CONTEXT - 3, streaming=[True]))
     await anext(responses)
@@ -128,12 +127,12 @@ async def test_a_killed_worker_fails_its_requests_and_is_replaced(client: Manage
     with pytest.raises(BackendUnhealthy, match="is being restarted"):
         await generated(client, tensors())
     clock = asyncio.get_running_loop().time
-    assert clock() <= (killed_at := client.worker.began) <= clock()
+    assert clock() <= (killed_at := client.began) <= clock()
     async with asyncio.timeout(60):
-        while client.worker.process_id is None:
+        while client.process_id is None:
             await asyncio.sleep(0.05)
-    assert killed_at < client.worker.began < clock()
-    assert client.worker.process_id != killed
+    assert killed_at < client.began < clock()
+    assert client.process_id != killed
     assert len(await generated(client, tensors())) == 6
 
 
@@ -152,19 +151,19 @@ async def resuming(model_directory: ModelDirectory) -> AsyncIterator[ManagerClie
     with importable_in_workers() as patch:
         patch.setattr(trtllm_client, "WORKER_TARGET", TRTLLM)
         client = ManagerClient(options, LIMITS, retry_threshold=5, resume=True)
-        await client.worker.start()
+        await client.start()
         yield client
-        await client.worker.stop()
+        await client.stop()
 
 
 async def kill(client: ManagerClient) -> None:
     """Kill the worker while it has requests, which it cannot end meanwhile."""
-    killed = client.worker.process_id
+    killed = client.process_id
     assert killed is not None
     os.kill(killed, signal.SIGSTOP)
     os.kill(killed, signal.SIGKILL)
     async with asyncio.timeout(60):
-        while client.worker.process_id == killed:
+        while client.process_id == killed:
             await asyncio.sleep(0.01)
 
 
@@ -186,7 +185,7 @@ async def test_answers_are_as_without_a_killed_worker(resuming: ManagerClient) -
 async def test_a_request_that_makes_steps_fail_ends_alone(resuming: ManagerClient) -> None:
     given = [tensors(LONG, **each) for each in ANSWERS.values()]
     expected = await asyncio.gather(*(generated(resuming, each) for each in given))
-    worker = resuming.worker.process_id
+    worker = resuming.process_id
     first = resuming.infer(resuming.new_id(), given[0])
     ids = (await anext(first))["output_ids"].array()[0].tolist()
     others = [asyncio.create_task(generated(resuming, each)) for each in given[1:]]
@@ -199,7 +198,7 @@ async def test_a_request_that_makes_steps_fail_ends_alone(resuming: ManagerClien
     assert [ids, *await asyncio.gather(*others)] == expected
     with pytest.raises(GenerationFailed, match="failed 2 times under it"):  # without company
         await generated(resuming, poison)
-    assert resuming.worker.process_id == worker
+    assert resuming.process_id == worker
     assert resuming.in_flight == 0
 
 
@@ -210,11 +209,11 @@ async def test_one_that_is_stopped_between_two_workers_is_not_run_again(resuming
     waiting = asyncio.create_task(anext(responses))
     killing = asyncio.create_task(kill(resuming))
     async with asyncio.timeout(60):
-        while resuming.worker.process_id is not None:
+        while resuming.process_id is not None:
             if waiting.done():  # it had several
                 waiting = asyncio.create_task(anext(responses))
             await asyncio.sleep(0)
-    resuming.stop(request_id)
+    resuming.stop_request(request_id)
     await killing
 
     async def rest() -> None:
@@ -245,16 +244,16 @@ async def test_a_worker_that_only_fails_has_not_worked(monkeypatch: pytest.Monke
     monkeypatch.setattr(restarts, "FIRST_DELAY", 0.0)
     client = ManagerClient(EngineOptions("nowhere"), LIMITS, retry_threshold=1)
     started = AsyncMock(return_value=True)
-    assert await client.worker.restarts.attempt(started)
+    assert await client.restarts.attempt(started)
     failed = ResponseMessage(1, {}, True, failure("1", StepFailed("poisoned")))
-    client._deliver(encode(Responses([failed])))
-    assert await client.worker.restarts.attempt(started) is None
-    client._deliver(encode(Responses([failed, ResponseMessage(2, {}, True)])))
-    assert await client.worker.restarts.attempt(started)
+    client._deliver(Responses([failed]))
+    assert await client.restarts.attempt(started) is None
+    client._deliver(Responses([failed, ResponseMessage(2, {}, True)]))
+    assert await client.restarts.attempt(started)
 
 
 async def test_a_directory_that_cannot_be_loaded(tmp_path: Path) -> None:
     client = ManagerClient(EngineOptions(str(tmp_path)), NO_LIMITS, retry_threshold=1)
     with pytest.raises(ConfigurationError, match="there is no tokenizer"):
-        await client.worker.start()
-    await client.worker.stop()
+        await client.start()
+    await client.stop()

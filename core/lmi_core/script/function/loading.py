@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Mapping
 from contextlib import aclosing
 
+from lmi_core.errors import ConfigurationError, OutOfMemory
 from lmi_core.host.out_of_memory import is_out_of_memory
 from lmi_core.script.djl_names.inputs import input_of
 from lmi_core.script.environment import missing_package_hint
@@ -13,19 +14,12 @@ from lmi_core.script.function.script import REGISTER_ADAPTER, FunctionScript, de
 from lmi_core.script.tracebacks import own_traceback
 
 
-class ScriptFailed(Exception):
-    """The script cannot be loaded; the message is for its author."""
-
-    def __init__(self, message: str, *, out_of_memory: bool = False) -> None:
-        super().__init__(message)
-        self.out_of_memory = out_of_memory
-
-
 def load_function(script: FunctionScript, adapters: Mapping[str, Request], runner: asyncio.Runner) -> str | None:
     """Import the script, call its function without content, register the adapters.
 
     Return None, or the traceback of a call without content that failed: there are functions that do not support it, and
-    some load their models with the first request instead. Raise ScriptFailed for any other failure.
+    some load their models with the first request instead. Raise ConfigurationError, or
+    OutOfMemory, for any other failure.
     """
     try:
         script.load()
@@ -40,7 +34,7 @@ def load_function(script: FunctionScript, adapters: Mapping[str, Request], runne
                 failures.append(f"{REGISTER_ADAPTER} then failed for the adapter {name}\n{_explained(error, script)}")
     except (Exception, SystemExit) as error:  # whatever the script raises
         explained = f"{script.path} cannot be loaded\n{_explained(error, script)}"
-        raise ScriptFailed(explained, out_of_memory=is_out_of_memory(error)) from None
+        raise (OutOfMemory if is_out_of_memory(error) else ConfigurationError)(explained) from None
     return "\n".join(failures) or None
 
 

@@ -7,9 +7,20 @@ from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 
 from lmi_core.errors import GenerationFailed, GenerationTimeout, LmiError
 from lmi_core.script.function.calls import FunctionBatch
-from lmi_core.script.function.protocol import Cancel, End, Handle, Load, Loaded, Reply, Working, decode_from_worker
-from lmi_core.workers.messages import encode
-from lmi_core.workers.worker import Worker, WorkerDied
+from lmi_core.script.function.protocol import (
+    Cancel,
+    End,
+    FromWorker,
+    Handle,
+    Load,
+    Loaded,
+    Reply,
+    Working,
+    decode_from_worker,
+)
+from lmi_core.workers.conversation import Conversation
+from lmi_core.workers.item_queue import ItemQueue
+from lmi_core.workers.local_process import LocalProcess
 
 logger = logging.getLogger(__name__)
 
@@ -30,9 +41,9 @@ class FunctionProcess:
         self.loaded = Loaded(1, [])
         self._predict_timeout = predict_timeout
         self._rolling = False  # whether each call of the function answers all requests that it has
-        self._worker = Worker(TARGET, python=python)
+        self._worker = Conversation(LocalProcess(TARGET, python=python), decode_from_worker)
         self._ids = itertools.count(1)
-        self._replies: dict[int, asyncio.Queue[Reply | Working | LmiError]] = {}
+        self._replies: dict[int, ItemQueue[Reply | Working]] = {}
         self._reader: asyncio.Task[None] | None = None
         self._places: AbstractAsyncContextManager[object] = nullcontext()  # those that the function has for calls
 
@@ -47,16 +58,13 @@ class FunctionProcess:
 
     async def start(self, load: Load) -> None:
         """Start the process, and let it load the script. Raise ConfigurationError where it cannot be loaded."""
-        try:
-            answer = await self._load(load)
-        except BaseException:
-            await self._worker.stop()
-            raise
+        answer = await self._worker.load(load, f"{load.script} could not be loaded")
+        assert isinstance(answer, Loaded), answer
         self.loaded = answer
         self._rolling = load.rolling_batch_size is not None
         if answer.max_calls is not None:
             self._places = asyncio.Semaphore(answer.max_calls)
-        self._reader = asyncio.create_task(self._read())
+        self._reader = asyncio.create_task(self._follow())
 
     async def stop(self) -> None:
         if self._reader is not None:
@@ -68,7 +76,7 @@ class FunctionProcess:
     def fail_calls(self, error: LmiError) -> None:
         """End the calls that it works on with an error, whatever the function does then."""
         for replies in self._replies.values():
-            replies.put_nowait(error)
+            replies.fail(error)
 
     async def run(self, batch: FunctionBatch) -> None:
         """Let the function answer a batch, and return when it is done, even if every request was cancelled."""
@@ -81,38 +89,24 @@ class FunctionProcess:
 
     async def _run(self, batch: FunctionBatch) -> None:
         call_id = next(self._ids)
-        replies = self._replies[call_id] = asyncio.Queue()
+        replies = self._replies[call_id] = ItemQueue[Reply | Working]()
         if self.died.is_set():
-            replies.put_nowait(_lost("its worker died"))
+            replies.fail(_lost("its worker died"))
         batch.on_cancel(lambda: self._send(Cancel(call_id)))
         self._send(Handle(call_id, batch.function, batch.requests))
         try:
-            while True:
-                reply = await self._next(replies)
-                if isinstance(reply, Working):
-                    continue
-                if isinstance(reply, LmiError):
-                    batch.fail(reply)
-                    return
-                if isinstance(reply, End):
-                    batch.on_cancel(None)
+            while not isinstance(reply := await self._next(replies), End):
+                if not isinstance(reply, Working):
                     batch.deliver(reply)
-                    return
-                batch.deliver(reply)
+            batch.on_cancel(None)
+            batch.deliver(reply)
+        except LmiError as error:
+            batch.fail(error)
         finally:
             batch.on_cancel(None)
             del self._replies[call_id]
 
-    async def _load(self, load: Load) -> Loaded:
-        try:
-            await self._worker.start()
-            answer = await self._worker.load(encode(load), decode_from_worker)
-        except WorkerDied as death:
-            raise death.while_loading(f"{load.script} could not be loaded") from None
-        assert isinstance(answer, Loaded), answer
-        return answer
-
-    async def _next(self, replies: "asyncio.Queue[Reply | Working | LmiError]") -> Reply | Working | LmiError:
+    async def _next(self, replies: ItemQueue[Reply | Working]) -> Reply | Working:
         try:
             async with asyncio.timeout(self._predict_timeout):
                 return await replies.get()
@@ -124,18 +118,16 @@ class FunctionProcess:
                 logger.error("%s; worker %s is killed", error.message, self.process_id)
                 others = _lost("its worker was killed because another request took too long")
                 await self._die(error if self._rolling else others)
-            return error
+            raise error from None
 
-    async def _read(self) -> None:
-        try:
-            while True:
-                reply = decode_from_worker(await self._worker.receive())
-                assert isinstance(reply, Reply | Working), reply
-                if reply.call_id in self._replies:
-                    self._replies[reply.call_id].put_nowait(reply)
-        except WorkerDied as death:
-            logger.error("%s; %d calls in it fail", death, len(self._replies))
-            await self._die(_lost(str(death)))
+    async def _follow(self) -> None:
+        death = await self._worker.follow(self._deliver)
+        await self._die(_lost(death))
+
+    def _deliver(self, reply: FromWorker) -> None:
+        assert isinstance(reply, Reply | Working), reply
+        if reply.call_id in self._replies:
+            self._replies[reply.call_id].put(reply, final=isinstance(reply, End))
 
     async def _die(self, error: LmiError) -> None:
         """End the process, and its calls with an error."""
@@ -145,7 +137,7 @@ class FunctionProcess:
 
     def _send(self, message: Load | Handle | Cancel) -> None:
         if not self.died.is_set():
-            self._worker.send(encode(message))
+            self._worker.send(message)
 
 
 def _lost(why: str) -> GenerationFailed:

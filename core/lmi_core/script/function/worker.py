@@ -8,27 +8,27 @@ from pathlib import Path
 
 import zmq.asyncio
 
+from lmi_core.errors import ConfigurationError
 from lmi_core.script.djl_names.inputs import Input, batch_of, input_of
 from lmi_core.script.function.answers import FAILURES, failure, replies
-from lmi_core.script.function.loading import ScriptFailed, load_function
+from lmi_core.script.function.loading import load_function
 from lmi_core.script.function.protocol import Cancel, End, Handle, Head, Load, Loaded, Reply, Working, decode_to_worker
 from lmi_core.script.function.script import FunctionScript
 from lmi_core.script.rolling.batch import RollingBatch
-from lmi_core.workers.messages import STARTED, LoadFailed, encode
+from lmi_core.workers.messages import LoadFailed, encode
 from lmi_core.workers.worker import Channel
 
 
 def run(channel: Channel) -> None:
     """Serve one model's script until the server ends the process."""
-    channel.send(STARTED)
-    load = decode_to_worker(channel.receive())
+    load = channel.begin(decode_to_worker)
     assert isinstance(load, Load), load
     script = FunctionScript(Path(load.script), load.function, load.properties)
     with asyncio.Runner() as runner:  # one event loop, so that an engine that is made in the first call works in all
         try:
             failure = load_function(script, load.adapters, runner)
-        except ScriptFailed as error:
-            channel.send(encode(LoadFailed(str(error), error.out_of_memory)))
+        except ConfigurationError as error:
+            channel.send(encode(LoadFailed.because_of(error, load.script)))
             return
         if script.concurrent:
             channel.send(encode(Loaded(None, script.functions, failure)))

@@ -4,9 +4,8 @@ import logging
 from collections.abc import Callable
 from functools import partial
 
-from lmi_core.errors import ConfigurationError, LmiError
+from lmi_core.errors import LmiError
 from lmi_core.generation.output import GenerationStep
-from lmi_core.host.out_of_memory import is_out_of_memory
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
 from lmi_core.workers.messages import ALIVE, LoadFailed, Ping, encode
 from lmi_core.workers.worker import Channel
@@ -48,12 +47,9 @@ def load_model(
     try:
         serve = load_embeddings if choose_task(options) == "embed" else load_generation
         return serve(options, channel, report)
-    except ConfigurationError as error:
-        channel.send(encode(LoadFailed(error.message)))
     except Exception as error:  # no memory on the device, a model's own code, ...
         logger.debug("the model could not be loaded", exc_info=True)
-        why = f"{options.model}: the model cannot be loaded: {reason(error)}"
-        channel.send(encode(LoadFailed(why, is_out_of_memory(error))))
+        channel.send(encode(LoadFailed.because_of(error, options.model)))
     return None
 
 
@@ -86,12 +82,6 @@ def load_embeddings(options: EngineOptions, channel: Channel, report: Callable[[
     engine = load_embedding_engine(options)
     channel.send(encode(Loaded(engine.model.max_length, [], False, engine.model)))
     return partial(embedding_service.serve_once, engine, channel)
-
-
-def reason(error: Exception) -> str:
-    """Return an error's type and first line."""
-    text = str(error).strip()
-    return f"{type(error).__name__}: {text.splitlines()[0]}" if text else type(error).__name__
 
 
 def load(options: EngineOptions, report: Callable[[str], None] = _unheard) -> Engine:

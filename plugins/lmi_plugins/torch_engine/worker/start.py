@@ -10,7 +10,7 @@ from typing import Protocol
 
 import psutil
 
-from lmi_core.workers.messages import STARTED, Progress, encode
+from lmi_core.workers.messages import Progress, encode
 from lmi_core.workers.reading_ahead import reading_ahead
 from lmi_core.workers.worker import Channel
 from lmi_plugins.torch_engine.messages.protocol import Load, decode_to_worker
@@ -28,8 +28,7 @@ def run(channel: Channel) -> None:
     libraries.start()
     with ThreadPoolExecutor(1) as other:
         importing = other.submit(_import_service)  # whatever there will be to load, which may be a second from now
-        channel.send(STARTED)
-        first = decode_to_worker(channel.receive())
+        first = channel.begin(decode_to_worker)
         assert isinstance(first, Load), first
         reporter = Reporter(channel)
         reporter.begin("importing PyTorch and transformers")

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from lmi_core.errors import LmiError
 from lmi_core.plugins.loading import load_plugins
 from lmi_core.script.function.process import FunctionProcess
 from lmi_core.script.function.protocol import Reply, Working
 from lmi_core.script.function.setup import FunctionSetup
+from lmi_core.workers.item_queue import ItemQueue
 from lmi_handlers.cli.serving import read_plans
 from tests.conftest import Answer, LoopClock, ModelDirectory, RunningServer, running_server
 from tests.loop_clock import until
@@ -111,7 +111,7 @@ async def test_nothing_to_say_for_longer_than_the_timeout(
 ) -> None:
     next_reply, passed = FunctionProcess._next, 0
 
-    async def slow_reply(process: FunctionProcess, replies: "asyncio.Queue[Reply | Working | LmiError]") -> object:
+    async def slow_reply(process: FunctionProcess, replies: ItemQueue[Reply | Working]) -> object:
         nonlocal passed
         reply = await next_reply(process, replies)
         if isinstance(reply, Working):

@@ -237,7 +237,7 @@ async def test_a_request_that_kills_twice_ends_alone(client: EngineClient, expec
 
 
 async def test_without_company_it_ends_the_second_time(client: EngineClient) -> None:
-    await client._worker.available()
+    await client.available()
     killed: set[int] = set()
 
     async def killing() -> None:

@@ -11,19 +11,21 @@ import psutil
 import pytest
 import pytest_asyncio
 
+from lmi_core.errors import OutOfMemory
 from lmi_core.logs.logs import LOG_LEVEL_VARIABLE
-from lmi_core.workers import worker as worker_module
-from lmi_core.workers.worker import Worker, WorkerDied
+from lmi_core.workers import local_process
+from lmi_core.workers.endpoint import WorkerDied
+from lmi_core.workers.local_process import LocalProcess
 
 ROOT = Path(__file__).parents[3]
 LIMIT = 60.0
 
 PARENT = """\
 import asyncio
-from lmi_core.workers.worker import Worker
+from lmi_core.workers.local_process import LocalProcess
 
 async def main():
-    worker = Worker("tests.core.workers.worker_targets:tell_process")
+    worker = LocalProcess("tests.core.workers.worker_targets:tell_process")
     await worker.start()
     await worker.receive()
     print(worker.process_id, flush=True)
@@ -32,7 +34,7 @@ async def main():
 asyncio.run(main())
 """
 
-Start = Callable[[str], Awaitable[Worker]]
+Start = Callable[[str], Awaitable[LocalProcess]]
 
 
 @pytest.fixture(autouse=True)
@@ -44,10 +46,10 @@ def importable(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest_asyncio.fixture
 async def start() -> AsyncIterator[Start]:
     """`await start("echo")` starts that target in a worker; it stops when the test ends."""
-    workers: list[Worker] = []
+    workers: list[LocalProcess] = []
 
-    async def started(target: str) -> Worker:
-        worker = Worker(f"tests.core.workers.worker_targets:{target}")
+    async def started(target: str) -> LocalProcess:
+        worker = LocalProcess(f"tests.core.workers.worker_targets:{target}")
         workers.append(worker)
         await worker.start()
         return worker
@@ -57,18 +59,19 @@ async def start() -> AsyncIterator[Start]:
         await worker.stop()
 
 
-async def process_id(worker: Worker) -> int:
+async def process_id(worker: LocalProcess) -> int:
     """Return the process id of a worker that runs `tell_process`, once it runs."""
     async with asyncio.timeout(LIMIT):
         return int((await worker.receive()).split()[0])
 
 
-async def death(worker: Worker) -> int:
+async def death(worker: LocalProcess) -> int:
     async with asyncio.timeout(LIMIT):
         with pytest.raises(WorkerDied) as raised:
             await worker.receive()
-    assert str(raised.value) == f"the worker ended with exit code {raised.value.exit_code}"
-    return raised.value.exit_code
+    words, _, code = str(raised.value).rpartition(" ")
+    assert words == "the worker ended with exit code"
+    return int(code)
 
 
 def is_gone(process: int) -> bool:
@@ -117,6 +120,9 @@ async def test_killed_child(start: Start) -> None:
     worker = await start("tell_process")
     os.kill(await process_id(worker), signal.SIGKILL)
     assert await death(worker) == -signal.SIGKILL
+    with pytest.raises(WorkerDied) as raised:
+        await worker.receive()
+    assert isinstance(raised.value.while_loading("the engine"), OutOfMemory)  # as the system ends a process
 
 
 async def test_child_runs_in_a_session_of_its_own(start: Start) -> None:
@@ -139,7 +145,7 @@ async def test_environment_gives_way_to_what_is_set(
 ) -> None:
     if already_set is not None:
         monkeypatch.setenv("LMI_TEST", already_set)
-    worker = Worker("tests.core.workers.worker_targets:tell_variable", {"LMI_TEST": "given"})
+    worker = LocalProcess("tests.core.workers.worker_targets:tell_variable", {"LMI_TEST": "given"})
     try:
         await worker.start()
         async with asyncio.timeout(LIMIT):
@@ -159,7 +165,7 @@ async def test_stop_leaves_no_process_behind(start: Start) -> None:
     await worker.stop()
 
 
-async def frozen(worker: Worker) -> int:
+async def frozen(worker: LocalProcess) -> int:
     """Wait until the child is frozen, and return its process id."""
     assert await worker.receive() == b"ready"
     worker.send(b"freeze")
@@ -170,7 +176,7 @@ async def frozen(worker: Worker) -> int:
 
 
 async def test_a_frozen_child_is_killed(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker_module, "STOP_SECONDS", 0.05)
+    monkeypatch.setattr(local_process, "STOP_SECONDS", 0.05)
     worker = await start("freeze")
     async with asyncio.timeout(LIMIT):
         child = await frozen(worker)
@@ -185,7 +191,7 @@ async def test_stop_again_after_one_that_was_cancelled(start: Start, monkeypatch
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(worker.stop(), 0.05)
         assert not is_gone(child)
-        monkeypatch.setattr(worker_module, "STOP_SECONDS", 0.05)
+        monkeypatch.setattr(local_process, "STOP_SECONDS", 0.05)
         await worker.stop()
     assert is_gone(child)
 
@@ -207,7 +213,7 @@ async def test_stop_ends_a_wait(start: Start) -> None:
 
 
 async def test_stop_before_start() -> None:
-    worker = Worker("tests.core.workers.worker_targets:echo")
+    worker = LocalProcess("tests.core.workers.worker_targets:echo")
     assert worker.process_id is None
     await worker.stop()
 
@@ -260,10 +266,10 @@ async def test_no_folder_is_left_once_both_are_connected(
 
 ABANDONED = """\
 import asyncio, os, signal
-from lmi_core.workers.worker import Worker
+from lmi_core.workers.local_process import LocalProcess
 
 async def main():
-    worker = Worker("tests.core.workers.worker_targets:wait")
+    worker = LocalProcess("tests.core.workers.worker_targets:wait")
     await worker.start()
     print(worker.process_id, flush=True)
     await asyncio.Event().wait()

@@ -1,0 +1,151 @@
+"""A client of an engine in a worker: a worker that dies is replaced, and requests that it had go on in the next one."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Generic, Protocol, TypeVar
+
+import msgspec
+
+from lmi_core.errors import BackendUnhealthy, LmiError
+from lmi_core.logs.loading_progress import Report, unheard
+from lmi_core.workers.conversation import Conversation
+from lmi_core.workers.endpoint import Endpoint
+from lmi_core.workers.heartbeat import HEARTBEAT_TIMEOUT
+from lmi_core.workers.restarts import Restarts
+from lmi_core.workers.resumption import EngineLost, Resumption
+from lmi_core.workers.supervisor import LOADING_TIMEOUT, Supervisor
+
+M = TypeVar("M")
+K = TypeVar("K", bound=Hashable)
+Q = TypeVar("Q", bound="Queue")
+
+
+class Queue(Protocol):
+    """What the worker has sent for one request, and nobody has read yet."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether everything has come, read or not."""
+
+    def fail(self, error: LmiError) -> None:
+        """End the request with an error, once what came before is read."""
+
+
+class WorkerClient(ABC, Generic[M, K, Q]):
+    """A supervised worker that sends messages M, and the queues Q of the requests K in it."""
+
+    def __init__(
+        self,
+        endpoint: Callable[[], Endpoint],
+        decode: Callable[[bytes], M],
+        retry_threshold: int,
+        heartbeat_timeout: float = HEARTBEAT_TIMEOUT,
+        loading_timeout: float = LOADING_TIMEOUT,
+        *,
+        resume: bool = False,
+    ) -> None:
+        """Create a client that is yet to be started; `endpoint` creates that of each worker.
+
+        For the times, in seconds, see Conversation and Supervisor. `resume`: requests go on in the next worker.
+        """
+        self.report: Report = unheard  # hears how far the worker is with loading its model
+        self._endpoint = endpoint
+        self._decode = decode
+        self._heartbeat_timeout = heartbeat_timeout
+        self._supervisor = Supervisor(self._create, self._watch, Conversation.stop, retry_threshold, loading_timeout)
+        self._resumption = Resumption(self._supervisor.available, enabled=resume)
+        self._requests: dict[K, Q] = {}
+
+    @property
+    def process_id(self) -> int | None:
+        """The worker's process id on this machine; None while there is none."""
+        with suppress(BackendUnhealthy):
+            return self._supervisor.running.process_id
+        return None
+
+    @property
+    def restarts(self) -> Restarts:
+        return self._supervisor.restarts
+
+    @property
+    def began(self) -> float:
+        """When the worker began to take requests, by the loop's clock: now, while another is to replace it."""
+        return self._supervisor.began
+
+    @property
+    def why_unhealthy(self) -> str:
+        """The reason for which requests are refused, while they are."""
+        return self._supervisor.why_unhealthy
+
+    async def available(self) -> None:
+        """Wait until a worker takes requests. Raise BackendUnhealthy where none is started any more."""
+        await self._supervisor.available()
+
+    async def start(self) -> None:
+        """Start the worker and watch over it; raise ConfigurationError if it cannot load its model."""
+        await self._supervisor.start()
+
+    async def stop(self) -> None:
+        await self._supervisor.stop()
+        self._lose("the engine was stopped")
+
+    def check_health(self) -> None:
+        """Raise BackendUnhealthy while no worker takes requests."""
+        _ = self._supervisor.running
+
+    @abstractmethod
+    async def _what_to_load(self) -> msgspec.Struct:
+        """Return the first message to the next worker."""
+
+    @abstractmethod
+    def _loaded(self, answer: M) -> None:
+        """Note what a new worker tells of what it has loaded."""
+
+    @abstractmethod
+    def _deliver(self, message: M) -> None:
+        """Take a message of the worker's."""
+
+    def _send(self, message: msgspec.Struct) -> None:
+        """Send a message to the worker; raise BackendUnhealthy while there is none."""
+        self._supervisor.running.send(message)
+
+    @contextmanager
+    def _in_worker(self, request: K, queue: Q, begin: msgspec.Struct, abort: msgspec.Struct) -> Iterator[None]:
+        """Have the worker begin a request, whose queue gets what it sends; abort it at the end if it is not complete.
+
+        Raise BackendUnhealthy while there is no worker.
+        """
+        self._send(begin)
+        self._requests[request] = queue
+        try:
+            yield
+        finally:
+            self._end(request, abort)
+
+    def _end(self, request: K, abort: msgspec.Struct) -> Q | None:
+        """Forget a request, which the worker aborts unless it is complete, and return its queue if there is one."""
+        queue = self._requests.pop(request, None)
+        if queue is not None and not queue.complete:
+            with suppress(BackendUnhealthy):
+                self._send(abort)
+        return queue
+
+    def _lose(self, why: str) -> None:
+        """Have each request fail that is in a worker which has died."""
+        lost = [queue for queue in self._requests.values() if not queue.complete]
+        self._requests = {}
+        self._resumption.engine_died()
+        for queue in lost:
+            queue.fail(EngineLost(f"the request was lost: {why}", alone=len(lost) == 1))
+
+    async def _create(self) -> Conversation[M]:
+        message = await self._what_to_load()
+        conversation = Conversation(self._endpoint(), self._decode, self._heartbeat_timeout)
+        self._loaded(await conversation.load(message, "the engine could not be started", self.report))
+        return conversation
+
+    async def _watch(self, worker: Conversation[M]) -> str:
+        why = await worker.follow(self._deliver)
+        self._lose(why)
+        return why

@@ -1,0 +1,81 @@
+"""What the server and one worker say to each other, wherever the worker runs."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+import msgspec
+
+from lmi_core.logs.loading_progress import Report, unheard
+from lmi_core.workers.endpoint import Endpoint, WorkerDied
+from lmi_core.workers.heartbeat import Heartbeat
+from lmi_core.workers.messages import PING, Alive, LoadFailed, Progress, encode
+
+logger = logging.getLogger(__name__)
+
+M = TypeVar("M")
+
+
+class Conversation(Generic[M]):
+    """The messages to and from a worker: what it is to load, what it does then, and its signs of life."""
+
+    def __init__(self, endpoint: Endpoint, decode: Callable[[bytes], M], heartbeat_timeout: float = 0) -> None:
+        """A worker that is silent for `heartbeat_timeout` seconds, although it got a ping, is killed; 0: never."""
+        self._endpoint = endpoint
+        self._decode = decode
+        self._heartbeat = Heartbeat(heartbeat_timeout)
+
+    @property
+    def process_id(self) -> int | None:
+        return self._endpoint.process_id
+
+    async def load(self, message: msgspec.Struct, failed: str, report: Report = unheard) -> M:
+        """Start the worker, send it what to load, and return its first answer, after reports of its progress.
+
+        Raise ConfigurationError or OutOfMemory, and leave no worker, if it could not load that. The message of a worker
+        that died begins with `failed`.
+        """
+        try:
+            await self._endpoint.start()
+            await self._endpoint.receive()  # Started
+            self.send(message)
+            while isinstance(answer := self._decode(await self._endpoint.receive()), Progress):
+                report(answer.what, answer.done, answer.total)
+            if isinstance(answer, LoadFailed):
+                raise answer.error
+        except WorkerDied as death:
+            await self.stop()
+            raise death.while_loading(failed) from None
+        except BaseException:
+            await self.stop()
+            raise
+        return answer
+
+    def send(self, message: msgspec.Struct) -> None:
+        self._endpoint.send(encode(message))
+
+    async def follow(self, deliver: Callable[[M], None]) -> str:
+        """Deliver what the worker sends until it dies, and return how it did."""
+        frozen = asyncio.create_task(self._kill_when_frozen())
+        try:
+            while True:
+                data = await self._endpoint.receive()
+                self._heartbeat.beat()
+                message = self._decode(data)
+                if not isinstance(message, Alive):
+                    deliver(message)
+        except WorkerDied as death:
+            why = f"the worker {frozen.result()} and was killed" if frozen.done() else str(death)
+            logger.error("%s", why)
+            return why
+        finally:
+            frozen.cancel()
+
+    async def stop(self) -> None:
+        await self._endpoint.stop()
+
+    async def _kill_when_frozen(self) -> str:
+        why = await self._heartbeat.frozen(lambda: self._endpoint.send(PING))
+        self._endpoint.kill()
+        return why

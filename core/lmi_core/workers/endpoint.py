@@ -1,0 +1,42 @@
+"""Where a worker runs: on this machine (`LocalProcess`), or wherever another endpoint has it run."""
+
+from typing import Protocol
+
+from lmi_core.errors import ConfigurationError, OutOfMemory
+
+
+class WorkerDied(Exception):
+    """The worker is gone, or can no longer be reached."""
+
+    def __init__(self, why: str, *, out_of_memory: bool = False) -> None:
+        super().__init__(why)
+        self.out_of_memory = out_of_memory
+
+    def while_loading(self, what: str) -> ConfigurationError:
+        """Return the error for a worker that died while it loaded its model; `what` begins its message."""
+        if self.out_of_memory:
+            return OutOfMemory(f"{what}: {self}, killed by the system, as it does where memory runs out")
+        return ConfigurationError(f"{what}: {self}; its log above says why")
+
+
+class Endpoint(Protocol):
+    """One worker, and the transport of whole messages to it and back."""
+
+    async def start(self) -> None:
+        """Start the worker, unless it was started before."""
+
+    def send(self, message: bytes) -> None:
+        """Send a message, after the worker has sent one, without waiting: the model's queue bounds those in flight."""
+
+    async def receive(self) -> bytes:
+        """Return the next message. Raise WorkerDied once the worker is gone and every message is read."""
+
+    def kill(self) -> None:
+        """End the worker at once, also one that is stopped; `receive` then raises WorkerDied."""
+
+    async def stop(self) -> None:
+        """End the worker, or free what is left of it; call it again if it was cancelled."""
+
+    @property
+    def process_id(self) -> int | None:
+        """The worker's process id, for those who watch it; None while it has none on this machine."""

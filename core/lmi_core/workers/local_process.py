@@ -1,0 +1,94 @@
+"""A worker in a child process, which may crash or block its interpreter without affecting the server."""
+
+import asyncio
+import os
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import cast
+
+import zmq
+import zmq.asyncio
+
+from lmi_core.host.out_of_memory import killed_for_memory
+from lmi_core.logs.level import LISTENERS
+from lmi_core.workers.child_process import ChildProcess, start_process
+from lmi_core.workers.endpoint import WorkerDied
+from lmi_core.workers.worker import TRANSPORT
+
+STOP_SECONDS = 1.0  # seconds after which a worker that was asked to end is killed
+
+
+class LocalProcess:
+    """A worker in a child process, which runs `target` ("package.module:function"); they meet at a ZeroMQ pair."""
+
+    def __init__(self, target: str, environment: Mapping[str, str] | None = None, python: str | None = None) -> None:
+        """Start the child with defaults for its `environment`, and with another `python` interpreter if given."""
+        self._target = target
+        self._python = python or sys.executable
+        self._environment = {**(environment or {}), **os.environ}
+        self._folder = tempfile.TemporaryDirectory(prefix="lmi-")
+        self._context = zmq.asyncio.Context()
+        self._socket = self._context.socket(zmq.PAIR)
+        self._socket.set_hwm(0)
+        self._connected = False
+        self._process: ChildProcess | None = None
+
+    async def start(self) -> None:
+        """Start the child, unless it was started before."""
+        if self._process is not None:
+            return
+        address = f"{TRANSPORT}{Path(self._folder.name) / 'worker'}"
+        self._socket.bind(address)
+        # The child reads its standard input only to see it end, which it does when this process closes it or is gone.
+        # In a session of its own it does not get the terminal's Ctrl-C, so that requests in flight can finish.
+        command = (self._python, "-P", "-m", "lmi_core.workers.worker", self._target, address)
+        self._process = await start_process(command, self._environment)
+        LISTENERS.add(self)
+
+    @property
+    def process_id(self) -> int | None:
+        return self._process.pid if self._process else None
+
+    def send(self, message: bytes) -> None:
+        """Send a message, after the child has sent one, without waiting: the model's queue bounds those in flight."""
+        cast("asyncio.Future[object]", self._socket.send(message, zmq.NOBLOCK)).result()
+
+    def set_log_level(self, level: str) -> None:
+        """Tell the child the level of its log from now on."""
+        if self._process is not None:
+            self._process.write(f"{level}\n".encode())
+
+    def kill(self) -> None:
+        """End the child at once, also one that is stopped; `receive` then raises WorkerDied."""
+        if self._process is not None:
+            self._process.kill()
+
+    async def receive(self) -> bytes:
+        """Return the next message. Raise WorkerDied once the child is gone and every message is read."""
+        assert self._process is not None, "start() must be called first"
+        exited = self._process.exited
+        received: asyncio.Future[bytes] = asyncio.ensure_future(self._socket.recv())
+        await asyncio.wait((received, exited), return_when=asyncio.FIRST_COMPLETED)
+        if received.done():
+            if not self._connected:
+                self._connected = True
+                self._folder.cleanup()  # nothing is left of it, should both processes be killed
+            return received.result()
+        received.cancel()
+        code = exited.result()
+        raise WorkerDied(f"the worker ended with exit code {code}", out_of_memory=killed_for_memory(code))
+
+    async def stop(self) -> None:
+        """End the child; call it again if it was cancelled."""
+        if self._process is not None:
+            self._process.close()
+            done, _ = await asyncio.wait({self._process.exited}, timeout=STOP_SECONDS)
+            if not done:
+                self._process.kill()
+                await asyncio.wait({self._process.exited})
+        self._process = None
+        self._socket.close(linger=0)
+        self._context.term()
+        self._folder.cleanup()
