@@ -1,4 +1,4 @@
-"""Where a worker runs: on this machine (`LocalProcess`), or wherever another endpoint has it run."""
+"""The endpoint of a worker, which has it run on this machine or elsewhere."""
 
 from typing import Protocol
 

@@ -1,17 +1,17 @@
-"""Turns of requests in an engine: many together, or one alone, which is how the one that kills it is found."""
+"""Isolation of requests in an engine: many together, or one alone, which is how the one that kills it is found."""
 
 import asyncio
 from collections import deque
 from typing import Self
 
 
-class Place:
-    """A request's place in the engine, which it leaves at the end of a `with` statement."""
+class Presence:
+    """A request's presence in the engine, which ends with a `with` statement."""
 
-    __slots__ = ("_turns",)
+    __slots__ = ("_isolation",)
 
-    def __init__(self, turns: "Turns") -> None:
-        self._turns = turns
+    def __init__(self, isolation: "Isolation") -> None:
+        self._isolation = isolation
 
     def __enter__(self) -> Self:
         return self
@@ -20,61 +20,61 @@ class Place:
         self.leave()
 
     def leave(self) -> None:
-        """Give up the place; do nothing where it was cleared before."""
-        self._turns.leave(self)
+        """Leave the engine; do nothing where `clear` has ended the presence."""
+        self._isolation.leave(self)
 
     def share(self) -> None:
         """Let others in beside this one, which was alone."""
-        self._turns.share(self)
+        self._isolation.share(self)
 
 
-class Turns:
+class Isolation:
     """The requests in the engine. Those that want to be alone go first, one by one; then all others together."""
 
     def __init__(self) -> None:
-        self._inside: set[Place] = set()
-        self._alone: Place | None = None  # one of them
-        self._want_alone: deque[asyncio.Future[Place]] = deque()
-        self._others: deque[asyncio.Future[Place]] = deque()
+        self._inside: set[Presence] = set()
+        self._alone: Presence | None = None  # one of them
+        self._want_alone: deque[asyncio.Future[Presence]] = deque()
+        self._others: deque[asyncio.Future[Presence]] = deque()
 
     @property
     def inside(self) -> int:
-        """The number of those that have a place."""
+        """The number of those in the engine."""
         return len(self._inside)
 
-    async def enter(self) -> Place:
+    async def enter(self) -> Presence:
         """Join the others, once nobody is alone or waits for it."""
         if self._alone is not None or self._want_alone:
             return await self._queue(self._others)
-        self._inside.add(place := Place(self))
-        return place
+        self._inside.add(presence := Presence(self))
+        return presence
 
-    async def enter_alone(self) -> Place:
+    async def enter_alone(self) -> Presence:
         """Wait until nobody is in the engine, and keep all others out until `share` or `leave`."""
         if self._inside or self._want_alone:
             return await self._queue(self._want_alone)
-        self._inside.add(place := Place(self))
-        self._alone = place
-        return place
+        self._inside.add(presence := Presence(self))
+        self._alone = presence
+        return presence
 
-    def leave(self, place: Place) -> None:
-        """Give up a place; do nothing where it was cleared before."""
-        self._inside.discard(place)
-        self.share(place)
+    def leave(self, presence: Presence) -> None:
+        """End a presence; do nothing where `clear` has ended it."""
+        self._inside.discard(presence)
+        self.share(presence)
 
-    def share(self, place: Place) -> None:
+    def share(self, presence: Presence) -> None:
         """Let others in beside this one, which was alone."""
-        if self._alone is place:
+        if self._alone is presence:
             self._alone = None
         self._admit()
 
     def clear(self) -> None:
-        """Take all places away, as the engine is gone. Whoever had one may learn of it late, if its client is slow."""
+        """End every presence, as the engine is gone. Whoever had one may learn of it late, if its client is slow."""
         self._inside.clear()
         self._alone = None
 
-    async def _queue(self, queue: "deque[asyncio.Future[Place]]") -> Place:
-        waiting: asyncio.Future[Place] = asyncio.get_running_loop().create_future()
+    async def _queue(self, queue: "deque[asyncio.Future[Presence]]") -> Presence:
+        waiting: asyncio.Future[Presence] = asyncio.get_running_loop().create_future()
         queue.append(waiting)
         try:
             return await waiting
@@ -99,7 +99,7 @@ class Turns:
                 if not waiting.cancelled():
                     self._let_in(waiting)
 
-    def _let_in(self, waiting: "asyncio.Future[Place]") -> Place:
-        self._inside.add(place := Place(self))
-        waiting.set_result(place)
-        return place
+    def _let_in(self, waiting: "asyncio.Future[Presence]") -> Presence:
+        self._inside.add(presence := Presence(self))
+        waiting.set_result(presence)
+        return presence

@@ -36,7 +36,6 @@ class LocalProcess:
         self._process: ChildProcess | None = None
 
     async def start(self) -> None:
-        """Start the child, unless it was started before."""
         if self._process is not None:
             return
         address = f"{TRANSPORT}{Path(self._folder.name) / 'worker'}"
@@ -52,7 +51,6 @@ class LocalProcess:
         return self._process.pid if self._process else None
 
     def send(self, message: bytes) -> None:
-        """Send a message, after the child has sent one, without waiting: the model's queue bounds those in flight."""
         cast("asyncio.Future[object]", self._socket.send(message, zmq.NOBLOCK)).result()
 
     def set_log_level(self, level: str) -> None:
@@ -61,12 +59,10 @@ class LocalProcess:
             self._process.write(f"{level}\n".encode())
 
     def kill(self) -> None:
-        """End the child at once, also one that is stopped; `receive` then raises WorkerDied."""
         if self._process is not None:
             self._process.kill()
 
     async def receive(self) -> bytes:
-        """Return the next message. Raise WorkerDied once the child is gone and every message is read."""
         assert self._process is not None, "start() must be called first"
         exited = self._process.exited
         received: asyncio.Future[bytes] = asyncio.ensure_future(self._socket.recv())
@@ -81,7 +77,6 @@ class LocalProcess:
         raise WorkerDied(f"the worker ended with exit code {code}", out_of_memory=killed_for_memory(code))
 
     async def stop(self) -> None:
-        """End the child; call it again if it was cancelled."""
         if self._process is not None:
             self._process.close()
             done, _ = await asyncio.wait({self._process.exited}, timeout=STOP_SECONDS)

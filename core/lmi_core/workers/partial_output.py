@@ -13,7 +13,7 @@ class Given(msgspec.Struct, array_like=True):
     finished: bool = False
 
 
-class SoFar:
+class PartialOutput:
     """The steps of a request, of which only the tokens are kept; looked through when its engine has died."""
 
     def __init__(self, num_sequences: int) -> None:

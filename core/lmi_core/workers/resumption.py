@@ -10,14 +10,14 @@ from contextlib import aclosing
 from typing import TypeVar
 
 from lmi_core.errors import BackendUnhealthy, GenerationFailed
-from lmi_core.workers.isolation import Place, Turns
+from lmi_core.workers.isolation import Isolation, Presence
 
 SUSPECT = 2  # engines that a request has lost
 MAX_LOST = 6  # after which a request ends, whoever was with it
 PROBATION = 16  # tokens that a suspect goes on for alone; as many times more with each further engine that it loses
 
 T = TypeVar("T")
-Begin = Callable[[Place], AsyncGenerator[T, None]]
+Begin = Callable[[Presence], AsyncGenerator[T, None]]
 
 
 class EngineLost(GenerationFailed):
@@ -36,30 +36,30 @@ class Resumption:
         """`available` waits until an engine takes requests, and raises BackendUnhealthy where none will."""
         self._available = available
         self._enabled = enabled
-        self._turns = Turns()
+        self._isolation = Isolation()
 
     @property
     def in_engine(self) -> int:
         """The number of requests in the engine."""
-        return self._turns.inside
+        return self._isolation.inside
 
     def engine_died(self) -> None:
         """Note that no request is in the engine any more; called before the requests learn of it."""
-        self._turns.clear()
+        self._isolation.clear()
 
     async def stream(self, begin: Begin[T], note: Callable[[T], int]) -> AsyncGenerator[T, None]:
         """Yield what `begin` yields, which is called again after each loss to go on from what was noted.
 
-        `begin` gets the request's place in the engine, to leave it where the engine is done with the request before its
-        items are read: whoever reads them slowly must not keep those waiting that want to be alone.
+        `begin` gets the request's presence in the engine, to end it where the engine is done before the items are read:
+        whoever reads them slowly must not keep those waiting that want to be alone.
         `note` notes an item, and returns how many tokens were noted in all. Closing the generator aborts the request.
         """
         lost = 0
         while True:
             alone = lost >= SUSPECT
             try:
-                with await (self._turns.enter_alone() if alone else self._turns.enter()) as place:
-                    attempt = self._on_probation(begin, note, lost, place) if alone else begin(place)
+                with await (self._isolation.enter_alone() if alone else self._isolation.enter()) as presence:
+                    attempt = self._on_probation(begin, note, lost, presence) if alone else begin(presence)
                     async with aclosing(attempt) as items:  # no generator around it: each costs every step
                         async for item in items:
                             if not alone:
@@ -85,15 +85,15 @@ class Resumption:
             raise GenerationFailed(f"{loss.message}; {reason}") from None
 
     async def _on_probation(
-        self, begin: Begin[T], note: Callable[[T], int], lost: int, place: Place
+        self, begin: Begin[T], note: Callable[[T], int], lost: int, presence: Presence
     ) -> AsyncGenerator[T, None]:
         """Go on alone for some tokens, which are read even while the client takes none, then with all others."""
         await self._engine(None)
-        async with aclosing(begin(place)) as items:
+        async with aclosing(begin(presence)) as items:
             held, loss = await _read(items, note, PROBATION ** (lost - 1))
             if loss is not None:
-                place.leave()
-            place.share()
+                presence.leave()
+            presence.share()
             for item in held:
                 yield item
             if loss is not None:

@@ -9,7 +9,7 @@ from lmi_core.errors import RequestAborted
 from lmi_core.generation.tensors import LastResponse, Tensor
 from lmi_core.workers.client import WorkerClient
 from lmi_core.workers.heartbeat import HEARTBEAT_TIMEOUT
-from lmi_core.workers.isolation import Place
+from lmi_core.workers.isolation import Presence
 from lmi_core.workers.item_queue import ItemQueue
 from lmi_core.workers.local_process import LocalProcess
 from lmi_core.workers.resumption import EngineLost
@@ -82,7 +82,7 @@ class ManagerClient(WorkerClient[FromWorker, int, ItemQueue[ResponseMessage]]):
         replay = Replay()
         self._running[request_id] = False
         try:
-            responses = self._resumption.stream(lambda place: replay.rest(self._run(infer, place)), replay.note)
+            responses = self._resumption.stream(lambda presence: replay.rest(self._run(infer, presence)), replay.note)
             async with aclosing(responses):
                 async for response in responses:
                     if isinstance(response, LastResponse):
@@ -91,12 +91,12 @@ class ManagerClient(WorkerClient[FromWorker, int, ItemQueue[ResponseMessage]]):
         finally:
             self._running.pop(request_id, None)
 
-    async def _run(self, infer: Infer, place: Place) -> AsyncGenerator[Mapping[str, Tensor], None]:
+    async def _run(self, infer: Infer, presence: Presence) -> AsyncGenerator[Mapping[str, Tensor], None]:
         """Yield the responses that the worker has for a request."""
         request_id = infer.request_id
         if self._running.get(request_id):
             raise RequestAborted(STOPPED)
-        responses = ItemQueue[ResponseMessage](on_complete=place.leave)
+        responses = ItemQueue[ResponseMessage](on_complete=presence.leave)
         with self._in_worker(request_id, responses, infer, Stop(request_id)):
             is_final = False
             while not is_final:

@@ -19,8 +19,8 @@ from lmi_core.generation.request import ValidRequest
 from lmi_core.metrics.engine_figures import EngineFigures
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
 from lmi_core.texts.token_writer import TokenWriter
-from lmi_core.workers.isolation import Place
-from lmi_core.workers.partial_output import Given, SoFar
+from lmi_core.workers.isolation import Presence
+from lmi_core.workers.partial_output import Given, PartialOutput
 from lmi_plugins.torch_engine.messages.guide_limits import GuideLimits
 from lmi_plugins.torch_engine.messages.requests import Guide
 from lmi_plugins.vllm_engine.adapters.adapter import Adapter
@@ -174,12 +174,12 @@ class VllmService:
         check_passed_fields(parameters)
         adapter = self._adapters.find(request.adapter)  # another of its name may take its place meanwhile
         first = [self._begin(request, parameters, adapter)]  # raises what vLLM refuses
-        so_far = SoFar(parameters.num_sequences)
+        partial = PartialOutput(parameters.num_sequences)
 
-        def begin(_: Place) -> AsyncGenerator[GenerationStep, None]:
-            return first.pop() if first else self._begin_again(request, parameters, adapter, so_far.given)
+        def begin(_: Presence) -> AsyncGenerator[GenerationStep, None]:
+            return first.pop() if first else self._begin_again(request, parameters, adapter, partial.given)
 
-        steps = self._engine.resumption.stream(begin, so_far.add)
+        steps = self._engine.resumption.stream(begin, partial.add)
         guide = guide_of(structured_outputs(parameters))
         return steps if guide is None else self._guided(guide, steps)
 

@@ -9,7 +9,7 @@ import pytest
 from lmi_core.errors import BackendUnhealthy, ConfigurationError, GenerationFailed, OutOfMemory
 from lmi_core.workers.client import WorkerClient
 from lmi_core.workers.endpoint import WorkerDied
-from lmi_core.workers.isolation import Place
+from lmi_core.workers.isolation import Presence
 from lmi_core.workers.item_queue import ItemQueue
 from lmi_core.workers.messages import ALIVE, STARTED, Alive, LoadFailed, Ping, Progress, Started, encode
 from tests.virtual_time import in_virtual_time
@@ -128,11 +128,11 @@ class Client(WorkerClient[FromWorker, int, ItemQueue[int]]):
             given.append(number)
             return len(given)
 
-        return self._resumption.stream(lambda place: self._run(len(given), stop, place), note)
+        return self._resumption.stream(lambda presence: self._run(len(given), stop, presence), note)
 
-    async def _run(self, start: int, stop: int, place: Place) -> AsyncGenerator[int, None]:
+    async def _run(self, start: int, stop: int, presence: Presence) -> AsyncGenerator[int, None]:
         request_id = next(self._ids)
-        numbers = ItemQueue[int](on_complete=place.leave)
+        numbers = ItemQueue[int](on_complete=presence.leave)
         with self._in_worker(request_id, numbers, Count(request_id, start, stop), Drop(request_id)):
             for _ in range(start, stop):
                 yield await numbers.get()

@@ -1,10 +1,10 @@
-"""Turns of requests in an engine, together and alone, and their order."""
+"""Isolation of requests in an engine, together and alone, and their order."""
 
 import asyncio
 
 import pytest
 
-from lmi_core.workers.isolation import Turns
+from lmi_core.workers.isolation import Isolation
 
 
 async def settle() -> None:
@@ -13,60 +13,60 @@ async def settle() -> None:
 
 
 async def test_many_are_in_it_together() -> None:
-    turns = Turns()
-    places = [await turns.enter() for _ in range(3)]
-    assert turns.inside == 3
-    for place in places:
-        turns.leave(place)
-        turns.leave(place)
-    assert turns.inside == 0
+    isolation = Isolation()
+    presences = [await isolation.enter() for _ in range(3)]
+    assert isolation.inside == 3
+    for presence in presences:
+        isolation.leave(presence)
+        isolation.leave(presence)
+    assert isolation.inside == 0
 
 
 async def test_one_alone_waits_for_others_and_goes_before_new_ones() -> None:
-    turns = Turns()
-    first = await turns.enter()
+    isolation = Isolation()
+    first = await isolation.enter()
     alone, next_alone, later = (
-        asyncio.create_task(each) for each in (turns.enter_alone(), turns.enter_alone(), turns.enter())
+        asyncio.create_task(each) for each in (isolation.enter_alone(), isolation.enter_alone(), isolation.enter())
     )
     await settle()
     assert not alone.done()
-    turns.leave(first)
+    isolation.leave(first)
     await settle()
-    assert (alone.done(), next_alone.done(), later.done(), turns.inside) == (True, False, False, 1)
-    turns.leave(alone.result())
+    assert (alone.done(), next_alone.done(), later.done(), isolation.inside) == (True, False, False, 1)
+    isolation.leave(alone.result())
     await settle()
-    assert (next_alone.done(), later.done(), turns.inside) == (True, False, 1)
-    turns.share(next_alone.result())
+    assert (next_alone.done(), later.done(), isolation.inside) == (True, False, 1)
+    isolation.share(next_alone.result())
     await settle()
-    assert (later.done(), turns.inside) == (True, 2)
+    assert (later.done(), isolation.inside) == (True, 2)
 
 
 async def test_those_that_want_to_be_alone_do_not_wait_for_a_dead_engine() -> None:
-    turns = Turns()
-    slow = await turns.enter()
-    turns.clear()
-    alone = await turns.enter_alone()
-    waiting = asyncio.create_task(turns.enter())
-    turns.leave(slow)  # its client has read at last what it got before
+    isolation = Isolation()
+    slow = await isolation.enter()
+    isolation.clear()
+    alone = await isolation.enter_alone()
+    waiting = asyncio.create_task(isolation.enter())
+    isolation.leave(slow)  # its client has read at last what it got before
     await settle()
     assert not waiting.done()
-    turns.leave(alone)
+    isolation.leave(alone)
     await waiting
-    assert turns.inside == 1
+    assert isolation.inside == 1
 
 
 @pytest.mark.parametrize("let_in", [False, True])
 async def test_whoever_gives_up_waiting_holds_nobody_up(let_in: bool) -> None:
-    turns = Turns()
-    first = await turns.enter_alone()
-    leaving, other = asyncio.create_task(turns.enter_alone()), asyncio.create_task(turns.enter())
+    isolation = Isolation()
+    first = await isolation.enter_alone()
+    leaving, other = asyncio.create_task(isolation.enter_alone()), asyncio.create_task(isolation.enter())
     await settle()
     if let_in:
-        turns.leave(first)
+        isolation.leave(first)
     leaving.cancel()
     await settle()
     assert leaving.cancelled()
-    turns.leave(first)
+    isolation.leave(first)
     await settle()
     assert other.done()
-    assert turns.inside == 1
+    assert isolation.inside == 1

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 import pytest
 
 from lmi_core.errors import BackendUnhealthy, GenerationFailed
-from lmi_core.workers.isolation import Place
+from lmi_core.workers.isolation import Presence
 from lmi_core.workers.resumption import EngineLost, Resumption
 from tests.virtual_time import in_virtual_time
 
@@ -156,7 +156,7 @@ async def test_a_request_that_is_dropped_while_it_waits() -> None:
 
 @in_virtual_time
 async def test_requests_that_come_while_no_engine_runs_are_refused() -> None:
-    async def refused(_: Place) -> AsyncGenerator[int, None]:
+    async def refused(_: Presence) -> AsyncGenerator[int, None]:
         raise BackendUnhealthy("the engine is being restarted")
         yield 0
 

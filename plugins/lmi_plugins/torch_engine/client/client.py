@@ -17,10 +17,10 @@ from lmi_core.plugins.early_workers import take_early
 from lmi_core.workers.adapter_files import FilesState, state_of
 from lmi_core.workers.client import WorkerClient
 from lmi_core.workers.heartbeat import HEARTBEAT_TIMEOUT
-from lmi_core.workers.isolation import Place
+from lmi_core.workers.isolation import Presence
 from lmi_core.workers.item_queue import ItemQueue
 from lmi_core.workers.local_process import LocalProcess
-from lmi_core.workers.partial_output import SoFar
+from lmi_core.workers.partial_output import PartialOutput
 from lmi_core.workers.resumption import EngineLost
 from lmi_core.workers.supervisor import LOADING_TIMEOUT
 from lmi_plugins.torch_engine.client.early import ENVIRONMENT, TARGET
@@ -134,19 +134,19 @@ class EngineClient(WorkerClient[FromWorker, str, StepQueue | ItemQueue[Vector]])
 
         Closing the generator frees what the engine holds for the request.
         """
-        so_far, loads = SoFar(parameters.num_sequences), self._loads.copy()
+        partial, loads = PartialOutput(parameters.num_sequences), self._loads.copy()
 
-        def begin(place: Place) -> AsyncGenerator[GenerationStep, None]:
-            given = so_far.given
+        def begin(presence: Presence) -> AsyncGenerator[GenerationStep, None]:
+            given = partial.given
             if given and adapter is not None and self._loads[adapter] != loads[adapter]:
                 raise GenerationFailed(f"the request cannot go on: the adapter `{adapter}` was replaced since it began")
             request = EngineRequest("", prompt_ids, parameters, adapter, soft_prompt, given=given)
-            return self._run(request, so_far.unfinished, place)
+            return self._run(request, partial.unfinished, presence)
 
-        return self._resumption.stream(begin, so_far.add)
+        return self._resumption.stream(begin, partial.add)
 
     async def _run(
-        self, request: EngineRequest, num_sequences: int, place: Place
+        self, request: EngineRequest, num_sequences: int, presence: Presence
     ) -> AsyncGenerator[GenerationStep, None]:
         """Yield the steps that the worker has for a request, whose id is chosen here."""
         request_id = str(next(self._ids))
@@ -155,7 +155,7 @@ class EngineClient(WorkerClient[FromWorker, str, StepQueue | ItemQueue[Vector]])
 
             def done() -> None:
                 stream.end()
-                place.leave()
+                presence.leave()
 
             steps = StepQueue(num_sequences, done)
             with self._in_worker(request_id, steps, submit, abort):

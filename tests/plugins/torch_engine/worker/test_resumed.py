@@ -17,7 +17,7 @@ from transformers import AutoModelForCausalLM
 from lmi_core.errors import GenerationFailed
 from lmi_core.generation.output import GenerationStep, Token
 from lmi_core.workers import restarts
-from lmi_core.workers.isolation import Place
+from lmi_core.workers.isolation import Presence
 from lmi_plugins.torch_engine.client import client as torch_client
 from lmi_plugins.torch_engine.client.client import EngineClient
 from lmi_plugins.torch_engine.messages.requests import (
@@ -214,8 +214,8 @@ async def test_a_request_that_kills_twice_ends_alone(client: EngineClient, expec
     killed: list[int] = []
     run = client._run
 
-    async def kill_on_marker(request: Any, num_sequences: int, place: Place) -> AsyncIterator[GenerationStep]:
-        async for step in run(request, num_sequences, place):
+    async def kill_on_marker(request: Any, num_sequences: int, presence: Presence) -> AsyncIterator[GenerationStep]:
+        async for step in run(request, num_sequences, presence):
             worker = client.process_id
             if request.prompt_ids == [9, 9] and worker is not None and worker not in killed:  # it dies a moment later
                 killed.append(worker)
