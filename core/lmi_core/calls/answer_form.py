@@ -2,7 +2,9 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 JSON = "application/json"
 JSON_LINES = "application/jsonlines"
@@ -40,3 +42,8 @@ def of_output_formatter(forms: Iterable[AnswerForm]) -> tuple[AnswerForm, ...]:
     Lines may be asked for by any client, with the header `Accept`.
     """
     return tuple(replace(form, formatted=form.content_type != JSON_LINES) for form in forms)
+
+
+def client_type(name: str, description: str) -> Any:
+    """Return the type of JSON objects that an API's official client has a type of that name for."""
+    return Annotated[dict[str, Any], Field(title=name, description=description)]

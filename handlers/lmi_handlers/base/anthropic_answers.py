@@ -1,77 +1,12 @@
 """The types of Anthropic's messages, their events and errors."""
 
-from typing import Annotated, Any, Literal, NotRequired
+from typing import Literal, NotRequired
 
-from pydantic import Field
 from typing_extensions import TypedDict
 
-from lmi_core.calls.answer_form import EVENTS, AnswerForm, failures, streamed
-from lmi_handlers.answers.openai import STATUSES, TransferMembers
+from lmi_core.calls.answer_form import EVENTS, AnswerForm, client_type, failures, streamed
+from lmi_handlers.answers.openai import STATUSES
 from lmi_handlers.base.anthropic_errors import OVERLOADED_STATUS
-
-StopReason = Literal["end_turn", "max_tokens", "stop_sequence", "tool_use", "model_context_window_exceeded"]
-
-
-class MessageText(TypedDict):
-    """A block of text."""
-
-    type: Literal["text"]
-    text: str
-
-
-class MessageThinking(TypedDict):
-    """A block of reasoning."""
-
-    type: Literal["thinking"]
-    thinking: str
-    signature: str
-
-
-class MessageToolUse(TypedDict):
-    """A use of a tool."""
-
-    type: Literal["tool_use"]
-    id: str
-    name: str
-    input: dict[str, Any]
-
-
-MessageBlock = MessageText | MessageThinking | MessageToolUse
-
-
-class ThinkingTokens(TypedDict):
-    """How many of the generated tokens were reasoning."""
-
-    thinking_tokens: int
-
-
-class MessageUsage(TypedDict):
-    """The number of tokens; those that the prefix cache held are not among the `input_tokens`."""
-
-    input_tokens: int
-    cache_creation_input_tokens: int
-    cache_read_input_tokens: int
-    output_tokens: int
-    output_tokens_details: NotRequired[ThinkingTokens]
-
-
-class MessageStop(TypedDict):
-    """Why a message ended; all null while it has not."""
-
-    stop_reason: StopReason | None
-    stop_sequence: str | None
-    stop_details: None
-
-
-class AnsweredMessage(MessageStop, TransferMembers):
-    """A message of the model."""
-
-    id: str
-    type: Literal["message"]
-    role: Literal["assistant"]
-    model: str
-    content: list[MessageBlock]
-    usage: MessageUsage
 
 
 class AnthropicErrorContent(TypedDict):
@@ -96,10 +31,8 @@ class PingEvent(TypedDict):
     type: Literal["ping"]
 
 
-MessageEvent = Annotated[
-    dict[str, Any],
-    Field(title="RawMessageStreamEvent", description="An event of a streamed message, as in Anthropic's API."),
-]
+AnsweredMessage = client_type("Message", "A message of the model, as in Anthropic's API.")
+MessageEvent = client_type("RawMessageStreamEvent", "An event of a streamed message, as in Anthropic's API.")
 
 
 class ContextManagement(TypedDict):
