@@ -4,25 +4,27 @@ import asyncio
 import contextlib
 import logging
 import os
-import sys
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
-
-import msgspec
 
 from lmi_core.configuration.cache import download_folder
 from lmi_core.configuration.location import RemoteModel, is_s3, is_web, must_be_copied
 from lmi_core.errors import ConfigurationError
 from lmi_core.logs.loading_progress import LoadingProgress, Report
+from lmi_core.logs.logs import LOG_LEVEL_VARIABLE
 from lmi_core.logs.progress_display import shown
 from lmi_core.remote.copies import Copies
 from lmi_core.remote.held_copies import HeldCopies, let_go
 from lmi_core.remote.progress import DownloadProgress
-from lmi_core.remote.report import Begin, Failed, Note, Progress, read
-from lmi_core.remote.worker import JOB_VARIABLE, Job
-from lmi_core.workers.child_process import ChildProcess, start_process
+from lmi_core.remote.report import Begin, Failed, Finished, Note, Progress, decode
+from lmi_core.remote.worker import Job
+from lmi_core.workers.endpoint import Endpoint, WorkerDied
+from lmi_core.workers.local_process import LocalProcess
+from lmi_core.workers.messages import encode
 
 logger = logging.getLogger(__name__)
+
+TARGET = "lmi_core.remote.worker:run"
 
 
 def local_directory(source: str, environment: Mapping[str, str] = os.environ) -> Path:
@@ -107,25 +109,21 @@ async def fetch_all(
 
 
 async def _run(job: Job, report: Report) -> Path:
-    # a URL may contain a password, and others can read command lines
-    environment = {**os.environ, JOB_VARIABLE: msgspec.json.encode(job).decode()}
-    # the worker sees its standard input end when this process is gone
-    process = await start_process((sys.executable, "-P", "-m", "lmi_core.remote.worker"), environment, output=True)
+    process = LocalProcess(TARGET, {LOG_LEVEL_VARIABLE: "warning"})
     try:
-        lines, transport = await process.open_output()
-        with contextlib.closing(transport):
-            return await _follow(process, lines, DownloadProgress(job.model, report), job.model)
+        await process.start()
+        await process.receive()  # Started
+        process.send(encode(job))
+        return await _follow(process, DownloadProgress(job.model, report))
+    except WorkerDied as death:
+        raise ConfigurationError(f"{job.model}: {death}: start again to resume the download") from None
     finally:
         process.kill()
-        await process.wait()
-        process.close()
+        await process.stop()
 
 
-async def _follow(
-    process: ChildProcess, lines: asyncio.StreamReader, progress: DownloadProgress, model: RemoteModel
-) -> Path:
-    while line := await lines.readline():
-        message = read(line)
+async def _follow(process: Endpoint, progress: DownloadProgress) -> Path:
+    while not isinstance(message := decode(await process.receive()), Finished):
         if isinstance(message, Begin):
             progress.begin(message)
         elif isinstance(message, Progress):
@@ -134,10 +132,5 @@ async def _follow(
             logger.log(message.level, "%s", message.text)
         elif isinstance(message, Failed):
             raise ConfigurationError(message.message)
-        else:
-            progress.finish()
-            return Path(message.folder)
-    code = await process.wait()
-    raise ConfigurationError(
-        f"{model}: the download process ended with exit code {code}: start again to resume the download"
-    )
+    progress.finish()
+    return Path(message.folder)

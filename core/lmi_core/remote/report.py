@@ -1,17 +1,19 @@
-"""The messages of the download process to its parent, as JSON lines."""
+"""The messages of the download process to its parent."""
 
 import logging
-import sys
+import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TextIO
 
 import msgspec
+
+from lmi_core.workers.messages import Started, encode
 
 REPORT_SECONDS = 0.2
 
 
-class Begin(msgspec.Struct, tag="begin", frozen=True):
+class Begin(msgspec.Struct, tag=True, frozen=True):
     """The start of a download, or of unpacking, with the number of `skipped` bytes in formats that are not needed."""
 
     total: int | None  # None: unknown
@@ -21,39 +23,41 @@ class Begin(msgspec.Struct, tag="begin", frozen=True):
     unpacks: bool = False
 
 
-class Progress(msgspec.Struct, tag="progress", frozen=True):
+class Progress(msgspec.Struct, tag=True, frozen=True):
     """The number of bytes downloaded so far."""
 
     done: int
 
 
-class Note(msgspec.Struct, tag="note", frozen=True):
+class Note(msgspec.Struct, tag=True, frozen=True):
     """A log message at a level of `logging`."""
 
     text: str
     level: int
 
 
-class Finished(msgspec.Struct, tag="finished", frozen=True):
+class Finished(msgspec.Struct, tag=True, frozen=True):
     """The copy is complete."""
 
     folder: str
 
 
-class Failed(msgspec.Struct, tag="failed", frozen=True):
+class Failed(msgspec.Struct, tag=True, frozen=True):
     """The copy failed, for a reason written for people."""
 
     message: str
 
 
-Message = Begin | Progress | Note | Finished | Failed
+Message = Started | Begin | Progress | Note | Finished | Failed
+decode = msgspec.msgpack.Decoder(Message).decode
 
 
 class Report:
-    """A writer of messages, which limits the rate of progress messages."""
+    """A sender of messages, which limits the rate of progress messages; any thread may use it."""
 
-    def __init__(self, stream: TextIO = sys.stdout) -> None:
-        self._stream = stream
+    def __init__(self, send: Callable[[bytes], None]) -> None:
+        self._send = send
+        self._lock = threading.Lock()
         self._last = 0.0
 
     def begin(self, total: int | None, done: int, skipped: int, folder: Path, *, unpacks: bool = False) -> None:
@@ -69,11 +73,5 @@ class Report:
         self.write(Note(text, level))
 
     def write(self, message: Message) -> None:
-        self._stream.write(msgspec.json.encode(message).decode() + "\n")
-        self._stream.flush()
-
-
-def read(line: bytes) -> Message:
-    """Parse a line into a message."""
-    message: Message = msgspec.json.decode(line, type=Message)
-    return message
+        with self._lock:
+            self._send(encode(message))

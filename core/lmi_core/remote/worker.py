@@ -4,6 +4,7 @@ import errno
 import logging
 import os
 import sys
+import threading
 from pathlib import Path
 
 import msgspec
@@ -11,15 +12,13 @@ import msgspec
 from lmi_core.configuration.cache import CACHE_VARIABLE, DOWNLOAD_VARIABLE
 from lmi_core.configuration.location import RemoteModel, without_secrets
 from lmi_core.errors import ConfigurationError
-from lmi_core.logs.logs import LOG_LEVEL_VARIABLE, configure_logging
 from lmi_core.remote.copying import make_copy
 from lmi_core.remote.hub import copy_from_hub
 from lmi_core.remote.report import Failed, Finished, Report
 from lmi_core.remote.space import REMEDY
-from lmi_core.workers.process_signals import leave_signals_to_parent
+from lmi_core.workers.worker import Channel
 
 CHATTY = ("botocore", "boto3", "urllib3", "httpx", "httpx2")  # log routine work at level INFO
-JOB_VARIABLE = "LMI_DOWNLOAD_JOB"  # set for this process alone
 PROGRESS_VARIABLE = "HF_HUB_DISABLE_PROGRESS_BARS"
 
 
@@ -30,26 +29,26 @@ class Job(msgspec.Struct, frozen=True):
     downloads: str
 
 
-def main() -> None:
-    """Make the copy, with messages on standard output and libraries' logs on standard error."""
-    leave_signals_to_parent()
-    configure_logging(os.environ.get(LOG_LEVEL_VARIABLE, "warning"))
+decode_job = msgspec.msgpack.Decoder(Job).decode
+
+
+def run(channel: Channel) -> None:
+    """Make the copy that the first message names: the worker's `target`."""
     for name in CHATTY:
         logging.getLogger(name).setLevel(max(logging.WARNING, logging.getLogger().level))
     os.environ[PROGRESS_VARIABLE] = "1"
-    report = Report(os.fdopen(os.dup(sys.stdout.fileno()), "w"))
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # anything else printed is not a message
-    wanted = msgspec.json.decode(os.environ.pop(JOB_VARIABLE), type=Job)
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what is printed is for the log
+    job = channel.begin(decode_job)
+    model, report = job.model, Report(channel.send)
     try:
-        model = wanted.model
-        folder = copy_from_hub(model, report) if model.on_hub else make_copy(model, Path(wanted.downloads), report)
+        folder = copy_from_hub(model, report) if model.on_hub else make_copy(model, Path(job.downloads), report)
     except ConfigurationError as error:
         report.write(Failed(error.message))
     except OSError as error:
-        report.write(Failed(explained(error, wanted)))
+        report.write(Failed(explained(error, job)))
     else:
         report.write(Finished(str(folder)))
-    os._exit(0)  # do not wait for the threads of a failed download
+    threading.Event().wait()  # until the server, which has read everything then, ends this process
 
 
 def explained(error: OSError, job: Job) -> str:
@@ -65,7 +64,3 @@ def explained(error: OSError, job: Job) -> str:
 
 def _variable() -> str:
     return DOWNLOAD_VARIABLE if os.environ.get(DOWNLOAD_VARIABLE) else CACHE_VARIABLE
-
-
-if __name__ == "__main__":
-    main()

@@ -21,7 +21,6 @@ class ChildProcess:
         os.set_blocking(process.stdin.fileno(), False)
         self._process = process
         self._stdin: IO[bytes] = process.stdin
-        self._unread: IO[bytes] | None = process.stdout
         self.exited = exited  # with the exit code, which is negative for a signal; never cancelled
 
     @property
@@ -38,28 +37,16 @@ class ChildProcess:
         return await asyncio.shield(self.exited)
 
     def close(self) -> None:
-        """Close the standard input, and the output unless it was opened."""
+        """Close the standard input."""
         self._stdin.close()
-        if self._unread is not None:
-            self._unread.close()
 
     def kill(self) -> None:
         """End the process at once, if it has not ended."""
         self._process.kill()
 
-    async def open_output(self) -> tuple[asyncio.StreamReader, asyncio.ReadTransport]:
-        """Return a reader of the standard output, which must have been asked for, and its transport, to be closed."""
-        reader, output, self._unread = asyncio.StreamReader(), self._unread, None
-        transport, _ = await asyncio.get_running_loop().connect_read_pipe(
-            lambda: asyncio.StreamReaderProtocol(reader), output
-        )
-        return reader, transport
 
-
-async def start_process(
-    command: Sequence[str], environment: Mapping[str, str], *, output: bool = False
-) -> ChildProcess:
-    """Start a child process with pipes for its standard input and, if asked for, its `output`.
+async def start_process(command: Sequence[str], environment: Mapping[str, str]) -> ChildProcess:
+    """Start a child process with a pipe for its standard input.
 
     Raise OSError where it cannot be started. Cancelled, it leaves no process.
     """
@@ -72,7 +59,6 @@ async def start_process(
             command,
             env=environment,
             stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE if output else None,
             bufsize=0,
             start_new_session=True,
         )

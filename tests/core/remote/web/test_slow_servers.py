@@ -1,6 +1,5 @@
 """Web servers that stop sending, or trickle, are given up."""
 
-import io
 import time
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler
@@ -42,7 +41,7 @@ def stops(request: BaseHTTPRequestHandler, data: bytes) -> bool:
 async def run(url: str, folder: Path) -> None:
     begun = time.monotonic()
     partial = Partial(folder / "partial")
-    asked = Download(url, partial, Limits(), Report(io.StringIO()))
+    asked = Download(url, partial, Limits(), Report(lambda _: None))
     try:
         await asked.run(await asked.open())
     finally:
