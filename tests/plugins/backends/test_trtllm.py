@@ -120,7 +120,7 @@ def test_requests_are_stopped_by_their_own_key_alone(
     model_dir: ModelDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made, stopped = backend(model_dir(properties())), list[int]()
-    monkeypatch.setattr(made.manager, "stop", stopped.append)
+    monkeypatch.setattr(made.manager, "stop_request", stopped.append)
     made._running = {("ann", "job"): {1}, ("bob", "job"): {2}, (None, "job"): {3}}
     request = ValidRequest("job", "", [], TrtllmParameters(stop=True), key="bob")
     made._stop(request)
