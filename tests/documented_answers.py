@@ -27,9 +27,10 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter, ValidationError
 
+from lmi_core.formatter import AnswerWriter
 from lmi_core.handler import Answer
 from lmi_handlers.http.documentation.routes import DOCUMENT
-from lmi_handlers.http.exchange import Exchange, Writer
+from lmi_handlers.http.exchange import Exchange
 from lmi_handlers.http.stream import Stream
 
 MAX_EVENTS = 500  # of one stream that are checked
@@ -174,7 +175,7 @@ def watch(checks: AnswerChecks) -> Iterator[None]:
         checks.check_whole(self.request, answer.status, content_type, answer.body)
         return await send(self, answer, headers)
 
-    async def noted_begin(self: Exchange, formatter: Writer, stream: Stream) -> Stream:
+    async def noted_begin(self: Exchange, formatter: AnswerWriter, stream: Stream) -> Stream:
         requests[stream] = self.request
         return await begin(self, formatter, stream)
 

@@ -1,17 +1,18 @@
 """A parsed call for vectors, and the interface of what writes its answer."""
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
 
+from lmi_core.errors import LmiError
+from lmi_core.formatter import AnswerWriter
 from lmi_core.generation.embedding_request import EmbeddingRequest, ValidEmbedding
 
 
-class EmbeddingWriter(ABC):
+class EmbeddingWriter(AnswerWriter):
     """A writer of one call's vectors; one instance per call."""
 
-    content_type: ClassVar[str] = "application/json"
+    content_type: str = "application/json"
 
     @abstractmethod
     def vector(self, data: bytes) -> bytes:
@@ -23,6 +24,10 @@ class EmbeddingWriter(ABC):
     @abstractmethod
     def whole(self, requests: Sequence[ValidEmbedding], vectors: Sequence[bytes]) -> bytes:
         """Return the answer, given what `vector` has returned for each request."""
+
+    def error(self, error: LmiError) -> bytes:
+        """Return nothing: the answer is sent as a whole, or not at all."""
+        return b""
 
 
 @dataclass(frozen=True, slots=True)

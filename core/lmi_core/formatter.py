@@ -41,7 +41,25 @@ class FormatterNames:
     everywhere: bool = False  # use them even where a dialect has a form of its own
 
 
-class OutputFormatter(ABC):
+class AnswerWriter(ABC):
+    """A writer of one call's answer; one instance per call. Its variants write texts, tensors and vectors."""
+
+    # Whether a generation that fails before its first bytes is answered by `error` too, with the error's status.
+    errors_are_events: ClassVar[bool] = False
+
+    # An instance may set both until the call that returns its first bytes has ended.
+    content_type: str
+    headers: Mapping[str, str] = MappingProxyType({})
+
+    # Whether both are known before the first bytes; otherwise none are sent while the request waits, to keep it alive.
+    is_settled: bool = True
+
+    @abstractmethod
+    def error(self, error: LmiError) -> bytes | list[bytes]:
+        """Return the end of a failed answer, of which bytes may already have been sent."""
+
+
+class OutputFormatter(AnswerWriter):
     """A writer of one call's output as it is generated; one instance per call, and what it returns is final.
 
     What `format` returns at each generation step is sent to the client at once, each event of a list by itself.
@@ -51,20 +69,11 @@ class OutputFormatter(ABC):
     name: ClassVar[str]
     variant: ClassVar[Variant | None] = None  # of another formatter, which a model's options name; not inherited
     one_sequence: ClassVar[bool] = False  # whether its form has no room for several sequences of a prompt
-    # Whether a generation that fails before its first bytes is answered by `error` too, with the error's status.
-    errors_are_events: ClassVar[bool] = False
 
     # For functions of a model.py that change texts, in the JSON objects that it writes; without them, they see no text.
     text_path: tuple[str, ...] = ()  # the members that lead to the text, or to a list of texts
     full_text: ClassVar[str | None] = None  # the member in which a stream's last object repeats all of its text
     repeats_text: ClassVar[bool] = False  # whether a stream repeats it elsewhere, too, where no function can change it
-
-    # An instance may set both until the call that returns its first bytes has ended.
-    content_type: str
-    headers: Mapping[str, str] = MappingProxyType({})
-
-    # Whether both are known before the first bytes; otherwise none are sent while the request waits, to keep it alive.
-    is_settled = True
 
     is_changed = False  # whether the model's own code changes what the instance returns before it is sent
 
@@ -79,10 +88,6 @@ class OutputFormatter(ABC):
     def reads_ranks(self, parameters: GenerationParameters) -> bool:
         """Return whether the formatter reads generated tokens' ranks, which may otherwise be None."""
         return False
-
-    @abstractmethod
-    def error(self, error: LmiError) -> bytes | list[bytes]:
-        """Return the end of a failed answer, of which bytes may already have been sent."""
 
 
 def check_sequences(formatter: OutputFormatter, requests: Iterable[ValidRequest]) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol, TypeVar
 
-from lmi_core.formatter import OutputFormatter
+from lmi_core.formatter import AnswerWriter, OutputFormatter
 from lmi_core.generation.output import GenerationOutput
 from lmi_core.generation.tensors import Tensor
 from lmi_core.handler import Answer, Call, Handler
@@ -23,7 +23,7 @@ class ModelExchange(Protocol[R]):
     client: str  # whose requests take turns with those of others
     key: str | None  # the holder of the client's API key
     model: Model | None
-    formatter: OutputFormatter | ResponseWriter | None
+    formatter: AnswerWriter | None
     answer_headers: Mapping[str, str]  # those that the parsed call asks for
     record: RequestRecord
 
@@ -53,7 +53,7 @@ class ModelExchange(Protocol[R]):
     async def send(self, answer: Answer) -> R:
         """Send a complete answer, which ends the exchange."""
 
-    def kept_alive(self, writer: OutputFormatter | ResponseWriter, seconds: float) -> AbstractAsyncContextManager[None]:
+    def kept_alive(self, writer: AnswerWriter, seconds: float) -> AbstractAsyncContextManager[None]:
         """Send something that clients skip whenever a stream was silent for that many seconds; 0 disables it."""
 
     def write(self, output: GenerationOutput, formatter: OutputFormatter) -> Awaitable[None]:

@@ -104,17 +104,20 @@ async def model_response(dispatcher: Dispatcher, exchange: ModelExchange[R]) -> 
         exchange.record.server_queue_time = time.perf_counter() - asked
         if model.function is not None:
             held.enter_context(model.statistics.measure(1))
-            return await _function_response(exchange, model.function, call)
+            await _call_function(exchange, model.function, call)
+            return await exchange.finish()
         await _limit(held, model.options.predict_timeout, PREDICT_TIMEOUT)
         parsed, customization = await _parsed(exchange, model, call)
         if isinstance(parsed, Answer):
             return await exchange.send(parsed)
         await _limit(held, parsed.timeout, REQUEST_TIMEOUT)
         if isinstance(parsed, Inference):
-            return await _inference_response(exchange, model, parsed, customization)
-        if isinstance(parsed, EmbeddingCall):
-            return await _embedding_response(exchange, model, parsed, customization)
-        return await _generation_response(exchange, model, parsed, customization, ticket)
+            await _infer(exchange, model, parsed, customization)
+        elif isinstance(parsed, EmbeddingCall):
+            await _embed(exchange, model, parsed, customization)
+        else:
+            await _generate(exchange, model, parsed, customization, ticket)
+        return await exchange.finish()
 
 
 async def _limit(held: AsyncExitStack, seconds: float | None, limit: str) -> None:
@@ -148,9 +151,9 @@ def _wrong_return(handler: Handler, wanted: str, found: object) -> LmiError:
     return LmiError(f"the dialect {handler.name} ({type(handler).__name__}): {wanted}. Given: {type(found).__name__}")
 
 
-async def _generation_response(
+async def _generate(
     exchange: ModelExchange[R], model: Model, generation: Generation, customization: Customization, ticket: Ticket
-) -> R:
+) -> None:
     if generation.request_id is not None:
         exchange.request_id = generation.request_id
     exchange.answer_headers = generation.headers
@@ -173,7 +176,6 @@ async def _generation_response(
                 await exchange.write(output, formatter)  # 7, 8
     finally:
         exchange.record.count(output)
-    return await exchange.finish()
 
 
 async def _asked_model(dispatcher: Dispatcher, exchange: ModelExchange[R]) -> Model:
@@ -238,20 +240,17 @@ async def _valid_requests(
     return await model.validate(customization.adapted(generation.requests), exchange.request_id, exchange.key)
 
 
-async def _function_response(exchange: ModelExchange[R], function: ModelFunction, call: Call) -> R:
-    """Return the answer of the model function, called with the request's contents by name."""
+async def _call_function(exchange: ModelExchange[R], function: ModelFunction, call: Call) -> None:
+    """Relay the answer of the model function, called with the request's contents by name."""
     content = await named_content(call)
     exchange.record.submit(())
     async with aclosing(function.answer(with_adapter_attribute(call), content, exchange.client)) as replies:
         async for reply in replies:
             await exchange.relay(reply)
     exchange.record.ended = time.perf_counter()
-    return await exchange.finish()
 
 
-async def _inference_response(
-    exchange: ModelExchange[R], model: Model, inference: Inference, customization: Customization
-) -> R:
+async def _infer(exchange: ModelExchange[R], model: Model, inference: Inference, customization: Customization) -> None:
     if customization.adapters:
         raise InvalidParameter("a request with tensors cannot name one of the model's `adapters`")
     exchange.ignore(model, inference.ignored)
@@ -263,18 +262,15 @@ async def _inference_response(
                 async for response in responses:
                     await exchange.respond(response, writer)
             exchange.record.ended = time.perf_counter()
-            return await exchange.finish()
+            return
         whole = [response async for response in responses]
     exchange.record.ended = time.perf_counter()
     if len(whole) != 1:
         raise GenerationFailed(f"the model gave {len(whole)} responses where one was expected")
     await exchange.respond(whole[0], writer)
-    return await exchange.finish()
 
 
-async def _embedding_response(
-    exchange: ModelExchange[R], model: Model, parsed: EmbeddingCall, customization: Customization
-) -> R:
+async def _embed(exchange: ModelExchange[R], model: Model, parsed: EmbeddingCall, customization: Customization) -> None:
     if parsed.request_id is not None:
         exchange.request_id = parsed.request_id
     exchange.answer_headers = parsed.headers
@@ -292,4 +288,3 @@ async def _embedding_response(
             await asyncio.sleep(0)  # many may be there at once
     exchange.record.ended = time.perf_counter()
     await exchange.answer(Answer(200, parsed.writer.content_type, parsed.writer.whole(requests, vectors)))
-    return await exchange.finish()

@@ -21,7 +21,7 @@ from lmi_core.errors import (
     Unauthorized,
     UnsupportedEncoding,
 )
-from lmi_core.formatter import OutputFormatter, joined
+from lmi_core.formatter import AnswerWriter, OutputFormatter, joined
 from lmi_core.generation.output import GenerationOutput
 from lmi_core.generation.tensors import Tensor
 from lmi_core.handler import Answer, Call, Handler, Route
@@ -49,8 +49,6 @@ LONG_ANSWER = 1000  # tokens and top tokens, which take some milliseconds to wri
 FAILED = 400  # this status and those above are errors
 WHILE_GENERATING = (GenerationFailed, GenerationTimeout, RequestAborted)  # errors of a generation that has begun
 
-Writer = OutputFormatter | ResponseWriter
-
 
 class Exchange:
     """The state of one request: reads the call, writes the response; `model` and `formatter` are None until found."""
@@ -63,7 +61,7 @@ class Exchange:
         self.request = request
         self.request_id = request_id(request)
         self.model: Model | None = None
-        self.formatter: Writer | None = None
+        self.formatter: AnswerWriter | None = None
         self.answer_headers: Mapping[str, str] = {}  # those that the parsed call asks for
         self.record = RequestRecord(handler.name, self.request_id)
         self.client = request.remote or ""
@@ -201,19 +199,19 @@ class Exchange:
             await self._response.end(words, self.framing.failure(error))
         return self._response
 
-    def _put(self, data: bytes | list[bytes], writer: Writer, *, whole: bool) -> Coroutine[None, None, None]:
+    def _put(self, data: bytes | list[bytes], writer: AnswerWriter, *, whole: bool) -> Coroutine[None, None, None]:
         if isinstance(self._response, Stream):
             return self._response.end(data) if whole else self._response.send(data)
         return self._put_first(data, writer, whole=whole)
 
-    async def _put_first(self, data: bytes | list[bytes], writer: Writer, *, whole: bool) -> None:
+    async def _put_first(self, data: bytes | list[bytes], writer: AnswerWriter, *, whole: bool) -> None:
         if whole and isinstance(data, bytes):
             self._response = await self._send_framed(Answer(200, writer.content_type, data), writer.headers)
         elif data:
             self._response = await self._begin(writer, Stream(self.framing))
             await self._put(data, writer, whole=whole)
 
-    def _last_words(self, formatter: Writer, error: LmiError) -> bytes | list[bytes]:
+    def _last_words(self, formatter: AnswerWriter, error: LmiError) -> bytes | list[bytes]:
         try:
             return formatter.error(error)
         except (Exception, SystemExit):  # a user's formatter may fail here too
@@ -231,7 +229,7 @@ class Exchange:
         return {**own, **self.client_headers, **self.answer_headers, **(headers or {})}
 
     @asynccontextmanager
-    async def kept_alive(self, writer: Writer, seconds: float) -> AsyncIterator[None]:
+    async def kept_alive(self, writer: AnswerWriter, seconds: float) -> AsyncIterator[None]:
         """Send a comment whenever a stream of server-sent events was silent for that many seconds; 0 disables it.
 
         The first one has the status 200 before it, so that an error after it is part of the stream.
@@ -245,7 +243,7 @@ class Exchange:
         finally:
             task.cancel()
 
-    async def _send_comments(self, writer: Writer, seconds: float) -> None:
+    async def _send_comments(self, writer: AnswerWriter, seconds: float) -> None:
         """Compare what was sent from time to time, which costs nothing per token."""
         seen = 0
         with suppress(ConnectionError):  # the client has left, which ends the request
@@ -258,7 +256,7 @@ class Exchange:
                     await self._response.send(KEEP_ALIVE)
                 seen = self._response.size
 
-    async def _begin(self, formatter: Writer, stream: Stream) -> Stream:
+    async def _begin(self, formatter: AnswerWriter, stream: Stream) -> Stream:
         headers = self._headers(formatter.content_type, {"Cache-Control": "no-cache", **formatter.headers})
         stream.headers.update(self.framing.headers(headers))
         await stream.begin(self.request)

@@ -6,7 +6,7 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any
 
 from lmi_core.errors import FormatterFailed, LmiError, PayloadTooLarge
-from lmi_core.formatter import OutputFormatter, joined
+from lmi_core.formatter import AnswerWriter, OutputFormatter, joined
 from lmi_core.generation.output import GenerationOutput
 from lmi_core.generation.tensors import LENGTH_SIZE, LastResponse, Tensor
 from lmi_core.handler import Answer, Call
@@ -33,7 +33,7 @@ class GrpcExchange:
         self.handler = GrpcHandler(streams=streams)
         self.request_id = request_id(message, headers)
         self.model: Model | None = None
-        self.formatter: OutputFormatter | ResponseWriter | None = None
+        self.formatter: AnswerWriter | None = None
         self.answer_headers: Mapping[str, str] = {}
         self.record = RequestRecord(self.handler.name, self.request_id)
         self.client = ""
@@ -76,7 +76,7 @@ class GrpcExchange:
     async def send(self, answer: Answer) -> None:
         raise FormatterFailed("an answer of this dialect has tensors")
 
-    def kept_alive(self, writer: OutputFormatter | ResponseWriter, seconds: float) -> AbstractAsyncContextManager[None]:
+    def kept_alive(self, writer: AnswerWriter, seconds: float) -> AbstractAsyncContextManager[None]:
         """Send nothing: HTTP/2 has pings of its own."""
         return nullcontext()
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import orjson
 
 from lmi_core.errors import FormatterFailed, InvalidPayload, LmiError, ModelNotFound
-from lmi_core.formatter import OutputFormatter
+from lmi_core.formatter import AnswerWriter, OutputFormatter
 from lmi_core.generation.output import GenerationOutput
 from lmi_core.generation.tensors import Tensor
 from lmi_core.handler import Answer, Call, Generation
@@ -79,7 +79,7 @@ class OfflineExchange:
         self.client = ""
         self.key: str | None = None
         self.model: Model | None = None
-        self.formatter: OutputFormatter | ResponseWriter | None = None
+        self.formatter: AnswerWriter | None = None
         self.answer_headers: Mapping[str, str] = {}
         self.headers: Mapping[str, str] = {}
         self.record = RequestRecord(handler.name, self.request_id)
@@ -111,7 +111,7 @@ class OfflineExchange:
     async def send(self, answer: Answer) -> None:
         raise FormatterFailed("this request has no answer in text")
 
-    def kept_alive(self, writer: OutputFormatter | ResponseWriter, seconds: float) -> AbstractAsyncContextManager[None]:
+    def kept_alive(self, writer: AnswerWriter, seconds: float) -> AbstractAsyncContextManager[None]:
         """Send nothing: there is no connection."""
         return nullcontext()
 

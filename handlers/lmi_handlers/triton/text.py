@@ -131,7 +131,7 @@ class TextInferFormatter(OutputFormatter):
     def reads_ranks(self, parameters: GenerationParameters) -> bool:
         return self.inner.reads_ranks(parameters)
 
-    def error(self, error: LmiError) -> bytes:
+    def error(self, error: LmiError) -> bytes | list[bytes]:
         return self._writer.error(error)
 
 

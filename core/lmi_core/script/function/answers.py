@@ -4,11 +4,10 @@ import inspect
 import logging
 from collections.abc import AsyncGenerator, AsyncIterable, Iterator, Mapping
 from contextlib import aclosing
-from typing import Any, ClassVar
+from typing import Any
 
 from lmi_core.errors import LmiError
-from lmi_core.formatter import OutputFormatter
-from lmi_core.generation.output import GenerationOutput
+from lmi_core.formatter import AnswerWriter
 from lmi_core.host.out_of_memory import is_out_of_memory
 from lmi_core.script.djl_names.outputs import Output
 from lmi_core.script.formatters.frames import frame
@@ -23,17 +22,12 @@ OUT_OF_MEMORY = 507
 OWN_HEADERS = ("connection", "content-length", "content-type", "date", "server", "transfer-encoding")
 
 
-class StreamErrors(OutputFormatter):
-    """A formatter of errors alone, for the end of a model function's stream."""
-
-    name: ClassVar[str] = "stream_errors"
+class StreamErrors(AnswerWriter):
+    """A writer of errors alone, for the end of a model function's stream."""
 
     def __init__(self, headers: Mapping[str, str]) -> None:
         self.headers = headers
         self.content_type = headers["Content-Type"]
-
-    def format(self, output: GenerationOutput) -> bytes:
-        return b""
 
     def error(self, error: LmiError) -> bytes:
         return frame({"error": error.message, "code": FAILED}, self.content_type)
